@@ -1,0 +1,39 @@
+"""Reactor programs for reinforcement learning: fixed topology, static schedule, many cores, bit-identical results."""
+
+from reactor_rl.errors import (
+    AbsentError,
+    ArenaError,
+    CausalityLoopError,
+    ProgramError,
+    RunClosedError,
+    RunError,
+    UndeclaredPortError,
+    WorkerDiedError,
+)
+from reactor_rl.program import Bank, Instance, Program
+from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbsentError",
+    "ArenaError",
+    "Bank",
+    "CausalityLoopError",
+    "Input",
+    "Instance",
+    "LogicalAction",
+    "Output",
+    "Program",
+    "ProgramError",
+    "Reactor",
+    "RunClosedError",
+    "RunError",
+    "Timer",
+    "UndeclaredPortError",
+    "WorkerDiedError",
+    "__version__",
+    "reaction",
+    "shutdown",
+    "startup",
+]

@@ -1,0 +1,136 @@
+"""Measures a throw-away copy of a program, then chooses executor, workers and costs. No live reactor ever moves.
+
+Results never depend on the choice, so choosing is safe; only the time that a tick takes does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reactor_rl.graph import Graph
+from reactor_rl.schedule import compile_schedule
+
+if TYPE_CHECKING:
+    from reactor_rl.program import ExecutorName, Program
+
+__all__ = ["Choice", "choose", "global_random_state", "pick", "usable_cores"]
+
+SYNC_COST = 6e-6
+"""Seconds that a tick with helpers costs beyond its share of the reactions: a signal and a wait, and what else is not overlapped."""
+TICKS = 20
+SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to run a program on, and why."""
+
+    executor: ExecutorName
+    workers: int
+    costs: Mapping[str, float] | None
+    why: str
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, math.ceil(int(quota) / int(period))))
+    with contextlib.suppress(OSError, ValueError):
+        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
+        if quota_us > 0:
+            cores = min(cores, max(1, math.ceil(quota_us / period_us)))
+    return cores
+
+
+@contextlib.contextmanager
+def global_random_state() -> Iterator[None]:
+    """Put back the state of the process's global random generators, numpy's and torch's included, however the block ends."""
+    states: list[tuple[Callable[[Any], Any], Any]] = [(random.setstate, random.getstate())]
+    if "numpy" in sys.modules:
+        import numpy as np
+
+        states.append((np.random.set_state, np.random.get_state()))
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        states.append((torch.set_rng_state, torch.get_rng_state()))
+    try:
+        yield
+    finally:
+        for put_back, state in states:
+            put_back(state)
+
+
+def choose(
+    program: Program, graph: Graph, workers: int, *, caller_works: bool = True, costs: Mapping[str, float] | None = None
+) -> Choice:
+    """Choose for a whole program.
+
+    Without ``costs``, a throw-away copy runs inline for some ticks, at most about 50 ms, with no boundary inputs set. Its
+    reactions do happen: a program that must not run twice names its executor.
+    """
+    topology = program.topology()
+    if len(topology.reactors) == 1 and caller_works:
+        return Choice("inline", 1, costs, "one reactor")
+    if workers == 1 and caller_works:
+        return Choice("inline", 1, costs, "one worker")
+    if costs is None and not any(node.cost is not None for node in topology.reactions):
+        costs = _measure(program)
+    return pick(program, graph, workers, costs, caller_works=caller_works)
+
+
+def pick(program: Program, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True) -> Choice:
+    """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
+    topology = program.topology()
+    parallel: ExecutorName = "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
+    alone = compile_schedule(topology, graph, 1, costs=costs).makespan
+    best, best_time = 1, alone
+    for count in range(2, min(workers, len(topology.reactors)) + 1):
+        expected = compile_schedule(topology, graph, count, costs=costs).makespan + SYNC_COST
+        if expected < best_time * 0.95:
+            best, best_time = count, expected
+    if best == 1 and caller_works:
+        return Choice("inline", 1, costs, f"a tick takes {_us(alone)}, too little to share")
+    return Choice(parallel, best, costs, f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers")
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+
+
+def _measure(program: Program) -> dict[str, float] | None:
+    """Mean seconds per tick of each reactor, from the timeline of a throw-away run; None if it fails."""
+    from reactor_rl.runtime.supervisor import start
+    from reactor_rl.runtime.timeline import Timeline
+
+    with global_random_state(), contextlib.suppress(Exception):
+        run = start(
+            program, executor="inline", workers=1, context=None, caller_works=True, debug=False, fingerprint="off", costs=None
+        )  # fmt: skip
+        with run:
+            kernel = run._kernel
+            timeline = Timeline(kernel)
+            run.tick()  # the first tick warms up
+            kernel.observers.append(timeline)
+            begin, ticks = time.perf_counter(), 0
+            while ticks < TICKS and time.perf_counter() - begin < SECONDS and not run.stopped:
+                run.tick()
+                ticks += 1
+            kernel.observers.remove(timeline)
+        costs = dict.fromkeys((node.name for node in program.topology().reactors), 0.0)
+        owner = {program.topology().reaction_name(r.index): r.reactor for r in program.topology().reactions}
+        for _, name, began, ended, _, _ in timeline.slices:
+            costs[program.topology().reactors[owner[name]].name] += (ended - began) * 1e-9 / max(ticks, 1)
+        return costs
+    return None

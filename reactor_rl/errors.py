@@ -1,0 +1,75 @@
+"""The errors that the engine raises, each named after the mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AbsentError",
+    "ArenaError",
+    "CausalityLoopError",
+    "ProgramError",
+    "RunClosedError",
+    "RunError",
+    "UndeclaredPortError",
+    "WorkerDiedError",
+    "WorkerTraceback",
+]
+
+
+class ProgramError(ValueError):
+    """A program is composed in a way that cannot run. Raised before anything is started."""
+
+
+class CausalityLoopError(ProgramError):
+    """Reactions wait for each other within one tick. The message walks the cycle."""
+
+
+class AbsentError(LookupError):
+    """The value of a port or action was read at a tag at which it is absent."""
+
+
+class UndeclaredPortError(RuntimeError):
+    """A reaction touched a port or an action that it does not declare."""
+
+
+class RunError(RuntimeError):
+    """A run cannot do what was asked of it in its present state."""
+
+
+class RunClosedError(RunError):
+    """The run is over: it was closed, stopped, interrupted, or a reaction raised."""
+
+
+class WorkerDiedError(RunError):
+    """A worker process ended while it was needed.
+
+    Attributes:
+        worker: Number of the worker.
+        reactors: Names of the reactors that it held.
+        exitcode: Its exit status as ``multiprocessing`` reports it: ``-n`` for signal ``n``.
+    """
+
+    def __init__(self, message: str, worker: int, reactors: tuple[str, ...], exitcode: int | None) -> None:
+        super().__init__(message)
+        self.worker = worker
+        self.reactors = reactors
+        self.exitcode = exitcode
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.worker, self.reactors, self.exitcode)
+
+
+class ArenaError(MemoryError):
+    """The shared memory that a program needs could not be reserved."""
+
+
+class WorkerTraceback(Exception):
+    """Carries the text of a traceback that was raised in another process, as the cause of the exception itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'

@@ -1,0 +1,113 @@
+"""Fingerprints: a hash over what was on ports and when, independent of how and where it was computed.
+
+What is hashed is the canonical content of a value, never its pickle: two equal values hash alike whatever order a dict was
+filled in, and whichever objects share memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import struct
+from collections.abc import Mapping, Set
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Hasher", "canonical", "combine"]
+
+
+class Hasher(Protocol):
+    def update(self, data: Any, /) -> None: ...
+
+
+_DIGEST = 16
+
+
+def new_hash() -> Any:
+    """A fresh hash (BLAKE2b, 16 bytes)."""
+    return hashlib.blake2b(digest_size=_DIGEST)
+
+
+def combine(digests: Mapping[str, bytes]) -> str:
+    """One fingerprint from the digests of several ports, by name."""
+    total = new_hash()
+    for name in sorted(digests):
+        total.update(name.encode() + b"\0" + digests[name])
+    return str(total.hexdigest())
+
+
+def canonical(value: Any, into: Hasher) -> None:
+    """Hash the content of a value.
+
+    Raises:
+        TypeError: If it holds something whose content is not known.
+    """
+    match value:
+        case None | bool():
+            into.update(f"{value};".encode())
+        case int():
+            into.update(f"i{value};".encode())
+        case float():
+            into.update(b"f" + struct.pack("<d", value))
+        case complex():
+            into.update(b"c" + struct.pack("<dd", value.real, value.imag))
+        case str():
+            data = value.encode("utf-8", "surrogatepass")
+            into.update(f"s{len(data)};".encode() + data)
+        case bytes() | bytearray():
+            into.update(f"b{len(value)};".encode() + bytes(value))
+        case np.ndarray() | np.generic():
+            _array(np.asarray(value), into)
+        case Enum():
+            canonical((type(value).__qualname__, value.name), into)
+        case list() | tuple():
+            into.update(f"{'l' if isinstance(value, list) else 't'}{len(value)};".encode())
+            for item in value:
+                canonical(item, into)
+        case Mapping() | Set():
+            items = value.items() if isinstance(value, Mapping) else value
+            into.update(f"{'d' if isinstance(value, Mapping) else 'e'}{len(value)};".encode())
+            for digest in sorted(_digest(item) for item in items):
+                into.update(digest)
+        case type():
+            canonical(("type", value.__module__, value.__qualname__), into)
+        case np.random.Generator():
+            canonical(value.bit_generator.state, into)
+        case BaseException():
+            canonical((type(value).__qualname__, value.args), into)
+        case _:
+            _object(value, into)
+
+
+def _digest(value: Any) -> bytes:
+    part = new_hash()
+    canonical(value, part)
+    return bytes(part.digest())
+
+
+def _array(array: np.ndarray[Any, Any], into: Hasher) -> None:
+    if array.dtype.hasobject:
+        into.update(f"a{array.shape};".encode())
+        for item in array.reshape(-1).tolist():
+            canonical(item, into)
+        return
+    little = array.dtype.newbyteorder("<")
+    into.update(f"a{little.str}{array.shape};".encode())
+    into.update(np.ascontiguousarray(array, little).reshape(-1).view(np.uint8).data)
+
+
+def _object(value: Any, into: Hasher) -> None:
+    name = type(value).__qualname__
+    if dataclasses.is_dataclass(value):
+        canonical((name, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}), into)
+        return
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor
+        canonical(value.detach().cpu().numpy(), into)
+        return
+    state = value.__getstate__()
+    if state is None or isinstance(state, (Mapping, tuple)):
+        canonical((name, state), into)
+        return
+    raise TypeError(f"a value of type {type(value).__name__} has no canonical content to fingerprint; send plain data or arrays")

@@ -1,0 +1,152 @@
+"""Where the values of ports live: one block of memory, laid out by the schedule before anything runs.
+
+Words (64-bit integers) come first: a few that the workers agree through, then the stamps of every output. A stamp is the
+number of the pass (a pass is one tag) at which its slot was written, so that a value is present exactly when its stamp is the pass
+that is running and nothing ever needs clearing. Outputs that are read with a delay have one stamp of the time
+besides for every slot of their ring. An output whose rows are addressed has `whole, any, row 0, row 1, ...`.
+
+Then come the array slots. The outputs that one input gathers lie next to each other in one buffer, so that the
+gathered value is a view; an output that two different inputs gather is copied into the second one's buffer when it is written.
+Last come the cells of object ports that are read by another worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reactor_rl import topology as topo
+from reactor_rl.schedule import Schedule
+
+__all__ = ["CELL", "Buffer", "Layout", "Place", "Words", "lay_out"]
+
+LINE = 64
+CELL = 1024
+"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go to a side block."""
+
+
+class Words:
+    """Numbers of the words that all workers share."""
+
+    COMMAND, TIME, PASS, MICROSTEP, STOP, FAILED, AGAIN, ABORT = range(8)
+    NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Array storage of shape ``(ring, *shape)`` at a byte offset."""
+
+    offset: int
+    ring: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod((self.ring, *self.shape), dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array output lies in a buffer: all of it (``lo is None``), or row ``lo`` (``hi is None``), or rows ``lo..hi``."""
+
+    buffer: int
+    lo: int | None = None
+    hi: int | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets of everything.
+
+    Attributes:
+        stamps: First word of the stamps of each output.
+        times: First word of the time stamps of each output, -1 if it is never read with a delay.
+        stride: Stamps per slot of each output.
+        buffers: The array storage.
+        places: Of each output: its own place first, then the places that it is copied to. Empty for object outputs.
+        gathers: Of each array input that gathers: its buffer.
+        cells: Of each object output that another worker reads: the byte offset of its first cell, else -1.
+        owner: Worker that writes each output.
+        words: Number of words.
+        size: Bytes in all.
+    """
+
+    stamps: tuple[int, ...]
+    times: tuple[int, ...]
+    stride: tuple[int, ...]
+    buffers: tuple[Buffer, ...]
+    places: tuple[tuple[Place, ...], ...]
+    gathers: dict[int, int]
+    cells: tuple[int, ...]
+    owner: tuple[int, ...]
+    words: int
+    size: int
+
+
+def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
+    """Lay out the arena of a program for a schedule."""
+    owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
+    stride = tuple(1 if o.rows is None else 2 + o.rows for o in topology.outputs)
+    stamps, times = [0] * len(owner), [-1] * len(owner)
+    word = Words.NEXT + schedule.workers
+    for worker in range(schedule.workers):
+        word = -(-word // (LINE // 8)) * (LINE // 8)  # no two workers write into one cache line
+        for output in topology.outputs:
+            if owner[output.index] == worker:
+                stamps[output.index] = word
+                word += stride[output.index]
+                if output.ring > 1:
+                    times[output.index] = word
+                    word += stride[output.index] * output.ring
+    buffers, places, gathers = _arrays(topology)
+    offset = word * 8
+    placed = []
+    for buffer in buffers:
+        offset = -(-offset // LINE) * LINE
+        placed.append(Buffer(offset, buffer.ring, buffer.shape, buffer.dtype))
+        offset += buffer.nbytes
+    cells = [-1] * len(owner)
+    remote = {
+        part.output
+        for inp in topology.inputs
+        for part in inp.parts
+        if owner[part.output] != (0 if inp.reactor == topo.BOUNDARY else schedule.placement[inp.reactor])
+    }
+    for output in topology.outputs:
+        if output.dtype is None and output.index in remote:
+            offset = -(-offset // LINE) * LINE
+            cells[output.index] = offset
+            offset += CELL * output.ring * (output.rows or 1)
+    return Layout(
+        tuple(stamps), tuple(times), stride, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset
+    )
+
+
+def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:
+    """Buffers of the gathering inputs first, each claiming the outputs that no earlier one claimed; then one for each other output."""
+    buffers: list[Buffer] = []
+    places: list[list[Place]] = [[] for _ in topology.outputs]
+    gathers: dict[int, int] = {}
+    same: dict[tuple[topo.Part, ...], int] = {}
+    for inp in topology.inputs:
+        if inp.dtype is None or inp.rows is None:
+            continue
+        if inp.parts not in same:
+            same[inp.parts] = len(buffers)
+            assert inp.shape is not None
+            ring = max(topology.outputs[part.output].ring for part in inp.parts)
+            buffers.append(Buffer(0, ring, inp.shape, inp.dtype))
+            for part in inp.parts:
+                assert part.at is not None
+                places[part.output].append(Place(same[inp.parts], part.at, part.at + part.width if part.block else None))
+        gathers[inp.index] = same[inp.parts]
+    for output in topology.outputs:
+        if output.dtype is not None and (output.rows is not None or not places[output.index]):
+            # Rows of an output that others read must lie together whatever gathers it.
+            assert output.shape is not None
+            places[output.index].insert(0, Place(len(buffers)))
+            buffers.append(Buffer(0, output.ring, output.shape, output.dtype))
+    return buffers, places, gathers

@@ -1,0 +1,142 @@
+"""A block of memory that several processes map, and that can grow.
+
+On Linux it is an anonymous memory file (``memfd_create``): it has no name, so nothing can stay behind whatever dies, and the
+size of ``/dev/shm`` does not matter. Elsewhere it is a temporary file, unlinked as soon as every worker has it open
+(POSIX) or deleted with its last handle (Windows). The memory is reserved before it is used, so that too little of
+it is an error that says so and not a SIGBUS in the middle of a tick.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import tempfile
+from multiprocessing import context, reduction
+from pathlib import Path
+from typing import Any
+
+from reactor_rl.errors import ArenaError
+
+__all__ = ["Block", "available_memory"]
+
+_LINUX = sys.platform == "linux"
+
+
+class Block:
+    """A growable shared mapping.
+
+    Pickles only while a process is being started; the copy there maps the same memory.
+
+    Args:
+        size: Bytes to reserve, may be 0.
+        purpose: What it is for, in error messages.
+    """
+
+    def __init__(self, size: int, purpose: str) -> None:
+        self.purpose = purpose
+        self._owner = os.getpid()
+        self._path: str | None = None
+        if _LINUX:
+            self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
+        else:
+            self._fd, self._path = tempfile.mkstemp(prefix="reactor_rl-")
+        self.size = 0
+        self._map: mmap.mmap | None = None
+        try:
+            self.grow(size)
+        except BaseException:
+            self.close()
+            raise
+
+    def grow(self, size: int) -> None:
+        """Reserve at least ``size`` bytes in all. What was written stays; earlier views stay valid.
+
+        Raises:
+            ArenaError: If there is not that much memory.
+        """
+        if size <= self.size:
+            return
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        free = available_memory()
+        if free is not None and size - self.size > free:
+            raise ArenaError(self._too_small(size, f"{_human(free)} of memory is available to this process"))
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._fd, self.size, size - self.size)
+            else:
+                os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise ArenaError(self._too_small(size, error.strerror or str(error))) from error
+        self.size = size
+
+    def _too_small(self, size: int, why: str) -> str:
+        return (
+            f"cannot reserve {_human(size)} of shared memory for {self.purpose}: {why}. "
+            "Use fewer or smaller ports (fewer environments, smaller observations), shorter delays, or a machine with more memory"
+        )
+
+    def view(self, size: int) -> memoryview:
+        """The first ``size`` bytes, writable."""
+        if self._map is None or len(self._map) < size:
+            end = os.fstat(self._fd).st_size
+            if size > end:
+                raise ArenaError(f"{self.purpose}: {size} bytes are wanted of a block of {end}")
+            self._map = mmap.mmap(self._fd, end)  # an older map lives on as long as views of it do
+        return memoryview(self._map)
+
+    def unlink(self) -> None:
+        """Take away the file's name, where it has one. Called once every worker has it open."""
+        if self._path is not None and os.name == "posix":
+            Path(self._path).unlink(missing_ok=True)
+            self._path = None
+
+    def close(self) -> None:
+        """Close the file. Views stay valid until they are dropped; the memory goes with the last of them."""
+        self._map = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._path is not None and os.getpid() == self._owner:
+            Path(self._path).unlink(missing_ok=True)
+            self._path = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        context.assert_spawning(self)
+        handle: Any = self._path if os.name != "posix" else reduction.DupFd(self._fd)
+        return {"purpose": self.purpose, "size": self.size, "handle": handle}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.purpose, self.size, self._owner, self._path, self._map = state["purpose"], state["size"], -1, None, None
+        handle = state["handle"]
+        self._fd = os.open(handle, os.O_RDWR) if isinstance(handle, str) else handle.detach()
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still use, by the kernel's estimate and its control group's limit. ``None``: unknown."""
+    if not _LINUX:
+        return None
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    except OSError:
+        return None
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            found.append(max(0, int(Path(limit).read_text()) - int(Path(used).read_text())))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return min(found, default=None)
+
+
+def _human(size: int) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    raise AssertionError

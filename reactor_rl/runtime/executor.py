@@ -1,0 +1,103 @@
+"""The protocol between a run and what carries its helpers; ``inline``, ``threads`` and ``processes`` implement it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.objects import Side
+from reactor_rl.runtime.plan import Plan
+
+__all__ = ["Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
+
+Pair = tuple[int, int]
+Reactors = Mapping[int, bytes | Reactor]
+
+SLICE = 0.05
+"""Seconds that a worker parks before it looks whether there is still something to wait for."""
+
+
+class Commands:
+    """What the caller wants of the helpers, beside a token in each one's channel."""
+
+    START, FIRST, AGAIN, STOP, MESSAGE, QUIT = range(6)
+
+
+class Aborted(BaseException):
+    """The run is being torn down; the worker leaves its list where it is."""
+
+
+class Executor(Protocol):
+    """Where helpers live.
+
+    Attributes:
+        name: As the user spells it.
+        memory: The arena.
+        sides: Side block of each worker, None where it has no use for one.
+        channels: The channel of each ordered pair of workers that signals.
+        spin: Seconds that a worker spins before it parks.
+    """
+
+    name: str
+    memory: memoryview
+    sides: Sequence[Side | None]
+    channels: Mapping[Pair, Channel]
+    spin: float
+
+    def launch(self, reactors: Sequence[Reactors]) -> None:
+        """Start the helpers, each with its reactors by index. Returns before they are up."""
+
+    def attached(self) -> None:
+        """Every helper is up: what only served to find each other can go."""
+
+    def send(self, worker: int, message: Any) -> None:
+        """Give a helper a message; it answers when it gets the command MESSAGE."""
+
+    def receive(self, worker: int, timeout: float) -> Any:
+        """What a helper answered.
+
+        Raises:
+            TimeoutError: If there is nothing yet.
+            EOFError: If there will not be anything.
+        """
+
+    def died(self) -> tuple[int, int | None] | None:
+        """The first helper that ended without being told to, and its exit status."""
+
+    def stop(self, grace: float | None) -> None:
+        """Wait until every helper has ended; after ``grace`` seconds make them (None: wait as long as it takes)."""
+
+
+def channels_of(plan: Plan) -> dict[Pair, Channel]:
+    """A channel for each pair of workers that signals in the schedule, and from the caller to every helper."""
+    return {pair: Channel() for pair in sorted(plan.schedule.signals())}
+
+
+def wait_for(channel: Channel, spin: float, words: memoryview) -> None:
+    """A helper's WAIT within a pass.
+
+    Raises:
+        Aborted: If the run is torn down meanwhile.
+    """
+    if channel.wait(spin):
+        return
+    while not channel.poll(True, SLICE):
+        if words[Words.ABORT]:
+            raise Aborted
+
+
+class Deadline:
+    """Seconds left of a timeout; never-ending if it is None."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def left(self, most: float) -> float:
+        return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
+
+    def over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end

@@ -1,0 +1,45 @@
+"""The executor without helpers: the caller's thread does everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.executor import Pair, Reactors
+from reactor_rl.runtime.objects import Side
+from reactor_rl.runtime.plan import Plan
+
+__all__ = ["Inline"]
+
+
+class Inline:
+    """Runs a plan of one worker."""
+
+    name = "inline"
+    spin = 0.0
+
+    def __init__(self, plan: Plan) -> None:
+        self.memory = memoryview(np.zeros(plan.layout.size, np.uint8))
+        self.sides: Sequence[Side | None] = (None,)
+        self.channels: Mapping[Pair, Channel] = {}
+
+    def launch(self, reactors: Sequence[Reactors]) -> None:
+        assert len(reactors) == 1
+
+    def attached(self) -> None:
+        pass
+
+    def send(self, worker: int, message: Any) -> None:
+        raise AssertionError("there are no helpers")
+
+    def receive(self, worker: int, timeout: float) -> Any:
+        raise AssertionError("there are no helpers")
+
+    def died(self) -> tuple[int, int | None] | None:
+        return None
+
+    def stop(self, grace: float | None) -> None:
+        pass

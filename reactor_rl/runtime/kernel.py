@@ -1,0 +1,325 @@
+"""What one worker does: its reactors, their reactions, and one pass through its list for every tag.
+
+Within a pass the kernel keeps one bit for each of its reactions that is triggered and not done, in the order of its list. Setting a
+port sets the bits of the reactions that it triggers; the loop takes the lowest bit, runs that reaction, and goes on until a WAIT, a
+SIGNAL or the end. So a reaction costs a direct call, and one that is not triggered costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from reactor_rl.errors import WorkerTraceback
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.objects import dumps, loads
+from reactor_rl.runtime.ports import ActionHandle, Output, TimerHandle
+
+__all__ = ["ALL", "NEVER", "Failure", "Kernel", "Observer"]
+
+ALL = -1
+"""The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
+NEVER = 2**63 - 1
+
+
+@dataclass
+class Failure:
+    """An exception that left a reaction, and where: comparable by program order."""
+
+    reaction: int
+    where: str
+    tag: tuple[int, int]
+    error: BaseException
+    text: str
+
+    @classmethod
+    def of(cls, reaction: int, where: str, tag: tuple[int, int], error: BaseException) -> Failure:
+        return cls(reaction, where, tag, error, "".join(traceback.format_exception(error)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        try:
+            error = dumps(self.error)
+            loads(error)
+        except Exception:  # an exception that cannot travel is replaced by one that can
+            error = dumps(RuntimeError(f"{type(self.error).__name__}: {self.error}"))
+        state["error"] = error
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        error = loads(state["error"])
+        error.__cause__ = WorkerTraceback(state["text"])
+        self.__dict__.update(state, error=error)
+
+    def raised(self) -> BaseException:
+        """The exception, with a note that says where it was raised."""
+        note = f"in reaction {self.where} at tag {self.tag}"
+        if note not in getattr(self.error, "__notes__", ()):
+            self.error.add_note(note)
+        return self.error
+
+
+@dataclass
+class Agenda:
+    """What is due at future ticks, microstep 0: reactions (masks), timers (positions) and events of actions (index, kept value)."""
+
+    always: int = 0  # reactions of timers that fire at every tick
+    times: list[int] = field(default_factory=list)  # a heap
+    masks: dict[int, int] = field(default_factory=dict)
+    timers: dict[int, list[int]] = field(default_factory=dict)
+    events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
+
+
+class Observer:
+    """What may watch a kernel work (a trace, poisoned slots, fingerprints). Observed kernels take a slower loop."""
+
+    def before_reaction(self, bit: int) -> None: ...
+
+    def after_reaction(self, bit: int) -> None: ...
+
+    def before_wait(self, worker: int) -> None: ...
+
+    def after_wait(self, worker: int) -> None: ...
+
+    def before_pass(self) -> None: ...
+
+    def after_pass(self) -> None: ...
+
+
+class Kernel:
+    """The state of one worker. Built by :func:`reactor_rl.runtime.bind.bind`.
+
+    Attributes:
+        worker: Its number.
+        words: The words that all workers share.
+        time, microstep: The tag of the pass that is running.
+        number: The number of the pass that is running, from 1.
+        tick_number: The number of the first pass of the tick that is running.
+        pending: Bits of the reactions that are triggered and not done.
+        current: Bit of the reaction that is running, ALL between reactions.
+        again: Actions that are present at the next microstep.
+        failures: Exceptions of reactions in this tick.
+    """
+
+    def __init__(self, worker: int, words: memoryview) -> None:
+        self.worker, self.words = worker, words
+        self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
+        self.pending, self.current = 0, ALL
+        self.again: list[ActionHandle] = []
+        self.failures: list[Failure] = []
+        # Filled by bind():
+        self.reactors: dict[int, Reactor] = {}  # by index
+        self.reactor_names: tuple[str, ...] = ()
+        self.calls: dict[int, Callable[[], None]] = {}  # by bit
+        self.reactions: dict[int, int] = {}  # bit -> index of reaction
+        self.names: dict[int, str] = {}  # bit -> name of reaction
+        self.startup_mask = self.shutdown_mask = 0
+        self.steps: list[tuple[Callable[[Any], None], Any]] = []
+        self.timers: list[TimerHandle] = []
+        self.actions: dict[int, ActionHandle] = {}
+        self.boundary_marks: list[tuple[int, int]] = []  # (stamp, mask) of boundary inputs that others write
+        self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
+        self.observers: list[Observer] = []
+        self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
+        self.handles: dict[int, frozenset[str]] = {}  # names of the handles of each reactor, which are not its state
+        self.later: list[Callable[[], None]] = []  # to do when the running reaction is done
+        # What is due at future times: masks of reactions, timers (index) and events of actions (index, value).
+        self.agenda = Agenda()
+        self._only = ALL
+        self._at = 0  # step at which an interrupted pass goes on
+
+    # ------------------------------------------------------------------ passes
+
+    def start_pass(self) -> None:
+        """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number."""
+        self.pending |= self.startup_mask
+        self._only = self.startup_mask
+        self.execute()
+        self._only = ALL
+
+    def stop_pass(self) -> None:
+        """Run the shutdown reactions."""
+        self.number += 1
+        self.microstep += 1
+        self.pending = self.shutdown_mask
+        self._only = self.shutdown_mask
+        self.execute()
+        self._only = ALL
+
+    def shut_down_alone(self) -> None:
+        """Run this worker's shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
+        mask, self._at = self.shutdown_mask, 0
+        for bit, call in self.calls.items():
+            if bit & mask:
+                self.current = bit
+                with contextlib.suppress(Exception):
+                    call()
+        self.current = ALL
+
+    def first_pass(self, time: int, number: int) -> None:
+        """Begin tick ``time`` and run its first pass."""
+        self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
+        self.pending |= self.agenda.always
+        if self.agenda.times and self.agenda.times[0] <= time:
+            self._due(time)
+        if self.boundary_marks:
+            words = self.words
+            for stamp, mask in self.boundary_marks:
+                if words[stamp] == number:
+                    self.pending |= mask
+        for mark in self.late_marks:
+            mark()
+        self.execute()
+
+    def next_pass(self, number: int) -> None:
+        """Run the pass of the next microstep."""
+        self.number = number
+        self.microstep += 1
+        if self.again:
+            again, self.again = self.again, []
+            self.again += [action for action in again if action.arrive()]
+        self.execute()
+
+    def execute(self) -> None:
+        """Go through the list, from where an exception from a WAIT left it."""
+        for observer in self.observers:
+            observer.before_pass()
+        steps = self.steps
+        for index in range(self._at, len(steps)):
+            step, argument = steps[index]
+            self._at = index
+            step(argument)
+        self._at = 0
+        if self.again:
+            self.words[Words.AGAIN] = self.number
+        for observer in self.observers:
+            observer.after_pass()
+
+    def unfinished(self) -> bool:
+        """Whether a timeout left a pass in its middle."""
+        return self._at > 0
+
+    def run(self, mask: int) -> None:
+        """Run what is triggered among the reactions of ``mask``, lowest bit first."""
+        if self.observers:
+            return self._run_observed(mask & self._only)
+        mask &= self._only
+        calls = self.calls
+        while True:
+            try:
+                while ready := self.pending & mask:
+                    self.current = bit = ready & -ready
+                    self.pending ^= bit
+                    calls[bit]()
+                    if self.later:
+                        self._finish_reaction()
+                self.current = ALL
+                return
+            except Exception as error:
+                self._failed(bit, error)
+
+    def _run_observed(self, mask: int) -> None:
+        while ready := self.pending & mask:
+            self.current = bit = ready & -ready
+            self.pending ^= bit
+            for observer in self.observers:
+                observer.before_reaction(bit)
+            try:
+                self.calls[bit]()
+                if self.later:
+                    self._finish_reaction()
+            except Exception as error:
+                self._failed(bit, error)
+            for observer in self.observers:
+                observer.after_reaction(bit)
+        self.current = ALL
+
+    def mark(self, sources: list[tuple[int, int]]) -> None:
+        """Set the bits of reactions that are triggered by what other workers wrote in this pass: ``(stamp, mask)``."""
+        words, number = self.words, self.number
+        for stamp, mask in sources:
+            if words[stamp] == number:
+                self.pending |= mask
+
+    def _finish_reaction(self) -> None:
+        later, self.later = self.later, []
+        for call in later:
+            call()
+
+    def _failed(self, bit: int, error: Exception) -> None:
+        self.current = ALL
+        self.later.clear()
+        self.failures.append(Failure.of(self.reactions[bit], self.names[bit], (self.time, self.microstep), error))
+        self.words[Words.FAILED] = 1
+
+    # ------------------------------------------------------------------ what handles ask for
+
+    def running(self) -> str:
+        """Name of the reaction that is running."""
+        return self.names.get(self.current, "(none)")
+
+    def after_reaction(self, call: Callable[[], None]) -> None:
+        """Do something when the running reaction is done."""
+        self.later.append(call)
+
+    def request_stop(self) -> None:
+        self.words[Words.STOP] = 1
+
+    def wake_at(self, time: int, mask: int) -> None:
+        """Trigger reactions at microstep 0 of a future tick."""
+        if time in self.agenda.masks:
+            self.agenda.masks[time] |= mask
+        else:
+            self.agenda.masks[time] = mask
+            self._push(time)
+
+    def schedule_at(self, time: int, action: int, kept: Any) -> None:
+        """Make an action present at a future tick."""
+        if time not in self.agenda.events:
+            self.agenda.events[time] = []
+            self._push(time)
+        self.agenda.events[time].append((action, kept))
+
+    def start_timers(self) -> None:
+        """Enter the first firing of every timer."""
+        for position, timer in enumerate(self.timers):
+            self.agenda.timers.setdefault(timer.offset, []).append(position)
+            self._push(timer.offset)
+
+    def _push(self, time: int) -> None:
+        heapq.heappush(self.agenda.times, time)
+        self.words[Words.NEXT + self.worker] = self.agenda.times[0]
+
+    def _due(self, time: int) -> None:
+        times = self.agenda.times
+        while times and times[0] <= time:
+            heapq.heappop(times)
+        self.pending |= self.agenda.masks.pop(time, 0)
+        for position in self.agenda.timers.pop(time, ()):
+            timer = self.timers[position]
+            self.pending |= timer.mask
+            if timer.period == 1:
+                self.agenda.always |= timer.mask
+            elif timer.period is not None:
+                upcoming = time + timer.period
+                self.agenda.timers.setdefault(upcoming, []).append(position)
+                heapq.heappush(times, upcoming)
+        arriving: list[ActionHandle] = []
+        for index, kept in self.agenda.events.pop(time, ()):
+            action = self.actions[index]
+            if not action.waiting:
+                arriving.append(action)
+            action.waiting.append(kept)
+        self.again += [action for action in arriving if action.arrive()]
+        self.words[Words.NEXT + self.worker] = self.next_time()
+
+    def next_time(self) -> int:
+        """The next time at which something is due here by itself; 0 if something is due at every tick."""
+        if self.agenda.always:
+            return 0
+        return self.agenda.times[0] if self.agenda.times else NEVER

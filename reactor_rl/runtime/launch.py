@@ -1,0 +1,122 @@
+"""Starting a process that does not import ``__main__``, from a fork server of our own or by spawning.
+
+``multiprocessing`` imports the caller's main module in its children, so that an unguarded script runs itself again and a
+notebook cannot be imported at all. Workers need none of it: what is defined there travels by value. The fork server is
+separate from the interpreter's, which imports ``__main__`` too; it has numpy and what plugins name imported already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing import spawn
+from multiprocessing.context import BaseContext
+from typing import Any
+
+__all__ = ["context_named", "preload", "start_process"]
+
+_NAME = "reactor_rl worker"
+_lock = threading.RLock()
+_server: Any = None
+_preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
+
+SINGLE_THREADED = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Set to 1 for workers: they share the cores among themselves, not with the threads of each other's libraries."""
+
+_MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
+
+
+def preload(*modules: str) -> None:
+    """Have modules imported in the fork server, if it has not started yet, so that workers start faster."""
+    _preloaded.extend(module for module in modules if module not in _preloaded)
+
+
+def context_named(name: str | None) -> BaseContext:
+    """The start method: ``forkserver`` where there is one, else ``spawn``; ``fork`` on request.
+
+    Raises:
+        ValueError: If this system has no such method.
+    """
+    methods = multiprocessing.get_all_start_methods()
+    if name is None:
+        name = "forkserver" if "forkserver" in methods else "spawn"
+    if name not in methods:
+        raise ValueError(f"context={name!r}: this system can start processes by {', '.join(sorted(methods))}")
+    return multiprocessing.get_context(name)
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """The environment of workers: numeric libraries single-threaded, and nothing that makes MPI take them for its own."""
+    changed = {name: "1" for name in SINGLE_THREADED}
+    removed = {name: value for name, value in os.environ.items() if name.startswith(_MPI)}
+    before = {name: os.environ.get(name) for name in changed} | removed
+    os.environ.update(changed)
+    for name in removed:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _swapped(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+_preparation: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
+
+
+def _preparation_without_main(name: str) -> dict[str, Any]:
+    """What a child is told before it starts; our workers are not told where ``__main__`` is."""
+    data = _preparation(name)
+    if name.startswith(_NAME):
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+def start_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
+    """Start a process for a worker. Not daemonic: environments may have children of their own."""
+    process = context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
+    with _lock, _environment(), _swapped(spawn, "get_preparation_data", _preparation_without_main):
+        if context.get_start_method() == "forkserver":
+            from multiprocessing import forkserver
+
+            with _swapped(forkserver, "connect_to_new_process", _own_server().connect_to_new_process):
+                process.start()
+        else:
+            process.start()
+    return process
+
+
+def _own_server() -> Any:
+    global _server
+    if _server is None or _server[0] != os.getpid():
+        from multiprocessing.forkserver import ForkServer
+
+        server = ForkServer()
+        server.set_forkserver_preload([m for m in _preloaded if m.partition(".")[0] in sys.modules])
+        _server = (os.getpid(), server)
+    return _server[1]

@@ -1,0 +1,131 @@
+"""Values of object ports: serialised when they are set, so that no two reactors ever share one.
+
+Numbers, strings, bytes, booleans and None cannot be changed and travel as they are. Between workers a value lies as a
+pickle in a cell of the arena, or, if it is too long, in the side block of the worker that wrote it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any
+
+import cloudpickle
+
+from reactor_rl.runtime.arena import CELL
+from reactor_rl.runtime.block import Block
+
+__all__ = ["Cells", "Pickled", "Side", "decode", "dumps", "encode", "loads"]
+
+_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+_HEADER = struct.Struct("=qq")
+_INLINE = CELL - _HEADER.size
+
+
+class Pickled:
+    """The pickle of a value."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pickled, (self.data,)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value so that any worker can load it, whatever ``__main__`` is there."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+        if b"__main__" not in data:
+            return data
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+
+
+loads = pickle.loads
+
+
+def encode(value: Any) -> Any:
+    """What is kept of a value: itself if nobody can change it, else its pickle."""
+    return value if type(value) in _IMMUTABLE else Pickled(dumps(value))
+
+
+def decode(kept: Any) -> Any:
+    """The reader's own copy of a value."""
+    return loads(kept.data) if type(kept) is Pickled else kept
+
+
+class Side:
+    """The side block of one worker: room for pickles that are longer than a cell.
+
+    Every cell keeps the region that it was given until it outgrows it; regions double, so at most as much again is wasted.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._used = 0
+        self._regions: dict[int, tuple[int, int]] = {}
+
+    def write(self, cell: int, data: bytes) -> int:
+        """Store ``data`` for a cell; returns its offset in the block."""
+        offset, room = self._regions.get(cell, (0, 0))
+        if len(data) > room:
+            offset, room = self._used, 2 * len(data)
+            self._block.grow(offset + room)
+            self._used += room
+            self._regions[cell] = offset, room
+        self._block.view(offset + len(data))[offset : offset + len(data)] = data
+        return offset
+
+    def read(self, offset: int, length: int) -> memoryview:
+        return self._block.view(offset + length)[offset : offset + length]
+
+
+class Cells:
+    """The cells of one object output: its slots, and its rows within each slot.
+
+    Args:
+        count: Number of cells, ring times rows.
+        memory: The arena, where another worker reads this output; else None.
+        offset: Byte offset of the first cell in the arena.
+        side: The side block of the worker that writes.
+        local: Whether this is the worker that writes; its own readers take the value from here.
+    """
+
+    def __init__(self, count: int, memory: memoryview | None, offset: int, side: Side | None, local: bool) -> None:
+        self._kept: list[Any] = [None] * count
+        self._memory, self._offset, self._side, self._local = memory, offset, side, local
+
+    def write(self, cell: int, value: Any) -> None:
+        self.keep(cell, encode(value))
+
+    def keep(self, cell: int, kept: Any) -> None:
+        """Store an encoded value."""
+        self._kept[cell] = kept
+        if self._memory is not None:
+            assert self._side is not None
+            data = kept.data if type(kept) is Pickled else pickle.dumps(kept, protocol=5)
+            at = self._offset + cell * CELL
+            if len(data) <= _INLINE:
+                _HEADER.pack_into(self._memory, at, len(data), -1)
+                self._memory[at + _HEADER.size : at + _HEADER.size + len(data)] = data
+            else:
+                _HEADER.pack_into(self._memory, at, len(data), self._side.write(self._offset + cell, data))
+
+    def read(self, cell: int) -> Any:
+        if self._local:
+            return decode(self._kept[cell])
+        assert self._memory is not None and self._side is not None
+        at = self._offset + cell * CELL
+        length, offset = _HEADER.unpack_from(self._memory, at)
+        if offset >= 0:
+            return loads(self._side.read(offset, length))
+        at += _HEADER.size
+        return loads(self._memory[at : at + length])
+
+    def kept(self) -> list[Any]:
+        """The encoded values, for a snapshot."""
+        return list(self._kept)

@@ -1,0 +1,414 @@
+"""What stands in the place of a declaration while a reaction runs: handles of ports, timers and actions.
+
+A handle belongs to one reactor on one worker. Which reactions may touch it is a mask of bits, one for each reaction of the worker;
+the kernel keeps the bit of the reaction that is running.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl.errors import AbsentError, UndeclaredPortError
+from reactor_rl.runtime.objects import Cells, decode, encode
+from reactor_rl.topology import MISSING
+
+if TYPE_CHECKING:
+    from reactor_rl.runtime.kernel import Kernel
+
+__all__ = ["ActionHandle", "ArrayOutput", "InputHandle", "ObjectOutput", "Source", "TimerHandle"]
+
+
+class Handle:
+    __slots__ = ("_allowed", "_kernel", "name")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int) -> None:
+        self._kernel, self.name, self._allowed = kernel, name, allowed
+
+    def _undeclared(self, what: str) -> UndeclaredPortError:
+        return UndeclaredPortError(
+            f"reaction {self._kernel.running()} touches {self.name}, which it does not declare; add it to the reaction's {what}"
+        )
+
+
+class Output(Handle):
+    """The common part of array and object outputs: presence, and who is woken.
+
+    ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag; ``late`` lists
+    ``(delay, mask)`` for those that it triggers later. ``row_masks`` and ``row_late`` are the same for single rows.
+    """
+
+    __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_stamp", "_stride", "_times")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int, stamp: int, times: int, stride: int, ring: int) -> None:
+        super().__init__(kernel, name, allowed)
+        self._stamp, self._times, self._stride, self._ring = stamp, times, stride, ring
+        self._mask = 0
+        self._late: list[tuple[int, int]] = []
+        self._row_masks: list[int] = [0] * (stride - 2) if stride > 1 else []
+        self._row_late: list[list[tuple[int, int]]] = [[] for _ in self._row_masks]
+
+    def _publish(self) -> None:
+        kernel = self._kernel
+        kernel.words[self._stamp] = kernel.number
+        kernel.pending |= self._mask
+        if self._times >= 0:
+            time = kernel.time
+            kernel.words[self._times + time % self._ring * self._stride] = time
+            for delay, mask in self._late:
+                kernel.wake_at(time + delay, mask)
+
+    def _publish_row(self, row: int) -> None:
+        kernel = self._kernel
+        for offset in (1, 2 + row):
+            kernel.words[self._stamp + offset] = kernel.number
+        kernel.pending |= self._row_masks[row]
+        if self._times >= 0:
+            time = kernel.time
+            for offset in (1, 2 + row):
+                kernel.words[self._times + time % self._ring * self._stride + offset] = time
+            for delay, mask in self._row_late[row]:
+                kernel.wake_at(time + delay, mask)
+
+    @property
+    def rows(self) -> _RowsOfOutput:
+        """The rows, to be set one by one: ``port.rows[i].set(value)``. Only where rows are connected."""
+        if not self._row_masks:
+            raise AttributeError(f"no connection addresses rows of {self.name}; set the whole port")
+        return _RowsOfOutput(self)
+
+    def _set_row(self, row: int, value: Any) -> None:
+        raise NotImplementedError
+
+
+class _RowsOfOutput:
+    __slots__ = ("_port",)
+
+    def __init__(self, port: Output) -> None:
+        self._port = port
+
+    def __len__(self) -> int:
+        return len(self._port._row_masks)
+
+    def __getitem__(self, row: int) -> _RowOfOutput:
+        if not 0 <= row < len(self):
+            raise IndexError(f"{self._port.name} has {len(self)} rows, not a row {row}")
+        return _RowOfOutput(self._port, row)
+
+
+class _RowOfOutput:
+    __slots__ = ("_port", "_row")
+
+    def __init__(self, port: Output, row: int) -> None:
+        self._port, self._row = port, row
+
+    def set(self, value: Any) -> None:
+        """Write this row alone."""
+        port = self._port
+        if not port._kernel.current & port._allowed:
+            raise port._undeclared("effects")
+        port._set_row(self._row, value)
+        port._publish_row(self._row)
+
+
+class ArrayOutput(Output):
+    """An array port that this reactor writes."""
+
+    __slots__ = ("_copies", "_views", "dtype", "shape")
+
+    def bind(self, views: Sequence[npt.NDArray[Any]], copies: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
+        """``views[k]`` is slot k of the ring; ``copies`` are the places that the value is copied to besides."""
+        self._views, self._copies = tuple(views), tuple(tuple(copy) for copy in copies)
+        self.shape, self.dtype = views[0].shape, views[0].dtype
+
+    def set(self, value: npt.ArrayLike) -> None:
+        """Copy ``value`` in, of this port's shape and a dtype that casts to its dtype without changing kind.
+
+        Raises:
+            ValueError: If the shape differs.
+            TypeError: If the dtype is of another kind.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("effects")
+        if getattr(value, "shape", None) != self.shape:
+            value = self._fitting(value, self.shape)
+        views = self._views
+        np.copyto(views[0] if len(views) == 1 else views[kernel.time % len(views)], value)
+        if self._copies:
+            self._copy()
+        self._publish()
+
+    @property
+    def buffer(self) -> npt.NDArray[Any]:
+        """The writable slot, to be filled completely before the reaction returns. Taking it makes the port present."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("effects")
+        self._publish()
+        if self._copies:
+            kernel.after_reaction(self._copy)
+        views = self._views
+        return views[0] if len(views) == 1 else views[kernel.time % len(views)]
+
+    def _copy(self) -> None:
+        time = self._kernel.time
+        source = self._views[time % len(self._views)]
+        for copy in self._copies:
+            np.copyto(copy[time % len(copy)], source)
+
+    def _set_row(self, row: int, value: Any) -> None:
+        views = self._views
+        view = views[self._kernel.time % len(views)]
+        if self._copies:
+            raise UndeclaredPortError(f"{self.name} is gathered by an input too: set all of it at once")
+        np.copyto(view[row], self._fitting(value, self.shape[1:]))
+
+    def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
+        array = np.asarray(value)
+        if array.shape != shape:
+            raise ValueError(f"{self.name} takes values of shape {shape}, not {array.shape}")
+        # Plain Python numbers cast as numbers do, arrays by the kind of their dtype.
+        return array if hasattr(value, "dtype") or array.ndim else value
+
+    def slot(self, time: int) -> npt.NDArray[Any]:
+        """The slot that is written at ``time``."""
+        return self._views[time % len(self._views)]
+
+
+class ObjectOutput(Output):
+    """An object port that this reactor writes."""
+
+    __slots__ = ("_cells", "_rows")
+
+    def bind(self, cells: Cells, rows: int | None) -> None:
+        self._cells, self._rows = cells, rows
+
+    def set(self, value: Any) -> None:
+        """Serialise ``value``. A port whose rows are connected takes a sequence of one value per row.
+
+        Raises:
+            ValueError: If the number of rows differs.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("effects")
+        if self._rows is None:
+            self._cells.write(0 if self._ring == 1 else kernel.time % self._ring, value)
+        else:
+            values = list(value)
+            if len(values) != self._rows:
+                raise ValueError(f"{self.name} has {self._rows} rows and was set to {len(values)} values")
+            for row, item in enumerate(values):
+                self._set_row(row, item)
+        self._publish()
+
+    def _set_row(self, row: int, value: Any) -> None:
+        self._cells.write(self._kernel.time % self._ring * (self._rows or 1) + row, value)
+
+
+class Source:
+    """Presence of one part of an input: a whole output, or rows of it."""
+
+    __slots__ = ("_delay", "_hi", "_kernel", "_lo", "_ring", "_stamp", "_stride", "_times")
+
+    def __init__(
+        self, kernel: Kernel, stamp: int, times: int, stride: int, ring: int, delay: int, lo: int | None, hi: int | None
+    ) -> None:
+        self._kernel, self._stamp, self._times, self._stride, self._ring = kernel, stamp, times, stride, ring
+        self._delay, self._lo, self._hi = delay, lo, hi
+
+    def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
+        """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
+
+        ``since`` is the first pass that counts: the running one, or for the caller, who reads after a tick, the tick's first.
+        """
+        kernel = self._kernel
+        words = kernel.words
+        if self._delay:
+            time = kernel.time - self._delay
+            if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
+                return False
+            at = self._times + time % self._ring * self._stride
+            since = upto = time
+        else:
+            at, upto = self._stamp, kernel.number
+        if since <= words[at] <= upto:
+            return True
+        if self._stride == 1 or not since <= words[at + 1] <= upto:
+            return False
+        lo, hi = (0, self._stride - 2) if self._lo is None or self._hi is None else (self._lo, self._hi)
+        stamps = np.frombuffer(words, np.int64)[at + 2 + lo : at + 2 + hi]
+        mask: npt.NDArray[np.bool_] = (stamps >= since) & (stamps <= upto)
+        return mask
+
+
+class InputHandle(Handle):
+    """An input port: one source, or the rows that it gathers.
+
+    ``read(time)`` gives the value that was written at a time, ``spans`` are the rows of the input that each source fills.
+    """
+
+    __slots__ = ("_delay", "_initial", "_quick", "_read", "_rows", "_sources", "_spans")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        allowed: int,
+        sources: Sequence[Source],
+        spans: Sequence[tuple[int, int]],
+        rows: int | None,
+        delay: int,
+        initial: Any,
+        read: Callable[[int], Any],
+        quick: int,
+    ) -> None:
+        super().__init__(kernel, name, allowed)
+        self._sources, self._spans, self._rows = tuple(sources), tuple(spans), rows
+        self._delay, self._initial, self._read = delay, initial, read
+        self._quick = quick  # the one stamp that decides, where it is that simple; else -1
+
+    @property
+    def present(self) -> Any:
+        """Whether there is a value at this tag; for an input that gathers, a mask of shape ``(rows,)``, bool."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._quick >= 0:
+            return kernel.words[self._quick] == kernel.number
+        mask = self.mask(kernel.number)
+        return mask if self._spans else bool(np.any(mask))
+
+    def mask(self, since: int) -> npt.NDArray[np.bool_] | bool:
+        """Presence by row (an input that gathers) or by part."""
+        if self._initial is not MISSING and self._kernel.time < self._delay:
+            now = since <= self._kernel.tick_number
+            return np.full(self._rows, now) if self._spans else now
+        if not self._spans:
+            return self._sources[0].rows(since) if self._sources else False
+        mask = np.zeros(self._rows or 0, np.bool_)
+        for source, (lo, hi) in zip(self._sources, self._spans, strict=True):
+            part = source.rows(since)
+            mask[lo:hi] = part if hi - lo > 1 else np.all(part)
+        return mask
+
+    @property
+    def value(self) -> Any:
+        """The value at this tag: a read-only view (array ports), or this reactor's own copy (object ports).
+
+        Raises:
+            AbsentError: If there is none, or if any row is absent.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._quick >= 0:
+            if kernel.words[self._quick] != kernel.number:
+                raise self._absent()
+            return self._read(kernel.time)
+        return self.get(kernel.number)
+
+    def get(self, since: int) -> Any:
+        """The value, if it was written in pass ``since`` or after."""
+        if not np.all(self.mask(since)):
+            raise self._absent()
+        time = self._kernel.time - self._delay
+        return self._initial_value() if time < 0 else self._read(time)
+
+    def _initial_value(self) -> Any:
+        initial = self._initial
+        if isinstance(initial, np.ndarray):
+            return initial
+        copy = decode(initial)
+        return [decode(initial) for _ in range(self._rows)] if self._rows is not None else copy
+
+    def _absent(self) -> AbsentError:
+        return AbsentError(
+            f"{self.name} is absent at tag {self._kernel.time, self._kernel.microstep}; ask .present before reading .value"
+        )
+
+
+class TimerHandle(Handle):
+    """A timer."""
+
+    __slots__ = ("_stamp", "index", "mask", "offset", "period")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
+        super().__init__(kernel, name, allowed)
+        self.index, self.offset, self.period = index, offset, period
+        self.mask = 0
+
+    @property
+    def present(self) -> bool:
+        """Whether it fires at this tag."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        since = kernel.time - self.offset
+        return kernel.microstep == 0 and (since == 0 if self.period is None else since >= 0 and since % self.period == 0)
+
+
+class ActionHandle(Handle):
+    """A logical action of one reactor, and the values that it is still to deliver."""
+
+    __slots__ = ("_now", "_stamp", "index", "mask", "waiting")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int, index: int) -> None:
+        super().__init__(kernel, name, allowed)
+        self.index, self.mask = index, 0
+        self._stamp = -1
+        self._now: Any = None
+        self.waiting: deque[Any] = deque()  # for the next microsteps, one each
+
+    def schedule(self, delay: int = 0, value: Any = None) -> None:
+        """Make the action present ``delay`` ticks from now (0: at the next microstep of this tick) with a value.
+
+        Raises:
+            ValueError: If ``delay`` is negative.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("effects")
+        kept = None if value is None else encode(value)
+        if delay == 0:
+            if not self.waiting:
+                kernel.again.append(self)
+            self.waiting.append(kept)
+        elif delay > 0:
+            kernel.schedule_at(kernel.time + int(delay), self.index, kept)
+        else:
+            raise ValueError(f"{self.name}: an action cannot be scheduled {-delay} ticks ago")
+
+    def arrive(self) -> bool:
+        """Deliver the next waiting value at the pass that begins. Returns whether more are waiting."""
+        kernel = self._kernel
+        self._now = self.waiting.popleft()
+        self._stamp = kernel.number
+        kernel.pending |= self.mask
+        return bool(self.waiting)
+
+    @property
+    def present(self) -> bool:
+        """Whether the action is present at this tag."""
+        if not self._kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        return self._stamp == self._kernel.number
+
+    @property
+    def value(self) -> Any:
+        """The value that it was scheduled with, this reactor's own copy.
+
+        Raises:
+            AbsentError: If it is not present at this tag.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._stamp != kernel.number:
+            raise AbsentError(f"{self.name} is absent at tag {kernel.time, kernel.microstep}; ask .present before reading .value")
+        return decode(self._now)

@@ -1,0 +1,115 @@
+"""Helpers as threads, for reactions that release the GIL and for free-threaded builds."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reactor_rl.runtime.block import Block
+from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.executor import Pair, Reactors, channels_of
+from reactor_rl.runtime.helper import serve
+from reactor_rl.runtime.objects import Side
+from reactor_rl.runtime.plan import Plan
+
+__all__ = ["Threads"]
+
+
+class _Line:
+    """One end of a line between two threads; the other end is ``mate``."""
+
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._ahead: list[Any] = []
+        self.mate: _Line
+
+    @classmethod
+    def pair(cls) -> tuple[_Line, _Line]:
+        one, other = cls(), cls()
+        one.mate, other.mate = other, one
+        return one, other
+
+    def send(self, obj: Any) -> None:
+        self.mate._inbox.put(obj)
+
+    def recv(self) -> Any:
+        return self._ahead.pop() if self._ahead else self._inbox.get()
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        if self._ahead:
+            return True
+        try:
+            self._ahead.append(self._inbox.get(timeout=timeout) if timeout else self._inbox.get_nowait())
+        except queue.Empty:
+            return False
+        return True
+
+
+class Threads:
+    """Runs a plan of several workers in one process."""
+
+    name = "threads"
+
+    def __init__(self, plan: Plan, spin: float) -> None:
+        self._plan = plan
+        self.memory = memoryview(np.zeros(plan.layout.size, np.uint8))
+        self._blocks = [Block(0, f"objects of worker {w}") for w in range(plan.schedule.workers)]
+        self.sides: Sequence[Side | None] = [Side(block) for block in self._blocks]
+        self.channels = channels_of(plan)
+        for channel in self.channels.values():
+            channel.unlink()
+        # With the GIL, a worker that spins only keeps the others from running.
+        free = not getattr(sys, "_is_gil_enabled", lambda: True)()
+        self.spin = spin if free else 0.0
+        self._threads: list[threading.Thread] = []
+        self._lines: list[_Line] = []
+
+    def launch(self, reactors: Sequence[Reactors]) -> None:
+        for worker in range(1, self._plan.schedule.workers):
+            mine, theirs = _Line.pair()
+            inbound: dict[Pair, Channel] = {pair: c for pair, c in self.channels.items() if worker in pair}
+            thread = threading.Thread(
+                target=serve,
+                args=(self._plan, worker, self.memory, self.sides, reactors[worker], inbound, theirs, self.spin),
+                name=f"reactor_rl worker {worker}",
+                daemon=True,  # a reaction that never returns must not keep the interpreter from exiting
+            )
+            self._lines.append(mine)
+            self._threads.append(thread)
+            thread.start()
+
+    def attached(self) -> None:
+        pass
+
+    def send(self, worker: int, message: Any) -> None:
+        self._lines[worker - 1].send(message)
+
+    def receive(self, worker: int, timeout: float) -> Any:
+        line = self._lines[worker - 1]
+        if line.poll(timeout):
+            return line.recv()
+        if not self._threads[worker - 1].is_alive() and not line.poll(0.0):
+            raise EOFError
+        raise TimeoutError
+
+    def died(self) -> tuple[int, int | None] | None:
+        for index, thread in enumerate(self._threads):
+            if not thread.is_alive():
+                return index + 1, None
+        return None
+
+    def stop(self, grace: float | None) -> None:
+        """Join the threads; one that does not end within ``grace`` is abandoned, for a thread cannot be ended from outside."""
+        end = None if grace is None else time.monotonic() + grace
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if not self._threads:
+            for block in self._blocks:
+                block.close()

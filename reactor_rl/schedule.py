@@ -1,0 +1,215 @@
+"""Who does what, in which order: one list of WAIT, EXEC and SIGNAL per worker, compiled before the first tick.
+
+Placement keeps every reactor on one worker and takes the longest processing time first (Graham 1969). The order
+within a worker comes from simulating the tick on the expected costs. Then every edge between two workers becomes
+a SIGNAL and a WAIT on the counting channel of that pair, unless the waiting worker already knows, directly or through
+others, that the reaction is done; vector clocks keep what each worker knows. The idea of static schedules with
+redundant waits removed is that of PretVM (Lin et al., arXiv 2406.06253); channels here only ever count upwards,
+so that no tick needs a barrier or a reset.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reactor_rl.errors import ProgramError
+from reactor_rl.graph import Graph
+from reactor_rl.topology import Topology
+
+__all__ = ["Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule"]
+
+DEFAULT_COST = 10e-6
+"""Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait for one token of the channel from ``worker``."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Exec:
+    """Execute a reaction if one of its triggers is present."""
+
+    reaction: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Put one token into the channel to ``worker``."""
+
+    worker: int
+
+
+Op = Wait | Exec | Signal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A compiled tick.
+
+    Attributes:
+        workers: Number of workers, the caller (worker 0) included.
+        placement: Worker of each reactor.
+        lists: The list of each worker. Worker 0 starts with one SIGNAL per helper and ends with one WAIT per helper.
+        makespan: Seconds that a tick is expected to take on the costs that were given.
+    """
+
+    workers: int
+    placement: tuple[int, ...]
+    lists: tuple[tuple[Op, ...], ...]
+    makespan: float
+
+    def signals(self) -> Counter[tuple[int, int]]:
+        """Tokens per tick by pair of workers."""
+        return Counter((w, op.worker) for w, ops in enumerate(self.lists) for op in ops if isinstance(op, Signal))
+
+    def waits(self) -> Counter[tuple[int, int]]:
+        """Tokens that are consumed per tick by pair of workers."""
+        return Counter((op.worker, w) for w, ops in enumerate(self.lists) for op in ops if isinstance(op, Wait))
+
+
+def compile_schedule(
+    topology: Topology, graph: Graph, workers: int, *, costs: Mapping[str, float] | None = None, caller_works: bool = True
+) -> Schedule:
+    """Compile the lists of ``workers`` workers.
+
+    Args:
+        topology: The program.
+        graph: Its dependency graph.
+        workers: How many workers share the reactors. More than there are reactors are not used.
+        costs: Seconds per tick by name of reactor, in place of declared costs.
+        caller_works: Whether worker 0 takes a share; if not, there is one helper more.
+
+    Raises:
+        ProgramError: If ``workers < 1``.
+    """
+    if workers < 1:
+        raise ProgramError(f"workers={workers}: a program needs at least one worker (workers=None takes the cores of this process)")
+    workers = max(1, min(workers, len(topology.reactors)))
+    cost = _reaction_costs(topology, costs or {})
+    placement = _place(topology, cost, workers)
+    if not caller_works:
+        placement, workers = tuple(worker + 1 for worker in placement), workers + 1
+    order, makespan = _order(topology, graph, cost, placement, workers)
+    lists = _synchronise(topology, graph, placement, order)
+    schedule = Schedule(workers, placement, lists, makespan)
+    if schedule.signals() != schedule.waits():
+        raise AssertionError(f"unbalanced channels: {schedule.signals()} produced, {schedule.waits()} consumed")
+    return schedule
+
+
+def _reaction_costs(topology: Topology, costs: Mapping[str, float]) -> list[float]:
+    known = {reactor.name for reactor in topology.reactors}
+    unknown = sorted(set(costs) - known)
+    if unknown:
+        raise ProgramError(f"costs name reactors that the program does not have: {', '.join(unknown)}")
+    found = [DEFAULT_COST if r.cost is None else max(float(r.cost), 0.0) for r in topology.reactions]
+    for reactor in topology.reactors:
+        # Startup and shutdown reactions are not part of a tick.
+        per_tick = [i for i in reactor.reactions if not _once(topology, i)]
+        for index in set(reactor.reactions) - set(per_tick):
+            found[index] = 0.0
+        if reactor.name in costs and per_tick:
+            total = sum(found[i] for i in per_tick) or 1.0
+            for index in per_tick:
+                found[index] *= costs[reactor.name] / total
+    return found
+
+
+def _once(topology: Topology, index: int) -> bool:
+    node = topology.reactions[index]
+    return not (node.triggers or node.trigger_timers or node.trigger_actions)
+
+
+def _place(topology: Topology, cost: Sequence[float], workers: int) -> tuple[int, ...]:
+    """Longest processing time first onto the least loaded worker; names and indices break ties by being in program order."""
+    load = [0.0] * workers
+    count = [0] * workers
+    placement = [0] * len(topology.reactors)
+    total = [sum(cost[i] for i in reactor.reactions) for reactor in topology.reactors]
+    for index in sorted(range(len(total)), key=lambda i: (-total[i], i)):
+        worker = min(range(workers), key=lambda w: (load[w], count[w], w))
+        placement[index] = worker
+        load[worker] += total[index]
+        count[worker] += 1
+    return tuple(placement)
+
+
+def _order(
+    topology: Topology, graph: Graph, cost: Sequence[float], placement: Sequence[int], workers: int
+) -> tuple[list[int], float]:
+    """Simulate one tick: ready reactions in the order in which they become ready, longest remaining path first."""
+    remaining = [0.0] * len(cost)
+    for index in sorted(range(len(cost)), key=lambda i: -graph.level[i]):
+        remaining[index] = cost[index] + max((remaining[n] for n in graph.after[index]), default=0.0)
+    missing = [len(found) for found in graph.before]
+    ready = [(0.0, -remaining[i], i) for i in range(len(cost)) if not missing[i]]
+    heapq.heapify(ready)
+    free = [0.0] * workers
+    ready_at = [0.0] * len(cost)
+    order = []
+    while ready:
+        at, _, index = heapq.heappop(ready)
+        worker = placement[topology.reactions[index].reactor]
+        free[worker] = end = max(free[worker], at) + cost[index]
+        order.append(index)
+        for other in graph.after[index]:
+            ready_at[other] = max(ready_at[other], end)
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, (ready_at[other], -remaining[other], other))
+    return order, max(free)
+
+
+def _synchronise(topology: Topology, graph: Graph, placement: Sequence[int], order: Sequence[int]) -> tuple[tuple[Op, ...], ...]:
+    """Insert the WAITs and SIGNALs that are needed and no others."""
+    workers = max(placement, default=0) + 1
+    home = [placement[topology.reactions[i].reactor] for i in range(len(graph.before))]
+    position: dict[int, int] = {}  # reaction -> how many EXECs its worker has done when it is done
+    done = [0] * workers
+    for index in order:
+        done[home[index]] += 1
+        position[index] = done[home[index]]
+    knows = [[0] * workers for _ in range(workers)]  # knows[w][u]: EXECs of u that w knows to be done
+    known_at: dict[tuple[int, int], list[int]] = {}  # what worker u knew when it had done p EXECs
+    waits: dict[int, list[int]] = {}  # reaction -> workers to wait for just before it
+    signals: dict[tuple[int, int], list[int]] = {}  # (u, p) -> workers to signal once u has done p EXECs
+
+    def clock(worker: int, at: int) -> list[int]:
+        return known_at[worker, at]
+
+    for index in order:
+        worker = home[index]
+        needed: dict[int, int] = {}
+        for other in graph.before[index]:
+            if home[other] != worker and position[other] > knows[worker][home[other]]:
+                needed[home[other]] = max(needed.get(home[other], 0), position[other])
+        for source in sorted(needed):
+            if any(source != via and clock(via, needed[via])[source] >= needed[source] for via in needed):
+                # What another wait brings along. Two waits cannot imply each other: one of the two reactions is done first.
+                continue
+            waits.setdefault(index, []).append(source)
+            signals.setdefault((source, needed[source]), []).append(worker)
+            knows[worker] = [max(a, b) for a, b in zip(knows[worker], clock(source, needed[source]), strict=True)]
+        knows[worker][worker] = position[index]
+        known_at[worker, position[index]] = list(knows[worker])
+    lists: list[list[Op]] = [[] for _ in range(workers)]
+    lists[0] += [Signal(w) for w in range(1, workers)]
+    for worker in range(1, workers):
+        lists[worker].append(Wait(0))
+    for index in order:
+        worker = home[index]
+        lists[worker] += [Wait(source) for source in waits.get(index, ())]
+        lists[worker].append(Exec(index))
+        lists[worker] += [Signal(target) for target in signals.get((worker, position[index]), ())]
+    for worker in range(1, workers):
+        if not (lists[worker] and lists[worker][-1] == Signal(0)):
+            lists[worker].append(Signal(0))
+            lists[0].append(Wait(worker))
+    return tuple(tuple(ops) for ops in lists)

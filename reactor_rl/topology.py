@@ -1,0 +1,161 @@
+"""A program as plain data: what the graph, the schedule, the drawing and the interpreter all read.
+
+Everything is identified by its index in the order in which the program was composed; that order breaks every tie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["MISSING", "ActionNode", "Input", "Output", "Part", "ReactionNode", "ReactorNode", "TimerNode", "Topology"]
+
+BOUNDARY = -1
+"""Stands for the caller where a reactor's index is expected."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True)
+class ReactorNode:
+    """One reactor instance; ``kind`` is its class's name, ``bank`` is ``(name, index, size)`` for members of a bank."""
+
+    index: int
+    name: str
+    kind: str
+    bank: tuple[str, int, int] | None
+    reactions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReactionNode:
+    """One reaction of one reactor. Ports, actions and timers are indices into the topology's lists."""
+
+    index: int
+    reactor: int
+    name: str
+    cost: float | None
+    startup: bool
+    shutdown: bool
+    triggers: tuple[int, ...]  # inputs
+    uses: tuple[int, ...]  # inputs
+    effects: tuple[int, ...]  # outputs
+    trigger_timers: tuple[int, ...]
+    use_timers: tuple[int, ...]
+    trigger_actions: tuple[int, ...]
+    use_actions: tuple[int, ...]
+    effect_actions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output port, or a boundary input (``reactor == BOUNDARY``: the caller writes it).
+
+    ``rows`` is how many rows have presence of their own, ``None`` if nothing addresses them.
+    ``delays`` lists the distinct delays of its readers; ``ring`` is the number of slots that they need.
+    """
+
+    index: int
+    reactor: int
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any] | None
+    rows: int | None
+    delays: tuple[int, ...]
+
+    @property
+    def ring(self) -> int:
+        return max(self.delays, default=0) + 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source of an input: rows ``lo..hi`` of an output (``None``: all of it), arriving at rows ``at..`` of the input.
+
+    ``single``: one row of the source, without its axis. ``block``: several rows of the input, with theirs.
+    """
+
+    output: int
+    lo: int | None = None
+    hi: int | None = None
+    single: bool = False
+    at: int | None = None
+    width: int = 1
+    block: bool = False
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input port, or a boundary output (``reactor == BOUNDARY``: the caller reads it).
+
+    ``rows`` is how many rows are gathered, ``None`` if the input has one plain source. An input without parts is never present.
+    """
+
+    index: int
+    reactor: int
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any] | None
+    rows: int | None
+    parts: tuple[Part, ...]
+    delay: int
+    initial: Any = MISSING
+
+
+@dataclass(frozen=True)
+class TimerNode:
+    index: int
+    reactor: int
+    name: str
+    offset: int
+    period: int | None
+
+
+@dataclass(frozen=True)
+class ActionNode:
+    index: int
+    reactor: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The whole program."""
+
+    name: str
+    reactors: tuple[ReactorNode, ...]
+    reactions: tuple[ReactionNode, ...]
+    outputs: tuple[Output, ...]
+    inputs: tuple[Input, ...]
+    timers: tuple[TimerNode, ...]
+    actions: tuple[ActionNode, ...]
+    writers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # output -> reactions, in program order
+    readers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # input -> reactions, in program order
+
+    @property
+    def boundary_inputs(self) -> tuple[Output, ...]:
+        return tuple(o for o in self.outputs if o.reactor == BOUNDARY)
+
+    @property
+    def boundary_outputs(self) -> tuple[Input, ...]:
+        return tuple(i for i in self.inputs if i.reactor == BOUNDARY)
+
+    def port_name(self, port: Output | Input) -> str:
+        """``reactor.port``, or the bare name of a boundary port."""
+        return port.name if port.reactor == BOUNDARY else f"{self.reactors[port.reactor].name}.{port.name}"
+
+    def reaction_name(self, index: int) -> str:
+        """``reactor.reaction``."""
+        node = self.reactions[index]
+        return f"{self.reactors[node.reactor].name}.{node.name}"
