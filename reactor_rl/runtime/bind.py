@@ -12,11 +12,12 @@ from reactor_rl import topology as topo
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.fingerprints import AllPorts
 from reactor_rl.runtime.kernel import Kernel
-from reactor_rl.runtime.objects import Cells, Side, encode, loads
+from reactor_rl.runtime.objects import Cells, Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.poison import Poison
 from reactor_rl.runtime.ports import ActionHandle, ArrayOutput, InputHandle, ObjectOutput, Output, Source, TimerHandle
 from reactor_rl.schedule import Exec, Signal, Wait
+from reactor_rl.serialise import encode, loads
 
 __all__ = ["bind"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from reactor_rl.failure import Failure
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.bind import bind
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
-from reactor_rl.runtime.kernel import Failure, Kernel
+from reactor_rl.runtime.kernel import Kernel
 from reactor_rl.runtime.messages import answer
 from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan

@@ -9,59 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reactor_rl.errors import WorkerTraceback
+from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
-from reactor_rl.runtime.objects import dumps, loads
 from reactor_rl.runtime.ports import ActionHandle, Output, TimerHandle
 
-__all__ = ["ALL", "NEVER", "Failure", "Kernel", "Observer"]
+__all__ = ["ALL", "NEVER", "Kernel", "Observer"]
 
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
 NEVER = 2**63 - 1
-
-
-@dataclass
-class Failure:
-    """An exception that left a reaction, and where: comparable by program order."""
-
-    reaction: int
-    where: str
-    tag: tuple[int, int]
-    error: BaseException
-    text: str
-
-    @classmethod
-    def of(cls, reaction: int, where: str, tag: tuple[int, int], error: BaseException) -> Failure:
-        return cls(reaction, where, tag, error, "".join(traceback.format_exception(error)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        try:
-            error = dumps(self.error)
-            loads(error)
-        except Exception:  # an exception that cannot travel is replaced by one that can
-            error = dumps(RuntimeError(f"{type(self.error).__name__}: {self.error}"))
-        state["error"] = error
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        error = loads(state["error"])
-        error.__cause__ = WorkerTraceback(state["text"])
-        self.__dict__.update(state, error=error)
-
-    def raised(self) -> BaseException:
-        """The exception, with a note that says where it was raised."""
-        note = f"in reaction {self.where} at tag {self.tag}"
-        if note not in getattr(self.error, "__notes__", ()):
-            self.error.add_note(note)
-        return self.error
 
 
 @dataclass
@@ -219,7 +180,7 @@ class Kernel:
                     if self.later:
                         self._finish_reaction()
                 self.current = ALL
-                return
+                return None
             except Exception as error:
                 self._failed(bit, error)
 

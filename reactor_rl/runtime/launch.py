@@ -59,7 +59,7 @@ def context_named(name: str | None) -> BaseContext:
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
     """The environment of workers: numeric libraries single-threaded, and nothing that makes MPI take them for its own."""
-    changed = {name: "1" for name in SINGLE_THREADED}
+    changed = dict.fromkeys(SINGLE_THREADED, "1")
     removed = {name: value for name, value in os.environ.items() if name.startswith(_MPI)}
     before = {name: os.environ.get(name) for name in changed} | removed
     os.environ.update(changed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactor_rl.failure import Failure
 from reactor_rl.runtime import snapshot
 from reactor_rl.runtime.fingerprints import AllPorts
-from reactor_rl.runtime.kernel import Failure, Kernel
+from reactor_rl.runtime.kernel import Kernel
 from reactor_rl.runtime.timeline import Timeline
 
 __all__ = ["Reply", "answer"]

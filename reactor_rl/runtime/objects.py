@@ -1,6 +1,6 @@
-"""Values of object ports: serialised when they are set, so that no two reactors ever share one.
+"""The cells of object ports: serialised values, so that no two reactors ever share one.
 
-Numbers, strings, bytes, booleans and None cannot be changed and travel as they are. Between workers a value lies as a
+Between workers a value lies as a
 pickle in a cell of the arena, or, if it is too long, in the side block of the worker that wrote it.
 """
 
@@ -10,52 +10,14 @@ import pickle
 import struct
 from typing import Any
 
-import cloudpickle
-
 from reactor_rl.runtime.arena import CELL
 from reactor_rl.runtime.block import Block
+from reactor_rl.serialise import Pickled, decode, encode, loads
 
-__all__ = ["Cells", "Pickled", "Side", "decode", "dumps", "encode", "loads"]
+__all__ = ["Cells", "Side"]
 
-_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 _HEADER = struct.Struct("=qq")
 _INLINE = CELL - _HEADER.size
-
-
-class Pickled:
-    """The pickle of a value."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pickled, (self.data,)
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle a value so that any worker can load it, whatever ``__main__`` is there."""
-    try:
-        data = pickle.dumps(value, protocol=5)
-        if b"__main__" not in data:
-            return data
-    except (pickle.PicklingError, AttributeError, TypeError):
-        pass
-    return cloudpickle.dumps(value)  # type: ignore[no-any-return]
-
-
-loads = pickle.loads
-
-
-def encode(value: Any) -> Any:
-    """What is kept of a value: itself if nobody can change it, else its pickle."""
-    return value if type(value) in _IMMUTABLE else Pickled(dumps(value))
-
-
-def decode(kept: Any) -> Any:
-    """The reader's own copy of a value."""
-    return loads(kept.data) if type(kept) is Pickled else kept
 
 
 class Side:

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl.errors import AbsentError, UndeclaredPortError
-from reactor_rl.runtime.objects import Cells, decode, encode
+from reactor_rl.runtime.objects import Cells
+from reactor_rl.serialise import decode, encode
 from reactor_rl.topology import MISSING
 
 if TYPE_CHECKING:

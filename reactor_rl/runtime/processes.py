@@ -14,14 +14,15 @@ from typing import Any
 
 import cloudpickle
 
+from reactor_rl.failure import Failure
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.helper import serve
-from reactor_rl.runtime.kernel import Failure
 from reactor_rl.runtime.launch import SINGLE_THREADED, context_named, start_process
-from reactor_rl.runtime.objects import Side, loads
+from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.serialise import loads
 
 __all__ = ["Processes"]
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from reactor_rl import fingerprint as hashing
 from reactor_rl.errors import ProgramError, RunClosedError, RunError, WorkerDiedError
+from reactor_rl.failure import Failure
 from reactor_rl.runtime import messages
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.bind import bind
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.fingerprints import BoundaryPorts
-from reactor_rl.runtime.kernel import NEVER, Failure
+from reactor_rl.runtime.kernel import NEVER
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Part
 

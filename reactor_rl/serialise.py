@@ -1,0 +1,51 @@
+"""Serialising values so that no two reactors ever share one, and so that any worker can load them.
+
+Numbers, strings, bytes, booleans and None cannot be changed and travel as they are; anything else as a pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+
+__all__ = ["Pickled", "decode", "dumps", "encode", "loads"]
+
+_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+class Pickled:
+    """The pickle of a value."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pickled, (self.data,)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value so that any worker can load it, whatever ``__main__`` is there."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+        if b"__main__" not in data:
+            return data
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+
+
+loads = pickle.loads
+
+
+def encode(value: Any) -> Any:
+    """What is kept of a value: itself if nobody can change it, else its pickle."""
+    return value if type(value) in _IMMUTABLE else Pickled(dumps(value))
+
+
+def decode(kept: Any) -> Any:
+    """The reader's own copy of a value."""
+    return loads(kept.data) if type(kept) is Pickled else kept
