@@ -1,0 +1,12 @@
+"""Gymnasium on reactor programs: vector environments that use every core and give the same results on any number of them."""
+
+from reactor_rl.runtime.launch import preload
+
+from reactor_gymnasium.make import make_vec
+from reactor_gymnasium.twins import register
+from reactor_gymnasium.vector_env import ReactorVectorEnv
+
+__all__ = ["ReactorVectorEnv", "make_vec", "register"]
+
+preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.shard")
+register()

@@ -188,8 +188,15 @@ class _Binder:
             sources = [self._source(node, part) for part in node.parts]
             spans = [(part.at, part.at + part.width) for part in node.parts if part.at is not None]
             read: Callable[[int], Any] = _nothing
-            if node.parts:
-                read = self._object_reader(node) if node.dtype is None else self._array_reader(node)
+            slot: View | None = None
+            parts: list[Callable[[int], Any]] = []
+            if node.parts and node.dtype is None:
+                read = self._object_reader(node, node.parts)
+                parts = [self._object_reader(node, [part]) for part in node.parts]
+            elif node.parts:
+                slots = self._input_views(node)
+                read = _reader_of(slots)
+                slot = slots[0] if len(slots) == 1 and not node.delay else None
             initial = node.initial
             if isinstance(initial, np.ndarray):
                 initial = initial.copy()
@@ -205,8 +212,9 @@ class _Binder:
             )
             quick = self.layout.stamps[node.parts[0].output] if plain else -1
             found[index] = InputHandle(
-                self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick
-            )
+                self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,
+                slot, parts,
+            )  # fmt: skip
         return found
 
     def _source(self, node: topo.Input, part: topo.Part) -> Source:
@@ -215,13 +223,6 @@ class _Binder:
         return Source(
             self.kernel, layout.stamps[output], layout.times[output], layout.stride[output], ring, node.delay, part.lo, part.hi
         )  # fmt: skip
-
-    def _array_reader(self, node: topo.Input) -> Callable[[int], Any]:
-        slots = self._input_views(node)
-        if len(slots) == 1:
-            (only,) = slots
-            return lambda time: only
-        return lambda time: slots[time % len(slots)]
 
     def _input_views(self, node: topo.Input) -> list[View]:
         if node.index in self.layout.gathers:
@@ -235,15 +236,15 @@ class _Binder:
             slot.flags.writeable = False
         return slots
 
-    def _object_reader(self, node: topo.Input) -> Callable[[int], Any]:
+    def _object_reader(self, node: topo.Input, parts: Sequence[topo.Part]) -> Callable[[int], Any]:
+        """What reads some parts of an input: one value, or a list of one for each row."""
         wanted = []  # (cells, ring, rows, row)
-        for part in node.parts:
+        for part in parts:
             output = self.topology.outputs[part.output]
             rows = output.rows or 1
             lo, hi = (0, rows) if part.lo is None or part.hi is None else (part.lo, part.hi)
             wanted += [(self.cells[part.output], output.ring, rows, row) for row in range(lo, hi)]
-        several = node.rows is not None or len(wanted) > 1
-        if several:
+        if len(wanted) > 1 or (node.rows is not None and parts is node.parts):
             return lambda time: [cells.read(time % ring * rows + row) for cells, ring, rows, row in wanted]
         ((cells, ring, rows, row),) = wanted
         if ring == 1:
@@ -394,6 +395,13 @@ def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Ker
             last = None
         kept.append(step)
     return kept
+
+
+def _reader_of(slots: Sequence[View]) -> Callable[[int], Any]:
+    if len(slots) == 1:
+        (only,) = slots
+        return lambda time: only
+    return lambda time: slots[time % len(slots)]
 
 
 def _nothing(time: int) -> Any:

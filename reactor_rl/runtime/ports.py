@@ -223,6 +223,11 @@ class Source:
         self._kernel, self._stamp, self._times, self._stride, self._ring = kernel, stamp, times, stride, ring
         self._delay, self._lo, self._hi = delay, lo, hi
 
+    def any_since(self, since: int) -> bool:
+        """Whether anything of it was written in pass ``since`` or after."""
+        words = self._kernel.words
+        return words[self._stamp] >= since or (self._stride > 1 and bool(np.any(self.rows(since))))
+
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
         """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
 
@@ -254,7 +259,7 @@ class InputHandle(Handle):
     ``read(time)`` gives the value that was written at a time, ``spans`` are the rows of the input that each source fills.
     """
 
-    __slots__ = ("_delay", "_initial", "_quick", "_read", "_rows", "_sources", "_spans")
+    __slots__ = ("_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
         self,
@@ -268,8 +273,11 @@ class InputHandle(Handle):
         initial: Any,
         read: Callable[[int], Any],
         quick: int,
+        slot: npt.NDArray[Any] | None,
+        parts: Sequence[Callable[[int], Any]],
     ) -> None:
         super().__init__(kernel, name, allowed)
+        self._slot, self._parts = slot, tuple(parts)
         self._sources, self._spans, self._rows = tuple(sources), tuple(spans), rows
         self._delay, self._initial, self._read = delay, initial, read
         self._quick = quick  # the one stamp that decides, where it is that simple; else -1
@@ -320,6 +328,19 @@ class InputHandle(Handle):
             raise self._absent()
         time = self._kernel.time - self._delay
         return self._initial_value() if time < 0 else self._read(time)
+
+    def any_since(self, since: int) -> bool:
+        """Whether any part was written in pass ``since`` or after (undelayed inputs)."""
+        return any(source.any_since(since) for source in self._sources)
+
+    def present_values(self, since: int) -> list[Any]:
+        """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""
+        time = self._kernel.time
+        return [read(time) for source, read in zip(self._sources, self._parts, strict=True) if source.any_since(since)]
+
+    def only_slot(self) -> npt.NDArray[Any] | None:
+        """The view that is the value at every tick, if the input is an array with one slot."""
+        return self._slot
 
     def _initial_value(self) -> Any:
         initial = self._initial

@@ -109,6 +109,11 @@ class Run:
         """Whether the run is over."""
         return self._state not in ("ready", "ticking")
 
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a copy in a forked child of the process that started the run; it must leave the workers alone."""
+        return os.getpid() != self._pid
+
     def set(self, **values: Any) -> None:
         """Set boundary inputs for the coming tick.
 
@@ -117,21 +122,33 @@ class Run:
             ValueError, TypeError: If a value does not fit its port.
             RunError: If a tick is going on.
         """
-        if self._state != "ready":
-            raise self._unusable("set an input")
+        for name, value in values.items():
+            self.writer(name)(value)
+
+    def writer(self, name: str) -> Callable[[Any], None]:
+        """A function that sets one boundary input for the coming tick, for callers that do it at every tick.
+
+        Raises:
+            ProgramError: If the program has no such input.
+        """
+        port: Any = self._inputs.get(name)
+        if port is None:
+            known = ", ".join(sorted(self._inputs)) or "none"
+            raise ProgramError(f"the program {self._plan.topology.name!r} has no boundary input {name!r}; it has: {known}")
         kernel = self._kernel
-        upcoming = kernel.number if self._ticks == 0 else kernel.number + 1
-        number, kernel.number = kernel.number, upcoming
-        clock, kernel.time = kernel.time, self._ticks
-        try:
-            for name, value in values.items():
-                port = self._inputs.get(name)
-                if port is None:
-                    known = ", ".join(sorted(self._inputs)) or "none"
-                    raise ProgramError(f"the program {self._plan.topology.name!r} has no boundary input {name!r}; it has: {known}")
-                port.set(value)  # type: ignore[attr-defined]
-        finally:
-            kernel.number, kernel.time = number, clock
+
+        def write(value: Any) -> None:
+            if self._state != "ready":
+                raise self._unusable(f"set {name}")
+            number, time = kernel.number, kernel.time
+            # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
+            kernel.number, kernel.time = number + (self._ticks > 0), self._ticks
+            try:
+                port.set(value)
+            finally:
+                kernel.number, kernel.time = number, time
+
+        return write
 
     def tick(self) -> None:
         """Execute one logical time, all its microsteps included.
@@ -252,6 +269,26 @@ class Run:
             return None
         value = port.get(self._kernel.tick_number)
         return value.copy() if isinstance(value, np.ndarray) else value
+
+    def view(self, name: str) -> np.ndarray[Any, Any]:
+        """A read-only view of a boundary output's slot, for callers that copy it themselves: valid from one tick's end to the next's begin.
+
+        Raises:
+            ProgramError: If it is no array output, or one that is read with a delay.
+        """
+        port = self._outputs.get(name)
+        found = None if port is None else port.only_slot()
+        if found is None:
+            raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
+        return found
+
+    def any_present(self, name: str) -> bool:
+        """Whether a boundary output, or any row of it, was written in the last tick."""
+        return self._outputs[name].any_since(self._kernel.tick_number)
+
+    def values(self, name: str) -> list[Any]:
+        """The rows of a boundary output of objects that were written in the last tick, in order."""
+        return self._outputs[name].present_values(self._kernel.tick_number)
 
     def fingerprint(self) -> str:
         """A hash over the ports so far: name, tag, presence and content, the same for every executor and number of workers.
