@@ -24,13 +24,16 @@ class Folded:
 
     Attributes:
         step: What to call with an action.
+        reset: What to call, without arguments, at the end of an episode.
         limit: Steps after which the shard truncates the episode, NO_LIMIT if no folded wrapper does.
         elapsed: Steps of the episode so far, as the folded wrapper has counted them.
         settled: Whether there is nothing more to fold later.
     """
 
-    def __init__(self, step: Callable[[Any], Any], clock: TimeLimit[Any, Any] | None, settled: bool) -> None:
-        self.step, self._clock, self.settled = step, clock, settled
+    def __init__(self, env: gymnasium.Env[Any, Any], clock: TimeLimit[Any, Any] | None, settled: bool) -> None:
+        self.step: Callable[[Any], Any] = env.step
+        self.reset: Callable[..., Any] = env.reset
+        self._clock, self.settled = clock, settled
         self.limit = NO_LIMIT if clock is None else clock._max_episode_steps
         self.elapsed = 0 if clock is None else clock._elapsed_steps or 0
 
@@ -48,18 +51,18 @@ def fold(env: gymnasium.Env[Any, Any]) -> Folded:
         clock, env = env, env.env
     if type(env) is OrderEnforcing and _untouched(env):
         if not env._has_reset:  # its error is still to come
-            return Folded(outermost.step, None, False)
+            return Folded(outermost, None, False)
         env = env.env
     if type(env) is PassiveEnvChecker and _untouched(env):
         # `checked_data_reuse` came with Gymnasium 1.4.
         if not (env.checked_step and env.checked_reset and getattr(env, "checked_data_reuse", True)):
-            return Folded(outermost.step, None, False)
+            return Folded(outermost, None, False)
         env = env.env
     if clock is not None and clock._elapsed_steps is None:
-        return Folded(outermost.step, None, False)
-    return Folded(env.step, clock, True)
+        return Folded(outermost, None, False)
+    return Folded(env, clock, True)
 
 
 def _untouched(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Whether nobody has put another `step` on this very object."""
-    return "step" not in vars(wrapper)
+    """Whether nobody has put another `step` or `reset` on this very object."""
+    return "step" not in vars(wrapper) and "reset" not in vars(wrapper)

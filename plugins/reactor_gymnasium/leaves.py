@@ -7,6 +7,7 @@ the leaf itself if the space is one, else a structured dtype with one field per 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,18 @@ class Leaves:
                 field[row] = value
 
         return write
+
+    def batch_writer(self, rows: Array) -> Callable[[list[Any]], None] | None:
+        """A function that writes all rows at once, where that is cheaper than one by one: small arrays of one leaf.
+
+        It takes the shapes for granted, see :meth:`check`; large observations are better written while they are in the cache.
+        """
+        if not self.plain or rows[0].nbytes > 1024:
+            return None
+        if rows.ndim == 1:
+            return lambda found: rows.__setitem__(slice(None), found)
+        joined = rows.reshape(-1, *rows.shape[2:])
+        return partial(np.concatenate, out=joined)
 
     def check(self, observation: Any) -> None:
         """Raise if an array leaf has another shape than its space says, which a write into a row might hide by broadcasting.

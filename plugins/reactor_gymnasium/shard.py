@@ -25,6 +25,7 @@ Extras = tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, Failure]]]
 
 _Infos = list[tuple[int, dict[str, Any]]]
 _Failures = list[tuple[int, Failure]]
+_Ended = list[tuple[int, Any, Any]]
 _Put = Callable[[int, Any], None]
 _Work = Iterator[tuple[int, Any, Callable[[Any], Any]]]
 
@@ -94,6 +95,7 @@ class EnvShard(Reactor):
         self.due = [NO_LIMIT] * n  # the value of `now` at which a folded time limit truncates
         self.last: list[Any] = [None] * n  # each environment's last observation
         self.folded: list[Folded] = []
+        self.rows: Any = None  # the buffer that `put` and `put_all` write to
         self._refold()
 
     def _check_spaces(self) -> None:
@@ -143,44 +145,58 @@ class EnvShard(Reactor):
         else:
             actions = self.items.value
         self.now += 1
-        infos: list[tuple[int, dict[str, Any]]] = []
-        failures: list[tuple[int, Failure]] = []
-        results = [0.0] * len(self.envs), [False] * len(self.envs), [False] * len(self.envs)
-        put = self.leaves.writer(self.observations.buffer) if self.leaves.arrays else _put_nothing
-        work = zip(range(len(self.envs)), actions, self.steps, strict=True)
+        infos: _Infos = []
+        failures: _Failures = []
         loop = self._next_step if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._same_step
-        loop(work, put, *results, infos, failures)
-        self._write_rewards(results[0], failures)
-        self.terminations.buffer[:] = results[1]
-        self.truncations.buffer[:] = results[2]
-        self._finish(infos, failures)
+        n = len(self.envs)
+        rewards = [0.0] * n
+        ended: _Ended = []
+        put = put_all = None
+        if self.leaves.arrays:
+            rows = self.observations.buffer
+            if rows is not self.rows:
+                self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
+            put, put_all = self.put, self.put_all
+        loop(zip(range(n), actions, self.steps, strict=True), None if put_all else put, rewards, ended, infos, failures)
+        if put_all and not failures:
+            put_all(self.last)
+        self._write_rewards(rewards, failures)
+        terminations, truncations = self.terminations.buffer, self.truncations.buffer
+        terminations.fill(False)
+        truncations.fill(False)
+        for row, terminated, truncated in ended:
+            terminations[row], truncations[row] = terminated, truncated
+        if infos or failures or self.leaves.objects:
+            self._finish(infos, failures)
         if self.unsettled:
             self._refold()
 
     def _next_step(
-        self, work: _Work, put: _Put, rewards: list[Any], terminations: list[Any], truncations: list[Any], infos: _Infos, failures: _Failures
+        self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, infos: _Infos, failures: _Failures
     ) -> None:
         """The loop in NEXT_STEP mode: the step after the end of an episode resets, and takes no account of the action."""
         done, due, now, last, first, unsettled = self.done, self.due, self.now, self.last, self.first, self.unsettled
+        limited = now >= min(due)
         while True:
             row = 0
             try:
                 for row, action, step in work:
                     if done[row]:
                         done[row] = False
-                        observation, info = self._reset(row)
+                        observation, info = self._autoreset(row)
                     else:
                         observation, reward, terminated, truncated, info = step(action)
                         rewards[row] = reward
-                        if now >= due[row]:
+                        if limited and now >= due[row]:
                             truncated = True
                         if terminated or truncated:
                             done[row] = True
-                            terminations[row], truncations[row] = terminated, truncated
+                            ended.append((row, terminated, truncated))
                         if unsettled:
                             self.leaves.check(observation)
                     last[row] = observation
-                    put(row, observation)
+                    if put:
+                        put(row, observation)
                     if info:
                         infos.append((first + row, info))
                 return
@@ -188,10 +204,11 @@ class EnvShard(Reactor):
                 failures.append(self._failure(row, error))
 
     def _same_step(
-        self, work: _Work, put: _Put, rewards: list[Any], terminations: list[Any], truncations: list[Any], infos: _Infos, failures: _Failures
+        self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, infos: _Infos, failures: _Failures
     ) -> None:
         """The loop in SAME_STEP mode, where the end of an episode resets at once, and in DISABLED mode, where nothing does."""
         due, now, last, first = self.due, self.now, self.last, self.first
+        limited = now >= min(due)
         resets = self.autoreset_mode is AutoresetMode.SAME_STEP
         while True:
             row = 0
@@ -199,23 +216,30 @@ class EnvShard(Reactor):
                 for row, action, step in work:
                     observation, reward, terminated, truncated, info = step(action)
                     rewards[row] = reward
-                    if now >= due[row]:
+                    if limited and now >= due[row]:
                         truncated = True
                     if self.unsettled:
                         self.leaves.check(observation)
                     if terminated or truncated:
-                        terminations[row], truncations[row] = terminated, truncated
+                        ended.append((row, terminated, truncated))
                         if resets:
                             # The environment may write its next observation into the same array.
                             infos.append((first + row, {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}))
-                            observation, info = self._reset(row)
+                            observation, info = self._autoreset(row)
                     last[row] = observation
-                    put(row, observation)
+                    if put:
+                        put(row, observation)
                     if info:
                         infos.append((first + row, info))
                 return
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
+
+    def _autoreset(self, row: int) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.resets[row]()
+        self.leaves.check(observation)
+        self.due[row] = self.now + self.folded[row].limit
+        return observation, info
 
     def _reset(self, row: int, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.envs[row].reset(**kwargs)
@@ -310,9 +334,6 @@ class EnvShard(Reactor):
             self._unfold()
         self.folded = [fold(env) for env in self.envs]
         self.steps = [folded.step for folded in self.folded]
+        self.resets = [folded.reset for folded in self.folded]
         self.due = [self.now + folded.limit - folded.elapsed for folded in self.folded]
         self.unsettled = not all(folded.settled for folded in self.folded)
-
-
-def _put_nothing(row: int, observation: Any) -> None:
-    """Where no leaf of the space is an array."""

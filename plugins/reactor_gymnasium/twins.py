@@ -53,7 +53,9 @@ def original(name: str) -> str:
     for found in gymnasium.registry:
         if not found.startswith(_NAMESPACE) and found.replace("/", ".") == name:
             return found
-    raise NameNotFound(f"no registered environment has the twin reactor/{name}; register it first, then call reactor_gymnasium.register()")
+    raise NameNotFound(
+        f"no registered environment has the twin reactor/{name}; register it first, then call reactor_gymnasium.register()"
+    )
 
 
 def _make(name: str, num_envs: int, **kwargs: Any) -> Any:

@@ -136,9 +136,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
     def _set_observation_spaces(self, mode: Any, dummy: gymnasium.Env[Any, Any]) -> None:
         if isinstance(mode, tuple) and len(mode) == 2:
             if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
-                raise TypeError(
-                    f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}"
-                )
+                raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}")
             self.observation_space, self.single_observation_space = mode
         elif mode == "same":
             self.single_observation_space = dummy.observation_space
@@ -203,6 +201,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._rows = run.view("observations") if self._leaves.arrays else None
         self._rewards, self._terminations = run.view("rewards"), run.view("terminations")
         self._truncations = run.view("truncations")
+        self._any_extras = run.watcher("extras")
         if not self.copy:
             self._observations = None if self._leaves.objects else self._leaves.assemble(self._rows, None, copy=False)
 
@@ -272,9 +271,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
 
     # ------------------------------------------------------------------ step
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         """Step every environment.
 
         Args:
@@ -311,9 +308,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._run.tick_async()
         self._state = AsyncState.WAITING_STEP
 
-    def step_wait(
-        self, timeout: float | None = None
-    ) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
+    def step_wait(self, timeout: float | None = None) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         """End the step that :meth:`step_async` began.
 
         Args:
@@ -362,7 +357,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
     def _extras(self) -> dict[str, Any]:
         """The infos of this tick; raises what environments raised."""
         infos: dict[str, Any] = {}
-        if not self._run.any_present("extras"):
+        if not self._any_extras():
             return infos
         failures = []
         found: Extras
@@ -537,7 +532,8 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
     def _assert_nothing_pending(self, what: str, end: str = ".") -> None:
         if self._state is not AsyncState.DEFAULT:
             raise AlreadyPendingCallError(
-                f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}", str(self._state.value)
+                f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}",
+                str(self._state.value),
             )
 
 
@@ -550,7 +546,9 @@ def _checked(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, work
             hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
             raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
     if worker is not None:
-        raise ValueError("ReactorVectorEnv has no worker function that could be replaced; leave `worker` out, and wrap the environments")
+        raise ValueError(
+            "ReactorVectorEnv has no worker function that could be replaced; leave `worker` out, and wrap the environments"
+        )
     for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
         if number is not None:
             if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
@@ -569,5 +567,7 @@ def _checked_mask(mask: Any, num_envs: int) -> Bools:
     if mask.dtype != np.bool_:
         raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
     if not np.any(mask):
-        raise ValueError(f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}")
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
     return mask

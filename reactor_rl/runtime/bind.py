@@ -203,13 +203,7 @@ class _Binder:
                 initial.flags.writeable = False
             elif initial is not topo.MISSING:
                 initial = encode(initial)
-            plain = (
-                len(node.parts) == 1
-                and not spans
-                and node.delay == 0
-                and self.layout.stride[node.parts[0].output] == 1
-                and node.reactor != topo.BOUNDARY
-            )
+            plain = len(node.parts) == 1 and not spans and node.delay == 0 and node.reactor != topo.BOUNDARY
             quick = self.layout.stamps[node.parts[0].output] if plain else -1
             found[index] = InputHandle(
                 self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,

@@ -44,7 +44,14 @@ def serve(
     outbound = {target: channel.signal for (source, target), channel in channels.items() if source == worker}
 
     def wait(source: int) -> None:
+        if not kernel.observers:
+            wait_for(inbound[source], spin, words)
+            return
+        for observer in kernel.observers:
+            observer.before_wait(source)
         wait_for(inbound[source], spin, words)
+        for observer in kernel.observers:
+            observer.after_wait(source)
 
     def signal(target: int) -> None:
         outbound[target]()
@@ -64,8 +71,12 @@ def serve(
 def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, spin: float) -> None:
     stopped = False
     while True:
+        for observer in kernel.observers:
+            observer.before_wait(0)
         if not start.wait(spin):
             start.poll(True)
+        for observer in kernel.observers:
+            observer.after_wait(0)
         command = words[Words.COMMAND]
         if command == Commands.FIRST:
             kernel.first_pass(words[Words.TIME], words[Words.PASS])

@@ -92,7 +92,7 @@ class Kernel:
         # What is due at future times: masks of reactions, timers (index) and events of actions (index, value).
         self.agenda = Agenda()
         self._only = ALL
-        self._at = 0  # step at which an interrupted pass goes on
+        self._at = -1  # the step that is being taken, -1 between passes
 
     # ------------------------------------------------------------------ passes
 
@@ -114,7 +114,7 @@ class Kernel:
 
     def shut_down_alone(self) -> None:
         """Run this worker's shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
-        mask, self._at = self.shutdown_mask, 0
+        mask, self._at = self.shutdown_mask, -1
         for bit, call in self.calls.items():
             if bit & mask:
                 self.current = bit
@@ -125,16 +125,18 @@ class Kernel:
     def first_pass(self, time: int, number: int) -> None:
         """Begin tick ``time`` and run its first pass."""
         self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
-        self.pending |= self.agenda.always
-        if self.agenda.times and self.agenda.times[0] <= time:
+        agenda = self.agenda
+        self.pending |= agenda.always
+        if agenda.times and agenda.times[0] <= time:
             self._due(time)
         if self.boundary_marks:
             words = self.words
             for stamp, mask in self.boundary_marks:
                 if words[stamp] == number:
                     self.pending |= mask
-        for mark in self.late_marks:
-            mark()
+        if self.late_marks:
+            for mark in self.late_marks:
+                mark()
         self.execute()
 
     def next_pass(self, number: int) -> None:
@@ -148,22 +150,24 @@ class Kernel:
 
     def execute(self) -> None:
         """Go through the list, from where an exception from a WAIT left it."""
-        for observer in self.observers:
-            observer.before_pass()
-        steps = self.steps
-        for index in range(self._at, len(steps)):
-            step, argument = steps[index]
-            self._at = index
+        if self.observers:
+            for observer in self.observers:
+                observer.before_pass()
+        if self._at < 0:
+            self._at = 0
+        for step, argument in self.steps[self._at :] if self._at else self.steps:
             step(argument)
-        self._at = 0
+            self._at += 1
+        self._at = -1
         if self.again:
             self.words[Words.AGAIN] = self.number
-        for observer in self.observers:
-            observer.after_pass()
+        if self.observers:
+            for observer in self.observers:
+                observer.after_pass()
 
     def unfinished(self) -> bool:
         """Whether a timeout left a pass in its middle."""
-        return self._at > 0
+        return self._at >= 0
 
     def run(self, mask: int) -> None:
         """Run what is triggered among the reactions of ``mask``, lowest bit first."""

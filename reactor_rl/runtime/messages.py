@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactor_rl.errors import RunError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime import snapshot
 from reactor_rl.runtime.fingerprints import AllPorts
@@ -44,6 +45,8 @@ def _failures(kernel: Kernel, _: Any) -> list[Failure]:
 
 def _trace(kernel: Kernel, on: bool) -> Any:
     if on:
+        if any(isinstance(observer, Timeline) for observer in kernel.observers):
+            raise RunError("this run is being traced already; end that trace first")
         kernel.observers.append(Timeline(kernel))
         return None
     (timeline,) = (observer for observer in kernel.observers if isinstance(observer, Timeline))

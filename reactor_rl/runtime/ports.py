@@ -119,11 +119,12 @@ class _RowOfOutput:
 class ArrayOutput(Output):
     """An array port that this reactor writes."""
 
-    __slots__ = ("_copies", "_views", "dtype", "shape")
+    __slots__ = ("_copies", "_only", "_views", "dtype", "shape")
 
     def bind(self, views: Sequence[npt.NDArray[Any]], copies: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
         """``views[k]`` is slot k of the ring; ``copies`` are the places that the value is copied to besides."""
         self._views, self._copies = tuple(views), tuple(tuple(copy) for copy in copies)
+        self._only = self._views[0] if len(self._views) == 1 else None
         self.shape, self.dtype = views[0].shape, views[0].dtype
 
     def set(self, value: npt.ArrayLike) -> None:
@@ -136,10 +137,13 @@ class ArrayOutput(Output):
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("effects")
-        if getattr(value, "shape", None) != self.shape:
-            value = self._fitting(value, self.shape)
-        views = self._views
-        np.copyto(views[0] if len(views) == 1 else views[kernel.time % len(views)], value)
+        view = self._only
+        if view is None:
+            view = self.slot(kernel.time)
+        if type(value) is np.ndarray and value.dtype == self.dtype and value.shape == self.shape:
+            view[...] = value
+        else:
+            np.copyto(view, self._fitting(value, self.shape))
         if self._copies:
             self._copy()
         self._publish()
@@ -150,11 +154,16 @@ class ArrayOutput(Output):
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("effects")
-        self._publish()
+        view = self._only
+        if view is not None and self._times < 0:
+            kernel.words[self._stamp] = kernel.number
+            kernel.pending |= self._mask
+        else:
+            self._publish()
+            view = self.slot(kernel.time)
         if self._copies:
             kernel.after_reaction(self._copy)
-        views = self._views
-        return views[0] if len(views) == 1 else views[kernel.time % len(views)]
+        return view
 
     def _copy(self) -> None:
         time = self._kernel.time
@@ -175,6 +184,10 @@ class ArrayOutput(Output):
             raise ValueError(f"{self.name} takes values of shape {shape}, not {array.shape}")
         # Plain Python numbers cast as numbers do, arrays by the kind of their dtype.
         return array if hasattr(value, "dtype") or array.ndim else value
+
+    def simple(self) -> tuple[npt.NDArray[Any] | None, int, int]:
+        """The one slot, its stamp and the mask of what it triggers, if writing it takes no more than that; else no slot."""
+        return (None if self._copies or self._times >= 0 else self._only), self._stamp, self._mask
 
     def slot(self, time: int) -> npt.NDArray[Any]:
         """The slot that is written at ``time``."""
@@ -208,6 +221,10 @@ class ObjectOutput(Output):
                 self._set_row(row, item)
         self._publish()
 
+    def simple(self) -> tuple[None, int, int]:
+        """As of an array output."""
+        return None, self._stamp, self._mask
+
     def _set_row(self, row: int, value: Any) -> None:
         self._cells.write(self._kernel.time % self._ring * (self._rows or 1) + row, value)
 
@@ -227,6 +244,11 @@ class Source:
         """Whether anything of it was written in pass ``since`` or after."""
         words = self._kernel.words
         return words[self._stamp] >= since or (self._stride > 1 and bool(np.any(self.rows(since))))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its rows are only ever written all at once."""
+        return self._stride == 1
 
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
         """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
@@ -259,7 +281,7 @@ class InputHandle(Handle):
     ``read(time)`` gives the value that was written at a time, ``spans`` are the rows of the input that each source fills.
     """
 
-    __slots__ = ("_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
+    __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
         self,
@@ -280,7 +302,9 @@ class InputHandle(Handle):
         self._slot, self._parts = slot, tuple(parts)
         self._sources, self._spans, self._rows = tuple(sources), tuple(spans), rows
         self._delay, self._initial, self._read = delay, initial, read
-        self._quick = quick  # the one stamp that decides, where it is that simple; else -1
+        # The stamp of the one source that is read at the same tag; -1 for inputs that are not that simple. Unless single
+        # rows of that source may be written by themselves, it decides.
+        self._quick, self._decides = quick, quick >= 0 and sources[0].whole
 
     @property
     def present(self) -> Any:
@@ -289,7 +313,10 @@ class InputHandle(Handle):
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
         if self._quick >= 0:
-            return kernel.words[self._quick] == kernel.number
+            if kernel.words[self._quick] == kernel.number:
+                return True
+            if self._decides:
+                return False
         mask = self.mask(kernel.number)
         return mask if self._spans else bool(np.any(mask))
 
@@ -316,9 +343,7 @@ class InputHandle(Handle):
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        if self._quick >= 0:
-            if kernel.words[self._quick] != kernel.number:
-                raise self._absent()
+        if self._quick >= 0 and kernel.words[self._quick] == kernel.number:
             return self._read(kernel.time)
         return self.get(kernel.number)
 
@@ -331,7 +356,10 @@ class InputHandle(Handle):
 
     def any_since(self, since: int) -> bool:
         """Whether any part was written in pass ``since`` or after (undelayed inputs)."""
-        return any(source.any_since(since) for source in self._sources)
+        for source in self._sources:
+            if source.any_since(since):
+                return True
+        return False
 
     def present_values(self, since: int) -> list[Any]:
         """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""

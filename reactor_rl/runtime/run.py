@@ -60,6 +60,8 @@ class Run:
         self._started_pass = False
         self._late = False
         self._ticks = 0
+        self._number = 1  # of the pass that a tick begins with
+        self._fed = False  # whether a boundary input was set for the coming tick
         self._helpers = range(1, plan.schedule.workers)
         self._words = words = executor.memory[: plan.layout.words * 8].cast("q")
         channels = executor.channels
@@ -135,20 +137,31 @@ class Run:
         if port is None:
             known = ", ".join(sorted(self._inputs)) or "none"
             raise ProgramError(f"the program {self._plan.topology.name!r} has no boundary input {name!r}; it has: {known}")
-        kernel = self._kernel
+        kernel, words, put = self._kernel, self._words, port.set
+        view, stamp, mask = port.simple()
+
+        def write_simple(value: Any) -> None:
+            if self._state != "ready" or type(value) is not np.ndarray or value.dtype != view.dtype or value.shape != view.shape:
+                write(value)
+                return
+            view[...] = value
+            words[stamp] = kernel.number + (self._ticks > 0)
+            kernel.pending |= mask
+            self._fed = True
 
         def write(value: Any) -> None:
             if self._state != "ready":
                 raise self._unusable(f"set {name}")
-            number, time = kernel.number, kernel.time
+            number, time, ticks = kernel.number, kernel.time, self._ticks
             # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
-            kernel.number, kernel.time = number + (self._ticks > 0), self._ticks
+            kernel.number, kernel.time = number + (ticks > 0), ticks
             try:
-                port.set(value)
+                put(value)
             finally:
                 kernel.number, kernel.time = number, time
+            self._fed = True
 
-        return write
+        return write if view is None else write_simple
 
     def tick(self) -> None:
         """Execute one logical time, all its microsteps included.
@@ -159,19 +172,20 @@ class Run:
             RunClosedError: If the run is over.
         """
         self.tick_async()
-        self.tick_wait()
+        self._finish()
 
     def tick_async(self) -> None:
         """Begin a tick: the helpers start on their share. :meth:`tick_wait` does the caller's share and ends it."""
         if self._state != "ready":
             raise self._unusable("begin a tick")
         self._state = "ticking"
-        words = self._words
-        words[Words.TIME] = self._ticks
-        words[Words.PASS] = self._kernel.number + (self._ticks > 0)
-        words[Words.COMMAND] = Commands.FIRST
-        for give in self._start_signals:
-            give()
+        # Startup and tick 0 are one pass.
+        self._number = number = self._kernel.number + (self._ticks > 0)
+        if self._start_signals:
+            words = self._words
+            words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
+            for give in self._start_signals:
+                give()
 
     def tick_wait(self, timeout: float | None = None) -> None:
         """End the tick that :meth:`tick_async` began.
@@ -185,19 +199,29 @@ class Run:
         """
         if self._state != "ticking":
             raise self._unusable("end a tick", hint="call tick_async() first")
-        kernel, words = self._kernel, self._words
-        if timeout is not None or self._started_pass:
-            self._resume(timeout)
+        if timeout is None and not self._started_pass:
+            self._finish()
         else:
-            try:
-                kernel.first_pass(self._ticks, words[Words.PASS])
-                while words[Words.AGAIN] == kernel.number:
+            self._resume(timeout)
+            self._done()
+
+    def _finish(self) -> None:
+        kernel, words = self._kernel, self._words
+        try:
+            kernel.first_pass(self._ticks, self._number)
+            while words[Words.AGAIN] == kernel.number:
+                if self._start_signals:
                     self._begin(Commands.AGAIN)
-                    kernel.next_pass(kernel.number + 1)
-            except BaseException as error:
-                self._broke(error)
-                raise
+                kernel.next_pass(kernel.number + 1)
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._done()
+
+    def _done(self) -> None:
+        words = self._words
         self._ticks += 1
+        self._fed = False
         self._state = "ready"
         if words[Words.FAILED]:
             self._raise_failures()
@@ -216,7 +240,7 @@ class Run:
                 return
             if not self._started_pass:
                 self._started_pass = True
-                kernel.first_pass(self._ticks, words[Words.PASS])
+                kernel.first_pass(self._ticks, self._number)
             elif kernel.unfinished():
                 kernel.execute()
             while words[Words.AGAIN] == kernel.number:
@@ -242,12 +266,11 @@ class Run:
         """
         begin = self._ticks
         end = begin + ticks
-        words, workers = self._words, self._plan.schedule.workers
-        if self._kernel.pending or self._ticks == 0:
-            if ticks > 0:
-                self.tick()
+        words, nexts = self._words, range(Words.NEXT, Words.NEXT + self._plan.schedule.workers)
+        if (self._fed or self._ticks == 0) and ticks > 0:
+            self.tick()
         while self._ticks < end and self._state == "ready":
-            upcoming = min(words[Words.NEXT + worker] for worker in range(workers)) if not self._kernel.pending else 0
+            upcoming = min([words[word] for word in nexts])
             if upcoming > self._ticks:
                 self._ticks = min(upcoming, end)
                 if upcoming >= end:
@@ -282,9 +305,10 @@ class Run:
             raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
         return found
 
-    def any_present(self, name: str) -> bool:
-        """Whether a boundary output, or any row of it, was written in the last tick."""
-        return self._outputs[name].any_since(self._kernel.tick_number)
+    def watcher(self, name: str) -> Callable[[], bool]:
+        """A function that tells whether a boundary output, or any row of it, was written in the last tick."""
+        kernel, any_since = self._kernel, self._outputs[name].any_since
+        return lambda: any_since(kernel.tick_number)
 
     def values(self, name: str) -> list[Any]:
         """The rows of a boundary output of objects that were written in the last tick, in order."""
