@@ -203,6 +203,9 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._truncations = run.view("truncations")
         self._any_extras = run.watcher("extras")
         if not self.copy:
+            if self._rows is not None:  # as with AsyncVectorEnv, who asks for no copy may write into what he is given
+                self._rows = self._rows.view()
+                self._rows.flags.writeable = True
             self._observations = None if self._leaves.objects else self._leaves.assemble(self._rows, None, copy=False)
 
     # ------------------------------------------------------------------ reset
@@ -331,18 +334,24 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         ):
             self._write_actions(actions)
             return
+        if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
+            self._check_actions(actions)
+        # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
         items = list(iterate(self.action_space, actions))
         if len(items) != self.num_envs:
             raise ValueError(f"{len(items)} actions were given for {self.num_envs} environments")
-        if self._plain_actions:
-            for index, item in enumerate(items):
-                found = np.asarray(item)
-                if found.shape != self._action_shape[1:] or not np.can_cast(found.dtype, self._action_dtype, "same_kind"):
-                    raise ValueError(
-                        f"the action for environment {index} has shape {found.shape} and dtype {found.dtype}; its action space "
-                        f"{self.single_action_space} has shape {self._action_shape[1:]} and dtype {self._action_dtype}"
-                    )
         self._run.set(**{f"items_{number}": items[lo:hi] for number, (lo, hi) in enumerate(self._shards)})
+
+    def _check_actions(self, actions: npt.NDArray[Any]) -> None:
+        if actions.shape != self._action_shape:
+            raise ValueError(
+                f"the actions have shape {actions.shape}; {self.num_envs} actions of {self.single_action_space} have shape "
+                f"{self._action_shape}"
+            )
+        if not np.can_cast(actions.dtype, self._action_dtype, "same_kind") and actions.dtype != object:
+            raise ValueError(
+                f"the actions have dtype {actions.dtype}, which does not cast to {self._action_dtype} of {self.single_action_space}"
+            )
 
     def _results(self) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         infos = self._extras()
