@@ -1,0 +1,272 @@
+"""How fast does a vector environment step? ReactorVectorEnv against everything that people use today.
+
+A step is one ``env.step`` or, after the end of an episode, one ``env.reset``: that is how Gymnasium's NEXT_STEP mode counts.
+SB3 resets within the same step, so its resets are counted as steps too; otherwise Blackjack's short episodes would count
+against it. The environments are the same for all: ``gymnasium.make(id, disable_env_checker=True)``. Actions are drawn before
+anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from common import (
+    Contender,
+    arguments,
+    bar_plot,
+    chosen,
+    cores,
+    interleaved,
+    print_machine,
+    print_table,
+    rate_rows,
+    rounds_of,
+    run_cases,
+    seconds_of,
+    start_ray,
+    write_json,
+)  # fmt: skip
+
+OURS = "ReactorVectorEnv"
+ENVIRONMENTS = ("CartPole-v1", "Blackjack-v1", "Pendulum-v1", "FrozenLake-v1", "ALE/Pong-v5", "HalfCheetah-v5")
+SIZES = (8, 16, 64)
+BATCHES = 256
+ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
+    "CartPole-v1": ("CartPole-v1", {}),
+    "Blackjack-v1": ("Blackjack-v1", {}),
+    "Pendulum-v1": ("Pendulum-v1", {}),
+    "FrozenLake-v1": ("FrozenLake-v1", {}),
+    "HalfCheetah-v5": ("HalfCheetah-v5", {}),
+}  # its Atari always preprocesses, which is other work: see the Atari benchmark
+
+
+def make_env(env_id: str) -> Any:
+    import gymnasium
+
+    if env_id.startswith("ALE/"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    return gymnasium.make(env_id, disable_env_checker=True)
+
+
+def action_batches(env_id: str, num_envs: int) -> list[np.ndarray[Any, Any]]:
+    """Random actions of the action space, ``BATCHES`` steps of them."""
+    env = make_env(env_id)
+    space = env.action_space
+    space.seed(0)
+    found = [np.stack([np.asarray(space.sample()) for _ in range(num_envs)]) for _ in range(BATCHES)]
+    env.close()
+    return found
+
+
+class Block:
+    """Some environments, stepped one after the other by a plain loop; what a Ray actor holds."""
+
+    def __init__(self, env_id: str, first: int, count: int) -> None:
+        self.envs = [make_env(env_id) for _ in range(count)]
+        self.over = [False] * count
+        for index, env in enumerate(self.envs):
+            env.reset(seed=first + index)
+
+    def step(self, actions: Any) -> None:
+        """Step and forget what came out of it: what the environments themselves cost."""
+        over = self.over
+        for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            if over[index]:
+                env.reset()
+                over[index] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over[index] = terminated or truncated
+
+    def batched(self, actions: Any) -> tuple[Any, ...]:
+        """Step and give the batch: observations, rewards, terminations, truncations, and the infos that are not empty."""
+        over = self.over
+        count = len(over)
+        rewards, ends, cuts = np.zeros(count), np.zeros(count, bool), np.zeros(count, bool)
+        observations: list[Any] = []
+        infos: dict[int, Any] = {}
+        for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            if over[index]:
+                observation, info = env.reset()
+                over[index] = False
+            else:
+                observation, rewards[index], ends[index], cuts[index], info = env.step(action)
+                over[index] = bool(ends[index] or cuts[index])
+            observations.append(observation)
+            if info:
+                infos[index] = info
+        return np.asarray(observations), rewards, ends, cuts, infos
+
+
+class Loop(Contender):
+    def __init__(self, env_id: str, num_envs: int, batches: list[Any]) -> None:
+        self.block, self.batches, self.num_envs = Block(env_id, 0, num_envs), batches, num_envs
+
+    def go(self, count: int) -> float:
+        step, batches = self.block.step, self.batches
+        for k in range(count):
+            step(batches[k % BATCHES])
+        return count * self.num_envs
+
+    def close(self) -> None:
+        for env in self.block.envs:
+            env.close()
+
+
+class Gymnasium(Contender):
+    """Anything with Gymnasium's vector API."""
+
+    def __init__(self, venv: Any, batches: list[Any], seed: bool = True) -> None:
+        self.venv, self.batches, self.num_envs = venv, batches, len(batches[0])
+        venv.reset(seed=0) if seed else venv.reset()
+
+    def go(self, count: int) -> float:
+        step, batches = self.venv.step, self.batches
+        for k in range(count):
+            step(batches[k % BATCHES])
+        return count * self.num_envs
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+class StableBaselines(Contender):
+    def __init__(self, env_id: str, num_envs: int, batches: list[Any]) -> None:
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+        # "fork" starts in seconds where the default start method imports torch in every process; it steps the same.
+        self.venv = SubprocVecEnv([partial(make_env, env_id)] * num_envs, start_method="fork")
+        self.batches, self.num_envs = batches, num_envs
+        self.venv.seed(0)
+        self.venv.reset()
+
+    def go(self, count: int) -> float:
+        step, batches, resets = self.venv.step, self.batches, 0
+        for k in range(count):
+            resets += int(step(batches[k % BATCHES])[2].sum())
+        return count * self.num_envs + resets
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+class RayActors(Contender):
+    """One actor per core with its environments batched inside, one ``ray.get`` a step.
+
+    As Ray's documentation advises, a batch of actions goes through the object store once if it is large (over 100 kB); a small one
+    is passed to each actor directly, which is faster.
+    """
+
+    def __init__(self, env_id: str, num_envs: int, batches: list[Any]) -> None:
+        self.ray = start_ray()
+        actors = min(cores(), num_envs)
+        bounds = [num_envs * k // actors for k in range(actors + 1)]
+        self.spans = list(pairwise(bounds))
+        self.batches, self.num_envs, self.large = batches, num_envs, batches[0].nbytes > 100_000
+        remote = self.ray.remote(num_cpus=1)(Block)
+        self.actors = [remote.remote(env_id, lo, hi - lo) for lo, hi in self.spans]
+
+    def go(self, count: int) -> float:
+        ray, actors, spans = self.ray, self.actors, self.spans
+        for k in range(count):
+            batch = self.batches[k % BATCHES]
+            if self.large:
+                stored = ray.put(batch)
+                sent = [actor.batched.remote(stored) for actor in actors]
+            else:
+                sent = [actor.batched.remote(batch[lo:hi]) for actor, (lo, hi) in zip(actors, spans, strict=True)]
+            parts = ray.get(sent)
+            for column in range(4):
+                np.concatenate([part[column] for part in parts])
+        return count * self.num_envs
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def our_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
+    from reactor_gymnasium import ReactorVectorEnv
+
+    return Gymnasium(ReactorVectorEnv([partial(make_env, env_id)] * num_envs), batches)
+
+
+def sync_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
+    from gymnasium.vector import SyncVectorEnv
+
+    return Gymnasium(SyncVectorEnv([partial(make_env, env_id)] * num_envs), batches)
+
+
+def async_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
+    from gymnasium.vector import AsyncVectorEnv
+
+    return Gymnasium(AsyncVectorEnv([partial(make_env, env_id)] * num_envs, shared_memory=True), batches)
+
+
+def pool_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
+    import envpool
+
+    if env_id not in ENVPOOL or ENVPOOL[env_id][0] not in envpool.list_all_envs():
+        raise NotImplementedError("EnvPool has no such environment")
+    name, options = ENVPOOL[env_id]
+    venv = envpool.make_gymnasium(name, num_envs=num_envs, num_threads=cores(), seed=0, **options)
+    dtype = np.int32 if np.issubdtype(batches[0].dtype, np.integer) else venv.action_space.dtype
+    return Gymnasium(venv, [batch.astype(dtype) for batch in batches], seed=False)
+
+
+def builders_of(env_id: str, num_envs: int) -> dict[str, Callable[[], Contender]]:
+    batches = action_batches(env_id, num_envs)
+    # Those that fork come first, before anything has started threads.
+    kinds: dict[str, Callable[..., Contender]] = {
+        "AsyncVectorEnv": async_env,
+        "SubprocVecEnv (SB3)": StableBaselines,
+        "bare loop, one core": Loop,
+        "SyncVectorEnv": sync_env,
+        OURS: our_env,
+        "EnvPool (C++)": pool_env,
+        "Ray actors": RayActors,
+    }
+    return {name: partial(kind, env_id, num_envs, batches) for name, kind in kinds.items()}
+
+
+def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
+    env_id, _, size = case.partition(" x ")
+    builders = chosen(builders_of(env_id, int(size)), options)
+    figures = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options))
+    found = figures.as_json(OURS)
+    loop = "bare loop, one core"
+    if loop in figures.rates and OURS in figures.rates:
+        limit = figures.ratio(OURS, loop)
+        found["of_limit"] = {key: value / cores() for key, value in limit.items()}
+    return found
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    rows = rate_rows(found, OURS)
+    if "of_limit" in found:
+        limit = found["of_limit"]
+        rows.append([f"ours / ({cores()} x bare loop)", "", f"{limit['median']:.2f}", f"{limit['min']:.2f}-{limit['max']:.2f}"])
+    print_table(name, ["contender", "steps", "ours is", "min-max"], rows)
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0]).parse_args()
+    if options.case is None:
+        print_machine()
+    names = [f"{env_id} x {size}" for env_id in ENVIRONMENTS for size in SIZES]
+    cases = run_cases(__file__, options, names, measure, show=show)
+    if cases is None:
+        return
+    write_json(options, "vector_env", cases)
+    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
+    bar_plot(options.output / "vector_env.png", "Vector environments", groups, "steps per second, logarithmic")
+
+
+if __name__ == "__main__":
+    main()
