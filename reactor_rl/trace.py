@@ -1,0 +1,106 @@
+"""The execution as a timeline: what each worker ran and when it waited, as a file that Perfetto and chrome://tracing open.
+
+Workers record on the same monotonic clock, which all processes of a machine share, so that their rows line up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.timeline import Slice
+
+__all__ = ["Tracing", "events"]
+
+Event = dict[str, Any]
+
+
+class Tracing:
+    """Records a run while its block runs, then writes the trace; made by :meth:`Run.trace`.
+
+    If the block raises, what was recorded until then is written all the same where the workers can still be asked.
+
+    Args:
+        ask: Asks every worker of the run something, and returns their answers in order.
+        plan: The program that it runs.
+        path: File to write.
+
+    Attributes:
+        path: File to write.
+        reactions: Reactions recorded, once the block has ended.
+
+    Raises:
+        FileNotFoundError: If the directory of ``path`` does not exist.
+        IsADirectoryError: If ``path`` is a directory.
+        PermissionError: If the directory cannot be written to.
+    """
+
+    def __init__(self, ask: Callable[[str, Any], Sequence[Any]], plan: Plan, path: str | os.PathLike[str]) -> None:
+        self._ask, self._plan = ask, plan
+        self.path = Path(path)
+        self.reactions = 0
+        # Found out now, and not after an hour of recording.
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"cannot write a trace to {str(path)!r}: there is no directory {str(self.path.parent)!r}")
+        if self.path.is_dir():
+            raise IsADirectoryError(f"cannot write a trace to {str(path)!r}: it is a directory")
+        if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+            raise PermissionError(f"cannot write a trace to {str(path)!r}: no permission")
+
+    def __enter__(self) -> Self:
+        self._ask("trace", True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if error is None:
+            self._write(self._ask("trace", False))
+            return
+        with contextlib.suppress(Exception):  # a run that is over cannot answer; what ended it matters more
+            self._write(self._ask("trace", False))
+
+    def _write(self, recorded: Sequence[Sequence[Slice]]) -> None:
+        found = list(events(self._plan, recorded))
+        self.reactions = sum(event.get("cat") == "reaction" for event in found)
+        whole = {
+            "displayTimeUnit": "ms",
+            "otherData": {"program": self._plan.topology.name, "workers": self._plan.schedule.workers},
+            "traceEvents": found,
+        }
+        self.path.write_text(json.dumps(whole), encoding="utf-8")
+
+
+def events(plan: Plan, recorded: Sequence[Sequence[Slice]]) -> Iterator[Event]:
+    """The events of a trace: a row for each worker, and one above them for the ticks.
+
+    Args:
+        plan: The program.
+        recorded: The slices of each worker.
+    """
+    name = plan.topology.name
+    yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": name}}
+    for worker in range(len(recorded)):
+        label = f"worker {worker} (caller)" if worker == 0 else f"worker {worker}"
+        yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": label}}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": worker, "args": {"sort_index": worker}}
+    origin = min((slices[0][2] for slices in recorded if slices), default=0)
+    ticks: dict[int, tuple[int, int]] = {}
+    for worker, slices in enumerate(recorded):
+        for kind, what, begin, end, time, microstep in slices:
+            args: dict[str, Any] = {"tag": [time, microstep]}
+            if kind == "reaction":
+                args["reactor"], _, args["reaction"] = what.rpartition(".")
+                first, last = ticks.get(time, (begin, end))
+                ticks[time] = min(first, begin), max(last, end)
+            yield {
+                "ph": "X", "name": what, "cat": kind, "pid": 0, "tid": worker,
+                "ts": (begin - origin) / 1000, "dur": (end - begin) / 1000, "args": args,
+            }  # fmt: skip
+    for time, (begin, end) in sorted(ticks.items()):
+        for phase, at in (("b", begin), ("e", end)):
+            yield {"ph": phase, "name": f"tick {time}", "cat": "tick", "id": 0, "pid": 0, "tid": 0, "ts": (at - origin) / 1000}
