@@ -1,0 +1,182 @@
+"""Does a program give the same results however it is run? Runs it every way and compares fingerprints.
+
+What it looks for is what the determinism contract rules out: values that depend on the process, the clock, the order of arrival, or
+a generator that reactors share. Draws from a process's global generators are named besides, whether or not they
+have changed a result this time.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from reactor_rl.errors import ProgramError
+from reactor_rl.program import Program
+
+__all__ = ["Report", "Row", "Target", "Verifiable", "verify"]
+
+ExecutorName = Literal["inline", "threads", "processes"]
+
+EXECUTORS: tuple[ExecutorName, ...] = ("inline", "threads", "processes")
+WORKERS = (1, 2, 3, 4)
+
+
+@runtime_checkable
+class Verifiable(Protocol):
+    """What is no program but drives one, a vector environment say: it runs itself as it is asked to."""
+
+    def fingerprint(self, *, executor: str, workers: int, ticks: int) -> str:
+        """Run afresh for some ticks on this executor with this many workers; a hash of everything that came out."""
+
+
+Target = Callable[[], Program | Verifiable]
+"""Makes what is verified, anew for every way of running it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way of running.
+
+    Attributes:
+        executor: As asked for.
+        workers: As asked for; a program of fewer reactors uses fewer.
+        fingerprint: What came out, empty if it failed.
+        error: How it failed, empty if it did not.
+        ran: What it ran on if that is something else: a program of one reactor needs no helpers.
+    """
+
+    executor: str
+    workers: int
+    fingerprint: str
+    error: str = ""
+    ran: str = ""
+
+    @property
+    def outcome(self) -> str:
+        return self.error or self.fingerprint
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came out of every way of running.
+
+    Attributes:
+        rows: In the order in which they ran.
+        ticks: How many each ran for.
+        generators: Global generators of the process that the inline run drew from (or seeded).
+    """
+
+    rows: tuple[Row, ...]
+    ticks: int
+    generators: tuple[str, ...]
+
+    @property
+    def differing(self) -> tuple[Row, ...]:
+        """The rows that failed, or whose fingerprint is not that of the first row that has one."""
+        reference = next((row.fingerprint for row in self.rows if not row.error), "")
+        return tuple(row for row in self.rows if row.error or row.fingerprint != reference)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every way of running gave the same."""
+        return not self.differing
+
+    def __str__(self) -> str:
+        """An aligned table with a verdict, for people."""
+        differing = self.differing
+        width = max((len(row.executor) for row in self.rows), default=0)
+        digits = max((len(str(row.workers)) for row in self.rows), default=0)
+        lines = []
+        for row in self.rows:
+            mark = "" if row not in differing else "   FAILED" if row.error else "   DIFFERS"
+            ran = f"   (ran on {row.ran})" if row.ran else ""
+            lines.append(f"  {row.executor:{width}}  workers={row.workers:<{digits}}  {row.outcome}{mark}{ran}")
+        if self.ok:
+            lines.append(f"the same for all {len(self.rows)} after {self.ticks} ticks")
+        else:
+            lines.append(f"{len(differing)} of {len(self.rows)} differ after {self.ticks} ticks")
+        if self.generators:
+            lines.append(
+                f"outside the contract: reactions draw from (or seed) {', '.join(self.generators)}, which belongs to the process; "
+                "give each reactor a generator of its own, keyed by seed and bank_index"
+            )
+        return "\n".join(lines)
+
+
+def verify(
+    target: Target, *, executors: Sequence[ExecutorName] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
+) -> Report:
+    """Run a program on every executor with every number of workers, and compare what was on all of its ports.
+
+    Args:
+        target: Makes a :class:`~reactor_rl.Program` (its boundary inputs stay unset) or a :class:`Verifiable`, afresh each time.
+        executors: Which executors; ``"inline"`` has one worker whatever ``workers`` says.
+        workers: Which numbers of workers.
+        ticks: How many ticks each run has.
+
+    Returns:
+        A report; ``report.ok`` is the verdict and ``str(report)`` the table.
+
+    Raises:
+        ProgramError: If an argument makes no sense, or ``target`` makes something else.
+        Exception: What ``target`` itself raises. What a run raises is in the report instead.
+    """
+    unknown = sorted(set(executors) - set(EXECUTORS))
+    if unknown or not executors:
+        raise ProgramError(f"executors={tuple(executors)!r}: choose among {', '.join(EXECUTORS)}")
+    if not workers or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in workers):
+        raise ProgramError(f"workers={tuple(workers)!r}: numbers of workers are whole numbers >= 1")
+    if ticks < 1:
+        raise ProgramError(f"ticks={ticks}: at least one tick has to run")
+    rows: list[Row] = []
+    touched: list[str] = []
+    for executor, count in _ways(executors, workers):
+        made = target()
+        if not isinstance(made, Program | Verifiable):
+            raise ProgramError(f"a target makes a Program, or an object with a method fingerprint(); this one made {made!r}")
+        before = _generators()
+        rows.append(_run(made, executor, count, ticks))
+        if executor == "inline":
+            after = _generators()
+            touched = [name for name in before if before[name] != after[name]]
+    return Report(tuple(rows), ticks, tuple(touched))
+
+
+def _ways(executors: Sequence[ExecutorName], workers: Sequence[int]) -> Iterator[tuple[ExecutorName, int]]:
+    for executor in dict.fromkeys(executors):
+        for count in (1,) if executor == "inline" else dict.fromkeys(workers):
+            yield executor, count
+
+
+def _run(made: Program | Verifiable, executor: ExecutorName, workers: int, ticks: int) -> Row:
+    ran = ""
+    try:
+        if isinstance(made, Program):
+            with made.start(executor=executor, workers=workers, fingerprint="all") as run:
+                run.run(ticks=ticks)
+                found = run.fingerprint()
+                if (run.executor, run.workers) != (executor, workers):
+                    ran = run.executor if run.workers == 1 else f"{run.executor}, {run.workers} workers"
+        else:
+            found = made.fingerprint(executor=executor, workers=workers, ticks=ticks)
+    except Exception as error:  # one way of running may fail where others do not, which is a finding too
+        return Row(executor, workers, "", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return Row(executor, workers, found, ran=ran)
+
+
+def _generators() -> dict[str, Any]:
+    """The states of the process's global generators by name, in a form that can be compared."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    found: dict[str, Any] = {
+        "random": random.getstate(),
+        "np.random": (kind, np.asarray(keys).tobytes(), position, has_gauss, cached),
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        found["torch"] = torch.get_rng_state().numpy().tobytes()
+    return found
