@@ -1,0 +1,188 @@
+"""``python -m reactor_rl doctor``: what this machine is like for reactor programs, and what about it hurts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+
+from reactor_rl import __version__
+from reactor_rl.autotune import usable_cores
+from reactor_rl.runtime.block import available_memory
+from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.launch import context_named, start_process
+from reactor_rl.runtime.supervisor import SPIN
+
+__all__ = ["doctor_command", "round_trips"]
+
+LIBRARIES = (
+    "numpy", "cloudpickle", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "torch", "pettingzoo", "supersuit", "ray",
+)  # fmt: skip
+"""What is looked up, by the name of the distribution; nothing is imported."""
+
+ROUNDS, BATCH = 20, 50
+PATIENCE = 20.0
+SLOW_PARKED = 200e-6
+LITTLE_MEMORY = 1_000_000_000
+
+
+def doctor_command(argv: list[str]) -> int:
+    """Show what this machine offers, measure its channels, and warn of what hurts."""
+    parser = argparse.ArgumentParser(prog="python -m reactor_rl doctor", description=doctor_command.__doc__)
+    parser.add_argument("--no-measure", action="store_true", help="start no process to measure channels with")
+    given = parser.parse_args(argv)
+    warnings: list[str] = []
+    for label, value in _facts(warnings):
+        print(f"{label:20}{value}")
+    if not given.no_measure:
+        for label, value in _measured(warnings):
+            print(f"{label:20}{value}", flush=True)
+    for group, what in (("reactor_rl.commands", "commands"), ("reactor_rl.verify", "verify targets")):
+        print(f"{what:20}{', '.join(sorted(entry.name for entry in entry_points(group=group))) or 'none'} (from plugins)")
+    for warning in warnings:
+        print(f"warning: {warning}")
+    if not warnings:
+        print("nothing here stands in the way")
+    return 0
+
+
+def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
+    yield "reactor_rl", __version__
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    yield "Python", f"{platform.python_version()} ({platform.python_implementation()}), GIL {'on' if gil else 'off'}"
+    yield "system", f"{platform.system()} {platform.release()} {platform.machine()}"
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable, quota = usable_cores(), _quota()
+    yield "cores", f"{usable} usable ({os.cpu_count()} in the machine, {affinity} by affinity, quota {quota})"
+    if usable < affinity:
+        warnings.append(f"the control group's quota allows {usable} of {affinity} cores; more workers than that only take turns")
+    if usable == 1:
+        warnings.append("one core: processes cannot be faster than one worker here")
+    with contextlib.suppress(OSError, AttributeError):
+        load = os.getloadavg()[0]
+        yield "load", f"{load:.1f}"
+        if load > max(1.0, 0.5 * (os.cpu_count() or 1)):
+            warnings.append(f"other programs are busy on this machine (load {load:.1f}); timings will not repeat well")
+    memory = available_memory()
+    yield "memory", "unknown" if memory is None else f"{memory / 1e9:.1f} GB available"
+    if memory is not None and memory < LITTLE_MEMORY:
+        warnings.append(f"only {memory / 1e6:.0f} MB of memory are available")
+    memfd = sys.platform == "linux"
+    yield "shared memory", "anonymous memory files (memfd), no name and no limit but memory" if memfd else "temporary files"
+    with contextlib.suppress(OSError):
+        total, _, free = shutil.disk_usage("/dev/shm")
+        yield (
+            "/dev/shm",
+            f"{total / 1e6:.0f} MB, {free / 1e6:.0f} MB free" + (" (only semaphores need it, a few kB)" if memfd else ""),
+        )
+        if free < 1_000_000:
+            warnings.append("/dev/shm is full: channels need a few kB of it while workers start")
+    methods = multiprocessing.get_all_start_methods()
+    used = context_named(None).get_start_method()
+    yield "start methods", ", ".join(f"{method} (used)" if method == used else method for method in methods)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    yield "OMP_NUM_THREADS", "unset" if threads is None else f"{threads} here"
+    found = [f"{name} {_version(name) or '-'}" for name in LIBRARIES]
+    yield "libraries", ", ".join(found)
+    if sys.platform == "linux" and not _has_pidfd():
+        warnings.append("this kernel has no pidfd_open: a worker notices that its caller was killed through the fork server only")
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _quota() -> str:
+    """What the control group allows, in cores."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return "none" if quota == "max" else f"{int(quota) / int(period):.2f}"
+    with contextlib.suppress(OSError, ValueError):
+        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
+        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
+        return "none" if quota_us <= 0 else f"{quota_us / period_us:.2f}"
+    return "none"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------------- channels
+
+
+def _measured(warnings: list[str]) -> Iterator[tuple[str, str]]:
+    for label, spin in (("spinning", SPIN), ("parked", 0.0)):
+        try:
+            seconds = round_trips(spin)
+        except Exception as error:
+            yield f"channel, {label}", f"failed ({type(error).__name__}: {error})"
+            warnings.append("a process could not be started or reached; executor='processes' will not work here")
+            return
+        yield f"channel, {label}", f"{seconds * 1e6:.1f} us for a round trip between two processes"
+        if spin and usable_cores() == 1:
+            warnings.append("with one core nothing gains from spinning; runs do not spin when workers outnumber cores")
+        if not spin and seconds > SLOW_PARKED:
+            warnings.append(
+                f"waking a process takes {seconds * 5e5:.0f} us, long for this kernel: a virtual machine, or a busy one?"
+            )
+
+
+def round_trips(spin: float) -> float:
+    """Seconds of a token's way to another process and back, median of several batches.
+
+    Args:
+        spin: Seconds that both ends spin before they park.
+
+    Raises:
+        TimeoutError: If the other process does not answer.
+    """
+    there, back = Channel(), Channel()
+    process = start_process(context_named(None), 1, _echo, (there, back, spin, ROUNDS * BATCH + 1))
+    try:
+        there.signal()
+        if not back.poll(True, PATIENCE):
+            raise TimeoutError("the other process did not answer")
+        batches = []
+        for _ in range(ROUNDS):
+            begin = time.perf_counter()
+            for _ in range(BATCH):
+                there.signal()
+                _take(back, spin)
+            batches.append((time.perf_counter() - begin) / BATCH)
+        process.join(PATIENCE)
+        return statistics.median(batches)
+    finally:
+        if process.is_alive():
+            process.kill()
+            process.join()
+        there.unlink()
+        back.unlink()
+
+
+def _take(channel: Channel, spin: float) -> None:
+    # Parked means parked: a try that happens to succeed at once is what a real WAIT does too, so it stays.
+    if not channel.wait(spin) and not channel.poll(True, PATIENCE):
+        raise TimeoutError("the other process did not answer")
+
+
+def _echo(there: Channel, back: Channel, spin: float, times: int) -> None:
+    for _ in range(times):
+        _take(there, spin)
+        back.signal()
