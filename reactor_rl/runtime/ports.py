@@ -172,11 +172,9 @@ class ArrayOutput(Output):
             np.copyto(copy[time % len(copy)], source)
 
     def _set_row(self, row: int, value: Any) -> None:
-        views = self._views
-        view = views[self._kernel.time % len(views)]
-        if self._copies:
-            raise UndeclaredPortError(f"{self.name} is gathered by an input too: set all of it at once")
-        np.copyto(view[row], self._fitting(value, self.shape[1:]))
+        fitting, time = self._fitting(value, self.shape[1:]), self._kernel.time
+        for views in (self._views, *self._copies):
+            np.copyto(views[time % len(views)][row, ...], fitting)
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         array = np.asarray(value)
