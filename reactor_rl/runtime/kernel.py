@@ -104,13 +104,11 @@ class Kernel:
         self._only = ALL
 
     def stop_pass(self) -> None:
-        """Run the shutdown reactions."""
+        """Run the shutdown reactions, and what they trigger at the same tag."""
         self.number += 1
         self.microstep += 1
         self.pending = self.shutdown_mask
-        self._only = self.shutdown_mask
         self.execute()
-        self._only = ALL
 
     def shut_down_alone(self) -> None:
         """Run this worker's shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
