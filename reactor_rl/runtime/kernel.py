@@ -256,7 +256,7 @@ class Kernel:
 
     def _push(self, time: int) -> None:
         heapq.heappush(self.agenda.times, time)
-        self.words[Words.NEXT + self.worker] = self.agenda.times[0]
+        self.words[Words.NEXT + self.worker] = self.next_time()
 
     def _due(self, time: int) -> None:
         times = self.agenda.times
