@@ -29,12 +29,13 @@ class Poison(Observer):
         self._written: dict[int, int] = {}
 
     def before_reaction(self, bit: int) -> None:
-        number = self._kernel.number
+        # What was written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
+        words, since = self._kernel.words, self._kernel.tick_number
         for index, port in self._of_bit[bit]:
-            if isinstance(port, ArrayOutput) and self._kernel.words[port._stamp] != number and self._written.get(index) != number:
-                if port._row_masks and self._kernel.words[port._stamp + 1] == number:
+            if isinstance(port, ArrayOutput) and words[port._stamp] < since and self._written.get(index, 0) < since:
+                if port._row_masks and words[port._stamp + 1] >= since:
                     continue
-                self._written[index] = number
+                self._written[index] = since
                 _poison(port, self._kernel.time)
 
     def before_pass(self) -> None:
