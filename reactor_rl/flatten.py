@@ -140,6 +140,8 @@ def _gathered(
         shape = outputs[part.output].shape
         expected += part.width
         if dtype is None:
+            if part.block and outputs[part.output].rows != part.width:
+                raise ProgramError(f"{name}: {part.width} rows are to come from an output of {outputs[part.output].rows or 'no'} rows")
             rows.add(None)
             continue
         assert shape is not None

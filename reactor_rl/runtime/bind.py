@@ -191,8 +191,8 @@ class _Binder:
             slot: View | None = None
             parts: list[Callable[[int], Any]] = []
             if node.parts and node.dtype is None:
-                read = self._object_reader(node, node.parts)
-                parts = [self._object_reader(node, [part]) for part in node.parts]
+                read = self._object_reader(node)
+                parts = [self._part_reader(part) for part in node.parts]
             elif node.parts:
                 slots = self._input_views(node)
                 read = _reader_of(slots)
@@ -230,20 +230,27 @@ class _Binder:
             slot.flags.writeable = False
         return slots
 
-    def _object_reader(self, node: topo.Input, parts: Sequence[topo.Part]) -> Callable[[int], Any]:
-        """What reads some parts of an input: one value, or a list of one for each row."""
-        wanted = []  # (cells, ring, rows, row)
-        for part in parts:
-            output = self.topology.outputs[part.output]
-            rows = output.rows or 1
-            lo, hi = (0, rows) if part.lo is None or part.hi is None else (part.lo, part.hi)
-            wanted += [(self.cells[part.output], output.ring, rows, row) for row in range(lo, hi)]
-        if len(wanted) > 1 or (node.rows is not None and parts is node.parts):
-            return lambda time: [cells.read(time % ring * rows + row) for cells, ring, rows, row in wanted]
-        ((cells, ring, rows, row),) = wanted
-        if ring == 1:
-            return lambda time: cells.read(row)
-        return lambda time: cells.read(time % ring * rows + row)
+    def _object_reader(self, node: topo.Input) -> Callable[[int], Any]:
+        """What reads all of an input: the value of its one source, or a list with one value for each row that it gathers."""
+        if node.parts[0].at is None:
+            return self._part_reader(node.parts[0])
+        if any(part.block or self.topology.outputs[part.output].rows is not None for part in node.parts):
+            readers = [(self._part_reader(part), part.block) for part in node.parts]
+            return lambda time: [one for read, block in readers for one in (read(time) if block else (read(time),))]
+        wanted = [(self.cells[part.output], self.topology.outputs[part.output].ring) for part in node.parts]
+        return lambda time: [cells.read(time % ring) for cells, ring in wanted]
+
+    def _part_reader(self, part: topo.Part) -> Callable[[int], Any]:
+        """What reads one part of an input: one value, or the list of the rows that it selects of a port with rows."""
+        output, cells = self.topology.outputs[part.output], self.cells[part.output]
+        ring, rows = output.ring, output.rows
+        if rows is None:
+            return (lambda time: cells.read(0)) if ring == 1 else (lambda time: cells.read(time % ring))
+        if part.single:
+            row = part.lo or 0
+            return lambda time: cells.read(time % ring * rows + row)
+        span = range(part.lo or 0, rows if part.hi is None else part.hi)
+        return lambda time: [cells.read(time % ring * rows + row) for row in span]
 
     # ------------------------------------------------------------------ who triggers whom
 
