@@ -266,8 +266,8 @@ class _Binder:
         kernel = self.kernel
         for node in self.topology.inputs:
             mask = self._triggered(node) if node.reactor != topo.BOUNDARY else 0
-            if mask and node.initial is not topo.MISSING:
-                for time in range(node.delay):
+            if node.initial is not topo.MISSING and self._here(node.reactor):
+                for time in range(node.delay):  # a mask of 0 makes the time known, for the caller reads it then
                     kernel.wake_at(time, mask)
             for part in node.parts:
                 handle = kernel.outputs.get(part.output)
