@@ -153,12 +153,12 @@ class Kernel:
                 observer.before_pass()
         if self._at < 0:
             self._at = 0
+            if self.again:  # before the list's last SIGNAL, after which the caller may look
+                self.words[Words.AGAIN] = self.number
         for step, argument in self.steps[self._at :] if self._at else self.steps:
             step(argument)
             self._at += 1
         self._at = -1
-        if self.again:
-            self.words[Words.AGAIN] = self.number
         if self.observers:
             for observer in self.observers:
                 observer.after_pass()
@@ -232,6 +232,10 @@ class Kernel:
 
     def request_stop(self) -> None:
         self.words[Words.STOP] = 1
+
+    def another_microstep(self) -> None:
+        """Tell every worker that this tick has a further microstep."""
+        self.words[Words.AGAIN] = self.number
 
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""

@@ -426,6 +426,7 @@ class ActionHandle(Handle):
         if delay == 0:
             if not self.waiting:
                 kernel.again.append(self)
+                kernel.another_microstep()
             self.waiting.append(kept)
         elif delay > 0:
             kernel.schedule_at(kernel.time + int(delay), self.index, kept)
