@@ -112,7 +112,8 @@ class _Interpreter:
                 self.write(by_name[name], value)
             for action, value in self.future.pop(time, []):
                 self.waiting[action].append(value)
-            self.take_actions()
+            if time > 0:  # at tick 0 only what startup reactions scheduled is waiting, and that is for microstep 1
+                self.take_actions()
             self.execute(self.triggered)
             self.end_tag()
             while any(self.waiting.values()):
@@ -149,7 +150,7 @@ class _Interpreter:
 
     def triggered(self, node: topo.ReactionNode) -> bool:
         return (
-            any(self.present(self.topology.inputs[i]).any() for i in node.triggers)
+            any(self.present(self.topology.inputs[i], any_row=True).any() for i in node.triggers)
             or any(self.fires(self.topology.timers[i]) for i in node.trigger_timers)
             or any(i in self.actions for i in node.trigger_actions)
         )
@@ -223,8 +224,11 @@ class _Interpreter:
             return source.get((part.output, self.time), _Written())  # type: ignore[no-any-return]
         return self.now.get(part.output, _Written())
 
-    def present(self, inp: topo.Input, source: Any = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Presence: by row for an input that gathers, else by row of its source if that has any."""
+    def present(self, inp: topo.Input, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Presence: by row for an input that gathers, else by row of its source if that has any.
+
+        What is gathered as one row is present if all of it was written, but any row of it triggers.
+        """
         if inp.initial is not topo.MISSING and self.time < inp.delay:
             return np.full(inp.rows or 1, self.microstep == 0)
         mask: list[bool] = []
@@ -238,7 +242,7 @@ class _Interpreter:
             if part.at is None or len(here) == part.width:
                 mask += here
             else:
-                mask += [all(here)] * part.width
+                mask += [any(here) if any_row else all(here)] * part.width
         return np.array(mask, bool)
 
     def value(self, inp: topo.Input, source: Any = None) -> Any:
