@@ -3,10 +3,11 @@
 from reactor_rl.runtime.launch import preload
 
 from reactor_gymnasium.make import make_vec
+from reactor_gymnasium.rollout import Rollout, rollout
 from reactor_gymnasium.twins import register
 from reactor_gymnasium.vector_env import ReactorVectorEnv
 
-__all__ = ["ReactorVectorEnv", "make_vec", "register"]
+__all__ = ["ReactorVectorEnv", "Rollout", "make_vec", "register", "rollout"]
 
 preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.shard")
 register()

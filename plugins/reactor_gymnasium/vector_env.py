@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import gymnasium
 import numpy as np
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReactorVectorEnv"]
 
-ObsType = TypeVar("ObsType")
-ActType = TypeVar("ActType")
 Bools = npt.NDArray[np.bool_]
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -501,6 +500,12 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         if self._state is not AsyncState.DEFAULT and not self._timed_out:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
         self._run.close(timeout=timeout, terminate=terminate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "closed", True) and not self._run.foreign:
