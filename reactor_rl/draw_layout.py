@@ -47,6 +47,7 @@ class Node:
     y: int = 0
     width: float = 0
     height: int = 0
+    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Layout._ordered
 
     @classmethod
     def of(cls, box: Box) -> Node:
@@ -73,7 +74,8 @@ class Node:
         """Height of a port, from the top of the box."""
         if not self.box.kind:
             return ROW // 2
-        return self.header + ROW * (self.box.outputs if output else self.box.inputs).index(name) + ROW // 2
+        nudge = 0 if output else self.nudged.get(name, 0)
+        return self.header + ROW * (self.box.outputs if output else self.box.inputs).index(name) + ROW // 2 + nudge
 
 
 @dataclass
@@ -190,7 +192,6 @@ class Layout:
         lanes = self._lanes()
         below = max((node.y + node.height for node in self.nodes), default=0)
         self.lane_y = {key: -STACK - LANE * (lane + 1) if key[1] else below + LANE * (lane + 1) for key, lane in lanes.items()}
-        self.nudged: dict[tuple[int, str], int] = {}
         for arrow, net in zip(self.what.arrows, self.nets, strict=True):
             source, target = self.nodes[arrow.source], self.nodes[arrow.target]
             out, inp = self._ends(arrow)
@@ -211,8 +212,7 @@ class Layout:
 
     def _ends(self, arrow: Arrow) -> tuple[int, int]:
         source, target = self.nodes[arrow.source], self.nodes[arrow.target]
-        inp = target.y + target.port(arrow.target_port, output=False)
-        return source.y + source.port(arrow.source_port, output=True), inp + self.nudged.get((arrow.target, arrow.target_port), 0)
+        return source.y + source.port(arrow.source_port, output=True), target.y + target.port(arrow.target_port, output=False)
 
     def _nets(self) -> list[Net]:
         """Connections that share their lines: those of one output, or those that meet in one input and come from nowhere else."""
@@ -290,7 +290,7 @@ class Layout:
         for arrow, net in zip(self.what.arrows, self.nets, strict=True):
             gap = self.tracks[self.nodes[arrow.target].column]
             if track in (gap.get(net), gap.get((*net, "in"))) and self._ends(arrow)[1] == y:
-                self.nudged[arrow.target, arrow.target_port] = -5
+                self.nodes[arrow.target].nudged[arrow.target_port] = -5
 
     def label(self, arrow: Arrow) -> str:
         """The marks of all that enters one input; what gathers many boxes is labelled once."""

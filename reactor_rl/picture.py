@@ -34,7 +34,7 @@ class Box:
         title: Its name, and the size of a bank.
         kind: Name of the reactor's class, empty for the boundary.
         inputs: Names of its input ports, in the order of declaration.
-        outputs: Names of its output ports.
+        outputs: Names of its output ports, in the order in which they were connected.
         reactions: One line for each reaction, in order.
         workers: Workers that hold it, ascending; empty without a schedule and for the boundary.
     """
@@ -227,7 +227,7 @@ class _Painter:
                 neighbours[(side, *ends, bank, length)].add((there - index) % size if length == size else there)
         reactions = tuple(self._reaction(self.topology.reactions[i]) for i in node.reactions)
         wiring = frozenset((key, frozenset(found)) for key, found in neighbours.items())
-        return node.kind, reactions, *map(tuple, self.ports[node.index]), wiring
+        return node.kind, reactions, *(tuple(sorted(names)) for names in self.ports[node.index]), wiring
 
     # ------------------------------------------------------------------ arrows
 

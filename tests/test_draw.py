@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
@@ -55,6 +56,15 @@ class Member(Reactor):
     @reaction(left, uses=right, effects=out)
     def go(self):
         self.out.set(0.0)
+
+
+class Wild(Reactor):
+    a, b, c, d = Input(), Input(), Input(), Input()
+    x, y, z = Output((), np.float64), Output((), np.float64), Output((), np.float64)
+
+    @reaction(a, b, c, d, effects=(x, y, z))
+    def go(self):
+        pass
 
 
 class Hub(Reactor):
@@ -113,6 +123,20 @@ def tangle() -> Program:
         (d.out, a.left, 2), (c.out, a.right, 1), (b.out, b.right, 3),
     ):  # fmt: skip
         program.connect(source, target, after=after)
+    return program
+
+
+def wild(seed: int) -> Program:
+    """Anything that can be connected, in any direction."""
+    choose = random.Random(seed)
+    program = Program(f"wild {seed}")
+    members = [program.add(Wild, name=f"m{index}") for index in range(choose.randint(2, 12))]
+    for index, member in enumerate(members):
+        for name in ("a", "b", "c", "d"):
+            source = choose.randrange(len(members))
+            if choose.random() < 0.5:
+                after = choose.randint(1, 2) if source >= index or choose.random() < 0.3 else None
+                program.connect(getattr(members[source], choose.choice("xy")), getattr(member, name), after=after)
     return program
 
 
@@ -227,7 +251,26 @@ def test_names_are_escaped(form):
 
 @pytest.mark.parametrize("make", PROGRAMS)
 def test_text_stays_inside_its_box_and_lines_off_each_other(make):
-    layout = Layout(picture(make().topology()))
+    check_layout(make())
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 10))
+def test_lines_stay_off_each_other_in_random_programs(seed):
+    for one_of_ten in range(seed, seed + 10):
+        check_layout(wild(one_of_ten))
+
+
+def test_two_lines_that_change_places_between_neighbours_do_not_run_on_each_other():
+    program = Program("crossed")
+    one, other = program.add(Wild, name="one"), program.add(Wild, name="other")
+    program.connect(one.x, other.a)
+    program.connect(one.y, other.c)
+    program.connect(one.z, other.b)
+    check_layout(program)
+
+
+def check_layout(program: Program) -> None:
+    layout = Layout(picture(program.topology()))
     for node in layout.nodes:
         assert all(text_width(line, SMALL) + 10 <= node.width for line in (*node.lines, node.box.kind))
         for inp, out in zip(node.box.inputs, node.box.outputs, strict=False):

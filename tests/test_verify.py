@@ -77,6 +77,16 @@ def test_a_value_that_depends_on_the_process_is_found():
 
 
 @pytest.mark.timeout(60)
+def test_every_port_counts_not_only_the_boundary():
+    def inner() -> Program:
+        made = Program("inner")
+        made.bank(Draw, 2, how="pid")
+        return made
+
+    assert not verify(inner, ticks=5, executors=("inline", "processes"), workers=(2,)).ok
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", ["random", "np.random"])
 def test_draws_from_global_generators_are_named_and_found(how):
     report = verify(lambda: program(how), ticks=5, executors=("inline", "threads"), workers=(2,))
