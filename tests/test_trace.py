@@ -116,7 +116,7 @@ def test_with_a_delay_two_workers_run_at_the_same_time_within_a_tick(tmp_path):
         run.run(2)
         with run.trace(str(path)):
             run.run(10)
-    assert len(overlapping_ticks(recorded(path))) >= 8  # a busy machine may spoil some
+    assert len(overlapping_ticks(recorded(path))) >= 5  # without the delay it is never any; a busy machine may spoil some
 
 
 @pytest.mark.timeout(60)
