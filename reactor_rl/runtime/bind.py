@@ -11,7 +11,7 @@ import numpy.typing as npt
 from reactor_rl import topology as topo
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.fingerprints import AllPorts
-from reactor_rl.runtime.kernel import Kernel
+from reactor_rl.runtime.kernel import Kernel, Mark
 from reactor_rl.runtime.objects import Cells, Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.poison import Poison
@@ -276,7 +276,7 @@ class _Binder:
                 elif mask and node.delay:
                     kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    kernel.boundary_marks += self._marks(part, mask)
+                    kernel.boundary_marks.append(self._mark(part, mask))
 
     def _wakes(self, handle: Output, node: topo.Input, part: topo.Part, mask: int) -> None:
         rows = range(len(handle._row_masks))
@@ -295,19 +295,19 @@ class _Binder:
         kernel = self.kernel
 
         def check() -> None:
-            if np.any(source.rows(kernel.number)):
+            found = source.rows(kernel.number)
+            if found is True or (found is not False and found.any()):
                 kernel.pending |= mask
 
         return check
 
-    def _marks(self, part: topo.Part, mask: int) -> list[tuple[int, int]]:
-        """Stamps to look at for an undelayed part that another worker writes: of the whole, and of its single rows."""
+    def _mark(self, part: topo.Part, mask: int) -> Mark:
+        """Where to look for an undelayed part that another worker writes."""
         stamp = self.layout.stamps[part.output]
-        marks = [(stamp, mask)]
-        if self.layout.stride[part.output] > 1:
-            lo, hi = (0, self.layout.stride[part.output] - 2) if part.lo is None or part.hi is None else (part.lo, part.hi)
-            marks += [(stamp + 2 + row, mask) for row in range(lo, hi)]
-        return marks
+        if self.layout.stride[part.output] == 1:
+            return stamp, mask, None
+        lo, hi = (0, self.layout.stride[part.output] - 2) if part.lo is None or part.hi is None else (part.lo, part.hi)
+        return stamp, mask, range(stamp + 2 + lo, stamp + 2 + hi)
 
     def _timers(self) -> dict[int, TimerHandle]:
         found = {}
@@ -327,12 +327,10 @@ class _Binder:
         for node in self.topology.actions:
             if self._here(node.reactor):
                 index = node.index
-                allowed = self._allowed(
-                    node.reactor,
-                    lambda r, i=index: i in r.trigger_actions or i in r.use_actions or i in r.effect_actions,  # type: ignore[misc]
-                )
+                readers = self._allowed(node.reactor, lambda r, i=index: i in r.trigger_actions or i in r.use_actions)  # type: ignore[misc]
+                writers = self._allowed(node.reactor, lambda r, i=index: i in r.effect_actions)  # type: ignore[misc]
                 name = f"{self.topology.reactors[node.reactor].name}.{node.name}"
-                self.kernel.actions[index] = action = ActionHandle(self.kernel, name, allowed, index)
+                self.kernel.actions[index] = action = ActionHandle(self.kernel, name, readers, writers, index)
                 for reaction in self.topology.reactors[node.reactor].reactions:
                     if index in self.topology.reactions[reaction].trigger_actions:
                         action.mask |= self.bit[reaction]
@@ -367,9 +365,9 @@ class _Binder:
             steps.append((kernel.run, mask))
         self.kernel.steps = _without_repeats(steps, kernel)
 
-    def _remote_marks(self, reaction: int, seen: set[int]) -> list[tuple[int, int]]:
+    def _remote_marks(self, reaction: int, seen: set[int]) -> list[Mark]:
         """What other workers wrote that triggers this reaction, and with it every later reader of the same input."""
-        marks: list[tuple[int, int]] = []
+        marks: list[Mark] = []
         for index in self.topology.reactions[reaction].triggers:
             node = self.topology.inputs[index]
             if index in seen or node.delay:
@@ -379,7 +377,7 @@ class _Binder:
             for part in node.parts:
                 source = self.topology.outputs[part.output]
                 if not self._here(source.reactor) and source.reactor != topo.BOUNDARY:
-                    marks += self._marks(part, mask)
+                    marks.append(self._mark(part, mask))
         return marks
 
 

@@ -404,10 +404,11 @@ class TimerHandle(Handle):
 class ActionHandle(Handle):
     """A logical action of one reactor, and the values that it is still to deliver."""
 
-    __slots__ = ("_now", "_stamp", "index", "mask", "waiting")
+    __slots__ = ("_now", "_schedulers", "_stamp", "index", "mask", "waiting")
 
-    def __init__(self, kernel: Kernel, name: str, allowed: int, index: int) -> None:
+    def __init__(self, kernel: Kernel, name: str, allowed: int, schedulers: int, index: int) -> None:
         super().__init__(kernel, name, allowed)
+        self._schedulers = schedulers  # reactions that may schedule it; `allowed` may read it
         self.index, self.mask = index, 0
         self._stamp = -1
         self._now: Any = None
@@ -420,7 +421,7 @@ class ActionHandle(Handle):
             ValueError: If ``delay`` is negative.
         """
         kernel = self._kernel
-        if not kernel.current & self._allowed:
+        if not kernel.current & self._schedulers:
             raise self._undeclared("effects")
         kept = None if value is None else encode(value)
         if delay == 0:
