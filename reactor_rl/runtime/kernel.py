@@ -18,11 +18,15 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.ports import ActionHandle, Output, TimerHandle
 
-__all__ = ["ALL", "NEVER", "Kernel", "Observer"]
+__all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
 
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
 NEVER = 2**63 - 1
+
+
+Mark = tuple[int, int, range | None]
+"""The stamp of an output, the bits of the reactions that it triggers, and the stamps of the rows that do, where rows are addressed."""
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Kernel:
         self.steps: list[tuple[Callable[[Any], None], Any]] = []
         self.timers: list[TimerHandle] = []
         self.actions: dict[int, ActionHandle] = {}
-        self.boundary_marks: list[tuple[int, int]] = []  # (stamp, mask) of boundary inputs that others write
+        self.boundary_marks: list[Mark] = []  # of boundary inputs that the caller writes
         self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
         self.observers: list[Observer] = []
         self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
@@ -128,10 +132,7 @@ class Kernel:
         if agenda.times and agenda.times[0] <= time:
             self._due(time)
         if self.boundary_marks:
-            words = self.words
-            for stamp, mask in self.boundary_marks:
-                if words[stamp] == number:
-                    self.pending |= mask
+            self.mark(self.boundary_marks)
         if self.late_marks:
             for mark in self.late_marks:
                 mark()
@@ -202,11 +203,13 @@ class Kernel:
                 observer.after_reaction(bit)
         self.current = ALL
 
-    def mark(self, sources: list[tuple[int, int]]) -> None:
-        """Set the bits of reactions that are triggered by what other workers wrote in this pass: ``(stamp, mask)``."""
+    def mark(self, marks: list[Mark]) -> None:
+        """Set the bits of reactions that are triggered by what other workers wrote in this pass."""
         words, number = self.words, self.number
-        for stamp, mask in sources:
+        for stamp, mask, rows in marks:
             if words[stamp] == number:
+                self.pending |= mask
+            elif rows is not None and words[stamp + 1] == number and any(words[word] == number for word in rows):
                 self.pending |= mask
 
     def _finish_reaction(self) -> None:
