@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "choose", "global_random_state", "pick", "usable_cores"]
 
 SYNC_COST = 6e-6
-"""Seconds that a tick with helpers costs beyond its share of the reactions: a signal and a wait, and what else is not overlapped."""
+"""Seconds that a tick with helpers costs beyond its share of the reactions."""
 TICKS = 20
 SECONDS = 0.05
 

@@ -141,7 +141,9 @@ def _gathered(
         expected += part.width
         if dtype is None:
             if part.block and outputs[part.output].rows != part.width:
-                raise ProgramError(f"{name}: {part.width} rows are to come from an output of {outputs[part.output].rows or 'no'} rows")
+                raise ProgramError(
+                    f"{name}: {part.width} rows are to come from an output of {outputs[part.output].rows or 'no'} rows"
+                )
             rows.add(None)
             continue
         assert shape is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 from reactor_rl.errors import CausalityLoopError
 from reactor_rl.topology import BOUNDARY, Topology
@@ -32,7 +33,7 @@ def build(topology: Topology) -> Graph:
     """
     before: list[set[int]] = [set() for _ in topology.reactions]
     for reactor in topology.reactors:
-        for first, second in zip(reactor.reactions, reactor.reactions[1:], strict=False):
+        for first, second in pairwise(reactor.reactions):
             before[second].add(first)
     for inp in topology.inputs:
         if inp.reactor != BOUNDARY and inp.delay == 0:
@@ -60,7 +61,7 @@ def _explain(topology: Topology, cycle: list[int]) -> str:
     start = loop.index(min(loop))
     loop = loop[start:] + loop[:start] + [loop[start]]
     lines = []
-    for here, there in zip(loop, loop[1:], strict=False):
+    for here, there in pairwise(loop):
         lines.append(f"  {topology.reaction_name(here)} {_reason(topology, here, there)}")
     return (
         "these reactions wait for each other within one tick:\n"

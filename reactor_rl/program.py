@@ -200,7 +200,7 @@ class Program:
         return Bank(base, tuple(members))
 
     def input(
-        self, name: str, shape: int | tuple[int, ...] | None = None, dtype: npt.DTypeLike = None, *, rows: int | None = None
+        self, name: str, shape: int | tuple[int, ...] | None = None, dtype: npt.DTypeLike | None = None, *, rows: int | None = None
     ) -> PortRef:
         """A boundary input: what the caller sets before a tick with ``run.set(name=value)``.
 
@@ -440,7 +440,7 @@ class Program:
         shape = self._declared(source)[1].shape
         if initial is topo.MISSING or source.selection is None or shape is None or np.shape(initial) != shape:
             return initial
-        return np.asarray(initial)[source.selection]  # type: ignore[index]
+        return np.asarray(initial)[source.selection]
 
     def _connect_one(self, source: PortRef, target: PortRef, delay: int, initial: Any) -> None:
         writer, out = self._declared(source)

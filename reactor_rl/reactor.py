@@ -42,7 +42,7 @@ class Declaration:
 class Port(Declaration):
     """An array port (with a dtype) or an object port (without)."""
 
-    def __init__(self, shape: int | Iterable[int] | None = None, dtype: npt.DTypeLike = None) -> None:
+    def __init__(self, shape: int | Iterable[int] | None = None, dtype: npt.DTypeLike | None = None) -> None:
         if shape is not None and dtype is None:
             raise ProgramError("a port with a shape needs a dtype too: Output((4,), np.float32)")
         if isinstance(shape, int | np.integer):
@@ -81,7 +81,9 @@ class Output(Port):
     * ``.rows[i].set(value)`` writes one row.
     """
 
-    def __init__(self, shape: int | Iterable[int] | None = None, dtype: npt.DTypeLike = None, *, rows: int | None = None) -> None:
+    def __init__(
+        self, shape: int | Iterable[int] | None = None, dtype: npt.DTypeLike | None = None, *, rows: int | None = None
+    ) -> None:
         if shape is None and dtype is not None:
             shape = ()
         super().__init__(shape, dtype)

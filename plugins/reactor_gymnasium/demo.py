@@ -18,10 +18,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from tqdm import tqdm
 
-from reactor_rl.autotune import usable_cores
-
 from reactor_gymnasium.demo_cli import print_fingerprints, print_lines, print_table
 from reactor_gymnasium.rollout import Rollout
+from reactor_rl.autotune import usable_cores
 
 __all__ = ["main"]
 
@@ -30,7 +29,7 @@ ROUNDS = 5
 
 
 def main(argv: list[str]) -> int:
-    """CartPole and ALE Pong on all cores beside Gymnasium's AsyncVectorEnv and SyncVectorEnv: speed, fingerprints, a drawing, a trace."""
+    """CartPole and Pong on all cores, beside Gymnasium's AsyncVectorEnv and SyncVectorEnv."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl demo", description=main.__doc__)
     parser.add_argument("--seconds", type=float, default=0.6, help="seconds per measurement (default 0.6; there are 5 of each)")
     parser.add_argument("--out", default="reactor_rl_demo", help="folder for the drawing and the trace (default reactor_rl_demo)")
@@ -51,12 +50,12 @@ def main(argv: list[str]) -> int:
         prints = [_fingerprints(job, bar) for job in jobs]
     for job, table in zip(jobs, tables, strict=True):
         print_table(job, table)
-    same = all([print_fingerprints(job, found) for job, found in zip(jobs, prints, strict=True)])
+    matches = [print_fingerprints(job, found) for job, found in zip(jobs, prints, strict=True)]
     drawing, trace = out / "cartpole.svg", out / "cartpole-trace.json"
     jobs[0].draw(str(drawing))
     jobs[0].trace(str(trace), ticks=50)
     print_lines(f"drawing: {drawing}", f"trace:   {trace} (open it at https://ui.perfetto.dev)")
-    return 0 if same else 1
+    return 0 if all(matches) else 1
 
 
 def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:

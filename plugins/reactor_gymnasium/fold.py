@@ -2,8 +2,8 @@
 
 ``TimeLimit``, ``OrderEnforcing`` and, after its first checks, ``PassiveEnvChecker`` add three calls to every step of an
 environment that may itself take only a few microseconds. A shard calls the environment underneath and counts the steps itself. Only
-the wrappers' own, unmodified classes are folded, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``, ``render``) the
-count is written back, so nothing that a user can see changes.
+the wrappers' own, unmodified classes are folded, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
+``render``) the count is written back, so nothing that a user can see changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Folded:
     def write_back(self, elapsed: int) -> None:
         """Let the folded wrapper know how many steps the episode has taken."""
         if self._clock is not None:
-            self._clock._elapsed_steps = elapsed
+            self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
 
 
 def fold(env: gymnasium.Env[Any, Any]) -> Folded:

@@ -75,7 +75,7 @@ class Leaves:
 
         return write
 
-    def batch_writer(self, rows: Array) -> Callable[[list[Any]], None] | None:
+    def batch_writer(self, rows: Array) -> Callable[[list[Any]], Any] | None:
         """A function that writes all rows at once, where that is cheaper than one by one: small arrays of one leaf.
 
         It takes the shapes for granted, see :meth:`check`; large observations are better written while they are in the cache.

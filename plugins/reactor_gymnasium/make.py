@@ -48,7 +48,8 @@ def make_vec(
     """
     if vectorization_mode is not None:
         raise Error(
-            f"make_vec of reactor_gymnasium makes a ReactorVectorEnv; for vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
+            "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
+            f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
         )
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _find_spec(_base(id)))
     if spec.entry_point is None:

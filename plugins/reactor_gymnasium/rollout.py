@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reactor_rl.fingerprint import canonical
-
 from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.vector_env import ReactorVectorEnv
+from reactor_rl.fingerprint import canonical
 
 __all__ = ["Rollout", "rollout"]
 

@@ -11,12 +11,11 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
+from reactor_gymnasium.leaves import Leaves
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.failure import Failure
 from reactor_rl.serialise import dumps
-
-from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
-from reactor_gymnasium.leaves import Leaves
 
 __all__ = ["EnvShard", "Extras"]
 

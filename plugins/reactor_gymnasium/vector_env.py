@@ -16,14 +16,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
-from reactor_rl import Program, RunError
-from reactor_rl.autotune import usable_cores
-from reactor_rl.serialise import loads
-
 from reactor_gymnasium.leaves import Leaves, check_shared_memory
 from reactor_gymnasium.measure import choose
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
+from reactor_rl import Program, RunError
+from reactor_rl.autotune import usable_cores
+from reactor_rl.serialise import loads
 
 if TYPE_CHECKING:
     from reactor_rl.runtime.run import Run
@@ -38,10 +37,11 @@ _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps many environments on all cores, with ``AsyncVectorEnv``'s interface and bit-identical results for any number of workers.
+    """Steps many environments on all cores: ``AsyncVectorEnv``'s interface, bit-identical results for any number of workers.
 
-    The environments are divided into one contiguous shard for each worker. The calling thread is a worker itself: it steps its
-    own shard within :meth:`step` while helper processes step theirs, and observations, rewards and flags come back through shared memory.
+    The environments are divided into one contiguous shard for each worker. The calling thread is a worker itself: it steps
+    its own shard within :meth:`step` while helper processes step theirs, and observations, rewards and flags come back through
+    shared memory.
 
     Args:
         env_fns: Functions that create the environments.
@@ -59,7 +59,8 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
             changes a result, nor does ``executor``.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
-        caller_works: Whether the calling thread steps a shard itself. If not, :meth:`step_async` returns while helpers do everything.
+        caller_works: Whether the calling thread steps a shard itself. If not, helpers do everything, and the caller may do
+            something else between :meth:`step_async` and :meth:`step_wait`.
 
     Raises:
         ValueError: If there are no environments, ``worker`` is given, or a number makes no sense.
@@ -403,7 +404,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_nothing_pending("call_async")
         if name in _NOT_THROUGH_CALL:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._request({number: ("call", (name, args, kwargs)) for number in range(len(self._shards))})
+        self._request(dict.fromkeys(range(len(self._shards)), ("call", (name, args, kwargs))))
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -449,7 +450,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         """What every environment's ``render`` returns."""
         return self.call("render")
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """Copies of the environments' random generators, a tuple."""
         return self.get_attr("np_random")

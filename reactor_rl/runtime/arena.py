@@ -24,7 +24,7 @@ __all__ = ["CELL", "Buffer", "Layout", "Place", "Words", "lay_out"]
 
 LINE = 64
 CELL = 1024
-"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go to a side block."""
+"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go aside."""
 
 
 class Words:
@@ -126,7 +126,7 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
 
 
 def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:
-    """Buffers of the gathering inputs first, each claiming the outputs that no earlier one claimed; then one for each other output."""
+    """Buffers of the gathering inputs first, each claiming the outputs that no earlier one claimed; then the others' own."""
     buffers: list[Buffer] = []
     places: list[list[Place]] = [[] for _ in topology.outputs]
     gathers: dict[int, int] = {}

@@ -43,10 +43,16 @@ class Executor(Protocol):
     """
 
     name: str
-    memory: memoryview
-    sides: Sequence[Side | None]
-    channels: Mapping[Pair, Channel]
     spin: float
+
+    @property
+    def memory(self) -> memoryview: ...
+
+    @property
+    def sides(self) -> Sequence[Side | None]: ...
+
+    @property
+    def channels(self) -> Mapping[Pair, Channel]: ...
 
     def launch(self, reactors: Sequence[Reactors]) -> None:
         """Start the helpers, each with its reactors by index. Returns before they are up."""

@@ -22,7 +22,7 @@ class Inline:
     spin = 0.0
 
     def __init__(self, plan: Plan) -> None:
-        self.memory = memoryview(np.zeros(plan.layout.size, np.uint8))
+        self.memory = np.zeros(plan.layout.size, np.uint8).data
         self.sides: Sequence[Side | None] = (None,)
         self.channels: Mapping[Pair, Channel] = {}
 

@@ -26,7 +26,7 @@ NEVER = 2**63 - 1
 
 
 Mark = tuple[int, int, range | None]
-"""The stamp of an output, the bits of the reactions that it triggers, and the stamps of the rows that do, where rows are addressed."""
+"""The stamp of an output, the bits of the reactions that it triggers, and where rows are addressed, the rows' stamps."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Kernel:
         self.execute()
 
     def shut_down_alone(self) -> None:
-        """Run this worker's shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
+        """Run the shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
         mask, self._at = self.shutdown_mask, -1
         for bit, call in self.calls.items():
             if bit & mask:
@@ -207,9 +207,9 @@ class Kernel:
         """Set the bits of reactions that are triggered by what other workers wrote in this pass."""
         words, number = self.words, self.number
         for stamp, mask, rows in marks:
-            if words[stamp] == number:
-                self.pending |= mask
-            elif rows is not None and words[stamp + 1] == number and any(words[word] == number for word in rows):
+            if words[stamp] == number or (
+                rows is not None and words[stamp + 1] == number and any(words[word] == number for word in rows)
+            ):
                 self.pending |= mask
 
     def _finish_reaction(self) -> None:

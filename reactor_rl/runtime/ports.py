@@ -322,7 +322,7 @@ class InputHandle(Handle):
         """Presence by row (an input that gathers) or by part."""
         if self._initial is not MISSING and self._kernel.time < self._delay:
             now = since <= self._kernel.tick_number
-            return np.full(self._rows, now) if self._spans else now
+            return np.full(self._rows or 0, now) if self._spans else now
         if not self._spans:
             return self._sources[0].rows(since) if self._sources else False
         mask = np.zeros(self._rows or 0, np.bool_)

@@ -83,7 +83,7 @@ class Run:
             executor.attached()
             self._raise_failures()
         except BaseException as error:
-            if self._state != "failed":
+            if not self._why:
                 self._end("broken", f"it could not be started ({type(error).__name__})")
             with contextlib.suppress(Exception):
                 self.close(timeout=GRACE)
@@ -294,7 +294,7 @@ class Run:
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def view(self, name: str) -> np.ndarray[Any, Any]:
-        """A read-only view of a boundary output's slot, for callers that copy it themselves: valid from one tick's end to the next's begin.
+        """A read-only view of a boundary output's slot, for callers that copy it themselves; valid between two ticks.
 
         Raises:
             ProgramError: If it is no array output, or one that is read with a delay.

@@ -32,9 +32,12 @@ class Part:
         self.outputs.update(other.outputs)
         self.every_tick += other.every_tick
         self.pending += other.pending
-        for mine, theirs in ((self.timers, other.timers), (self.events, other.events), (self.late, other.late)):
+        coming: tuple[tuple[dict[int, list[Any]], dict[int, list[Any]]], ...] = (
+            (self.timers, other.timers), (self.events, other.events), (self.late, other.late),
+        )  # fmt: skip
+        for mine, theirs in coming:
             for time, found in theirs.items():
-                mine.setdefault(time, []).extend(found)  # type: ignore[attr-defined]
+                mine.setdefault(time, []).extend(found)
 
 
 def take(kernel: Kernel) -> Part:

@@ -58,7 +58,7 @@ class Threads:
 
     def __init__(self, plan: Plan, spin: float) -> None:
         self._plan = plan
-        self.memory = memoryview(np.zeros(plan.layout.size, np.uint8))
+        self.memory = np.zeros(plan.layout.size, np.uint8).data
         self._blocks = [Block(0, f"objects of worker {w}") for w in range(plan.schedule.workers)]
         self.sides: Sequence[Side | None] = [Side(block) for block in self._blocks]
         self.channels = channels_of(plan)
