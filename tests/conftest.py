@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,8 +70,18 @@ def _ours(descriptors: dict[str, str]) -> int:
     return sum("memfd:reactor_rl" in target for target in descriptors.values())
 
 
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves something behind."""
     children, threads, shared, open_before = _children(), _threads(), _shared(), _ours(_descriptors())
     yield
@@ -85,7 +95,8 @@ def nothing_left() -> Iterator[None]:
             problems.append(f"threads {sorted(thread.name for thread in alive)}")
         if names := _shared() - shared:
             problems.append(f"shared memory {sorted(names)}")
-        if _ours(_descriptors()) > open_before:
+        # The traceback of a test that failed keeps views of the memory alive.
+        if _ours(_descriptors()) > open_before and not request.node.stash.get(_failed, False):
             problems.append("open blocks of memory")
         if not problems or time.monotonic() > end:
             break
