@@ -10,9 +10,9 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["Pickled", "decode", "dumps", "encode", "loads"]
+__all__ = ["IMMUTABLE", "Pickled", "decode", "dumps", "encode", "loads"]
 
-_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 class Pickled:
@@ -25,6 +25,9 @@ class Pickled:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pickled, (self.data,)
+
+
+_KEPT = IMMUTABLE | {Pickled}
 
 
 def dumps(value: Any) -> bytes:
@@ -42,8 +45,8 @@ loads = pickle.loads
 
 
 def encode(value: Any) -> Any:
-    """What is kept of a value: itself if nobody can change it, else its pickle."""
-    return value if type(value) in _IMMUTABLE else Pickled(dumps(value))
+    """What is kept of a value: itself if nobody can change it or it has been encoded already, else its pickle."""
+    return value if type(value) in _KEPT else Pickled(dumps(value))
 
 
 def decode(kept: Any) -> Any:

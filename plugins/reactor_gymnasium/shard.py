@@ -15,7 +15,7 @@ from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
 from reactor_gymnasium.leaves import Leaves
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.failure import Failure
-from reactor_rl.serialise import dumps
+from reactor_rl.serialise import decode, dumps
 
 __all__ = ["EnvShard", "Extras"]
 
@@ -33,7 +33,7 @@ class EnvShard(Reactor):
     """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
 
     Args:
-        env_fns: What makes them.
+        env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
         first: Index of the first one.
         single_observation_space: The space that its observations are batched by.
         single_action_space: The space that every environment's actions come from.
@@ -58,7 +58,7 @@ class EnvShard(Reactor):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        env_fns: Sequence[Any],
         first: int,
         single_observation_space: gymnasium.Space[Any],
         single_action_space: gymnasium.Space[Any],
@@ -83,7 +83,7 @@ class EnvShard(Reactor):
         """Make the environments, here where they will live."""
         for row, env_fn in enumerate(self.env_fns):
             try:
-                self.envs.append(env_fn())
+                self.envs.append(decode(env_fn)())
             except Exception as error:
                 error.add_note(f"while environment {self.first + row} was constructed")
                 raise
@@ -168,6 +168,7 @@ class EnvShard(Reactor):
         if infos or failures or self.leaves.objects:
             self._finish(infos, failures)
         if self.unsettled:
+            self._unfold()
             self._refold()
 
     def _next_step(
@@ -279,14 +280,16 @@ class EnvShard(Reactor):
         else:
             self._serve_call(name, argument)
 
-    def _serve_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None, mask: Sequence[bool] | None) -> None:
+    def _serve_reset(self, seeds: Sequence[int | None], options: Any, mask: Sequence[bool] | None) -> None:
+        """Every environment gets its own copy of the options, for the same reason that holds in :meth:`_serve_call`."""
+        self._unfold()
         infos: list[tuple[int, dict[str, Any]]] = []
         failures: list[tuple[int, Failure]] = []
         for row, seed in enumerate(seeds):
             if mask is None or mask[row]:
                 self.done[row] = False
                 try:
-                    self.last[row], info = self._reset(row, seed=seed, options=options)
+                    self.last[row], info = self._reset(row, seed=seed, options=decode(options))
                     if info:
                         infos.append((self.first + row, info))
                 except Exception as error:
@@ -300,7 +303,7 @@ class EnvShard(Reactor):
         self._refold()
 
     def _serve_call(self, name: str, argument: Any) -> None:
-        """Every environment's result is pickled by itself, so that what two of them share does not depend on the placement."""
+        """Arguments and results are pickled for each environment: what two of them share must not depend on the placement."""
         results: list[bytes | None] = []
         failures: list[tuple[int, Failure]] = []
         self._unfold()
@@ -308,10 +311,11 @@ class EnvShard(Reactor):
             try:
                 if name == "set_attr":
                     attribute, values = argument
-                    env.set_wrapper_attr(attribute, values[row])
+                    env.set_wrapper_attr(attribute, decode(values[row]))
                     results.append(None)
                 else:
-                    method, args, kwargs = argument
+                    method, given = argument
+                    args, kwargs = decode(given)
                     found = env.get_wrapper_attr(method)
                     results.append(dumps(found(*args, **kwargs) if callable(found) else found))
             except Exception as error:
@@ -328,9 +332,7 @@ class EnvShard(Reactor):
             folded.write_back(folded.limit - (self.due[row] - self.now))
 
     def _refold(self) -> None:
-        """Find out anew what to call for each environment; its wrappers may have changed."""
-        if self.folded:
-            self._unfold()
+        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
         self.folded = [fold(env) for env in self.envs]
         self.steps = [folded.step for folded in self.folded]
         self.resets = [folded.reset for folded in self.folded]

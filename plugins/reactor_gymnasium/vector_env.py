@@ -22,7 +22,8 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
 from reactor_rl import Program, RunError
 from reactor_rl.autotune import usable_cores
-from reactor_rl.serialise import loads
+from reactor_rl.runtime.launch import context_named
+from reactor_rl.serialise import encode, loads
 
 if TYPE_CHECKING:
     from reactor_rl.runtime.run import Run
@@ -33,6 +34,7 @@ __all__ = ["ReactorVectorEnv"]
 Bools = npt.NDArray[np.bool_]
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
+_EXECUTORS = ("auto", "inline", "threads", "processes")
 _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -107,8 +109,12 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._timed_out = False
         self._failed = ""
         workers = _checked(env_fns, worker, max_concurrency, workers)
+        if executor not in _EXECUTORS:
+            raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
+        context_named(context)
+        self._encoded = _encoded(env_fns)  # before any of them is called, which may change it
 
-        dummy = env_fns[0]()
+        dummy = _made(env_fns, 0)
         try:
             # A copy: Gymnasium's own environments share one dict between all instances of a class.
             self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
@@ -143,8 +149,8 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         elif mode == "different":
             found = [dummy.observation_space]
-            for env_fn in self.env_fns[1:]:
-                env = env_fn()
+            while len(found) < self.num_envs:
+                env = _made(self.env_fns, len(found))
                 found.append(env.observation_space)
                 env.close()
             self.single_observation_space = found[0]
@@ -176,7 +182,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             shard = program.add(
                 EnvShard,
                 name=f"environments[{lo}:{hi}]",
-                env_fns=self.env_fns[lo:hi],
+                env_fns=self._encoded[lo:hi],
                 first=lo,
                 single_observation_space=self.single_observation_space,
                 single_action_space=self.single_action_space,
@@ -251,8 +257,9 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         mask = None
         if options is not None and "reset_mask" in options:
             mask = _checked_mask(options.pop("reset_mask"), self.num_envs)
+        encoded = encode(options)
         self._request({
-            number: ("reset", (seeds[lo:hi], options, None if mask is None else mask[lo:hi].tolist()))
+            number: ("reset", (seeds[lo:hi], encoded, None if mask is None else mask[lo:hi].tolist()))
             for number, (lo, hi) in enumerate(self._shards)
         })  # fmt: skip
         self._state = AsyncState.WAITING_RESET
@@ -340,7 +347,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         items = list(iterate(self.action_space, actions))
         if len(items) != self.num_envs:
             raise ValueError(f"{len(items)} actions were given for {self.num_envs} environments")
-        self._run.set(**{f"items_{number}": items[lo:hi] for number, (lo, hi) in enumerate(self._shards)})
+        self._set({f"items_{number}": items[lo:hi] for number, (lo, hi) in enumerate(self._shards)})
 
     def _check_actions(self, actions: npt.NDArray[Any]) -> None:
         if actions.shape != self._action_shape:
@@ -348,7 +355,8 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
                 f"the actions have shape {actions.shape}; {self.num_envs} actions of {self.single_action_space} have shape "
                 f"{self._action_shape}"
             )
-        if not np.can_cast(actions.dtype, self._action_dtype, "same_kind") and actions.dtype != object:
+        integers = actions.dtype.kind in "iu" and self._action_dtype.kind in "iu"
+        if not integers and not np.can_cast(actions.dtype, self._action_dtype, "same_kind") and actions.dtype != object:
             raise ValueError(
                 f"the actions have dtype {actions.dtype}, which does not cast to {self._action_dtype} of {self.single_action_space}"
             )
@@ -374,16 +382,17 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             for index, info in found[0]:
                 infos = self._add_info(infos, info, index)
             failures += found[1]
+        if not failures:
+            return infos
+        failures.sort(key=lambda found: found[0])
+        last, failure = failures[-1]
+        self._failed = f"environment {last} raised {type(failure.error).__name__}"
         for index, failure in failures:
             logger.error(f"Received the following error from Worker-{index} - Shutting it down")
             logger.error(failure.text)
-        if failures:
-            logger.error("Raising the last exception back to the main process.")
-            index, failure = failures[-1]
-            self._failed = f"environment {index} raised {type(failure.error).__name__}"
-            failure.error.add_note(f"raised in environment {index} of {self!r}")
-            raise failure.error
-        return infos
+        logger.error("Raising the last exception back to the main process.")
+        failure.error.add_note(f"raised in environment {last} of {self!r}")
+        raise failure.error
 
     # ------------------------------------------------------------------ calls
 
@@ -404,7 +413,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_nothing_pending("call_async")
         if name in _NOT_THROUGH_CALL:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._request(dict.fromkeys(range(len(self._shards)), ("call", (name, args, kwargs))))
+        self._request(dict.fromkeys(range(len(self._shards)), ("call", (name, encode((args, kwargs))))))
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -433,8 +442,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: If there are not as many values as environments.
         """
         self._assert_is_running()
-        if not isinstance(values, (list, tuple)):
-            values = [values] * self.num_envs
+        values = list(map(encode, values)) if isinstance(values, (list, tuple)) else [encode(values)] * self.num_envs
         if len(values) != self.num_envs:
             raise ValueError(
                 "Values must be a list or tuple with length equal to the number of environments. "
@@ -515,8 +523,12 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
     # ------------------------------------------------------------------ inside
 
     def _request(self, of_shard: dict[int, tuple[str, Any]]) -> None:
-        self._run.set(**{f"request_{number}": request for number, request in of_shard.items()})
+        self._set({f"request_{number}": request for number, request in of_shard.items()})
         self._run.tick_async()
+
+    def _set(self, inputs: dict[str, Any]) -> None:
+        """Set inputs of the coming tick, all of them or, if something cannot be pickled, none."""
+        self._run.set(**{name: encode(value) for name, value in inputs.items()})
 
     def _finish_tick(self, state: AsyncState, timeout: float | None) -> None:
         self._assert_is_running()
@@ -572,6 +584,26 @@ def _checked(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, work
                 raise ValueError(f"`{name}` must be positive or None, got {number}.")
     most = usable_cores() if workers is None else int(workers)
     return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
+
+
+def _encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
+    """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
+    kept: dict[int, Any] = {}
+    for env_fn in env_fns:
+        if id(env_fn) not in kept:
+            try:
+                kept[id(env_fn)] = encode(env_fn)
+            except Exception:
+                kept[id(env_fn)] = env_fn
+    return [kept[id(env_fn)] for env_fn in env_fns]
+
+
+def _made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
+    try:
+        return env_fns[index]()
+    except Exception as error:
+        error.add_note(f"while environment {index} was constructed")
+        raise
 
 
 def _checked_mask(mask: Any, num_envs: int) -> Bools:
