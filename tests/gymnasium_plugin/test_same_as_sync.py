@@ -1,0 +1,289 @@
+"""What ``ReactorVectorEnv`` returns is what ``SyncVectorEnv`` returns, element for element."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_like_sync, rollout
+from envs import INFOS, Facts, Named, Reuses, Rewarded, Samples
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+Box, Dict, Discrete, Tuple = spaces.Box, spaces.Dict, spaces.Discrete, spaces.Tuple
+Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text = (
+    spaces.Graph, spaces.MultiBinary, spaces.MultiDiscrete, spaces.OneOf, spaces.Sequence, spaces.Text,
+)  # fmt: skip
+
+FIXED: list[Any] = [
+    Box(-1, 1, (), np.float32),
+    Box(-1, 1, (3,), np.float64),
+    Box(-1, 1, (2, 3), np.float16),
+    Box(0, 255, (84, 84), np.uint8),
+    Box(0, 255, (8, 8, 3), np.uint8),
+    Box(0, 255, (4,), np.uint8),
+    Box(-5, 5, (2,), np.int32),
+    Box(-100, 100, (2, 1, 2), np.int8),
+    Box(0, 1, (3,), np.bool_),
+    Box(0, 1, (0,), np.float32),
+    Box(np.array([-1.0, 0.0]), np.array([np.inf, 3.0]), dtype=np.float64),
+    Discrete(3),
+    Discrete(3, start=-1),
+    Discrete(5, dtype=np.int32),
+    MultiDiscrete([3, 4]),
+    MultiDiscrete([[2, 3], [3, 2]], start=[[10, 20], [30, 40]]),
+    MultiDiscrete([2, 3], dtype=np.uint16),
+    MultiBinary(8),
+    MultiBinary([2, 3]),
+    Tuple([Discrete(5), Discrete(4)]),
+    Tuple((Discrete(5), Tuple((Box(0.0, 1.0, (3,)), Discrete(2))))),
+    Dict({"b": Discrete(5), "a": Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)}),
+    Dict(image=Box(0, 255, (16, 16, 3), np.uint8), inner=Dict(x=Box(-1, 1, (2,)), y=Tuple((MultiBinary(3), Discrete(2))))),
+    Dict({}),
+    Tuple(()),
+    Text(6),
+    Text(min_length=3, max_length=6, charset="abcdef"),
+    Dict(name=Text(4), value=Box(-1, 1, (2,))),
+    OneOf([Discrete(3), Box(0.0, 1.0)]),
+    Tuple((OneOf([MultiBinary(2), Text(3)]), Discrete(2))),
+]
+DYNAMIC: list[Any] = [
+    Graph(Box(-1, 1, (2,)), None),
+    Graph(Discrete(5), Box(-100, 100, (3, 4))),
+    Sequence(Discrete(4)),
+    Sequence(Dict(feature=Box(0, 1, (3,)))),
+    Sequence(Box(0.0, 1.0), stack=True),
+    Dict(a=Dict(a=Graph(Box(-1, 1, (2, 2)), None), b=Box(-1, 1, (2, 2))), b=Tuple((Box(-1, 1, (2,)), Sequence(Discrete(2))))),
+    Named(),
+    Tuple((Named(), Box(-1, 1, (3,)))),
+]
+MODES = list(AutoresetMode)
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "workers": 2},
+    {"executor": "threads", "workers": 3},
+    {"executor": "threads", "workers": 4, "caller_works": False},
+]
+
+
+def facts(n: int, **kwargs: Any) -> list[Any]:
+    return [partial(Facts, i, **kwargs) for i in range(n)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("space", FIXED + DYNAMIC, ids=str)
+def test_every_space(space: Any, mode: AutoresetMode) -> None:
+    shared = (True, False) if space in FIXED else (False,)
+    for number, (memory, copy) in enumerate([(memory, copy) for memory in shared for copy in (True, False)]):
+        env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
+        place = PLACES[(number + len(mode.value)) % len(PLACES)]
+        assert_like_sync(
+            env_fns, rollout(seed=number), autoreset_mode=mode, shared_memory=memory, copy=copy, **place
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_space_in_processes(mode: AutoresetMode) -> None:
+    every = Dict({f"leaf{i}": space for i, space in enumerate(FIXED + DYNAMIC)})
+    env_fns = [partial(Samples, every, length=2 + i) for i in range(3)]
+    assert_like_sync(env_fns, rollout(), autoreset_mode=mode, shared_memory=False, executor="processes", workers=2)
+
+
+@pytest.mark.parametrize("space", [s for s in FIXED if not isinstance(s, (Text, OneOf))][::3], ids=str)
+def test_spaces_in_processes(space: Any) -> None:
+    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
+    assert_like_sync(env_fns, rollout(), executor="processes", workers=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [0, 5, None, [3, None, 1, 8, 0]], ids=str)
+def test_facts(mode: AutoresetMode, workers: int, seed: Any) -> None:
+    assert_like_sync(facts(5), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_seeds(seed: int) -> None:
+    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=9 + i) for i in range(4)]
+    place = PLACES[seed % len(PLACES)]
+    assert_like_sync(env_fns, rollout(seed, steps=60), autoreset_mode=MODES[seed % 3], copy=seed % 2 == 0, **place)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", sorted(INFOS))
+def test_infos(kind: str, mode: AutoresetMode) -> None:
+    for place in (PLACES[0], PLACES[2]):
+        assert_like_sync(facts(4, infos=kind), rollout(steps=15), autoreset_mode=mode, **place)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_of_different_kinds_at_once_in_processes(mode: AutoresetMode) -> None:
+    kinds = ["int", "changing", "nested", "object", "long", "array"]
+    env_fns = [partial(Facts, i, infos=kind) for i, kind in enumerate(kinds)]
+    assert_like_sync(env_fns, rollout(steps=15), autoreset_mode=mode, executor="processes", workers=3)
+
+
+REAL = [
+    ("CartPole-v1", {}),
+    ("Blackjack-v1", {}),
+    ("Pendulum-v1", {"max_episode_steps": 11}),
+    ("FrozenLake-v1", {}),
+    ("MountainCar-v0", {"max_episode_steps": 7}),
+    ("HalfCheetah-v5", {"max_episode_steps": 9}),
+    ("ALE/Pong-v5", {"max_episode_steps": 8}),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "kwargs"), REAL, ids=[name for name, _ in REAL])
+def test_real_environments(name: str, kwargs: dict[str, Any], mode: AutoresetMode) -> None:
+    if name.startswith("ALE/"):
+        gymnasium.register_envs(pytest.importorskip("ale_py"))
+    if name.startswith("Half"):
+        pytest.importorskip("mujoco")
+    env_fns = [partial(gymnasium.make, name, **kwargs)] * 3
+    assert_like_sync(env_fns, rollout(3, steps=30), autoreset_mode=mode, executor="inline")
+    assert_like_sync(env_fns, rollout(4, steps=30), autoreset_mode=mode, executor="processes", workers=2)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int", "array0", "bool", "float16"])
+def test_rewards(kind: str) -> None:
+    assert_like_sync([partial(Rewarded, i, kind) for i in range(3)], rollout(), executor="threads", workers=2)
+
+
+@pytest.mark.parametrize("kind", ["array1", "mixed"])
+def test_rewards_in_an_array_of_one_are_numbers(kind: str) -> None:
+    # SyncVectorEnv refuses these with the numpy of today, so the plain rewards are what they are compared with.
+    from compare import assert_same, played
+    from gymnasium.vector import SyncVectorEnv
+
+    from reactor_gymnasium import ReactorVectorEnv
+
+    floats = "float32" if kind == "mixed" else "array0"
+    ours = played(ReactorVectorEnv([partial(Rewarded, i, kind) for i in range(5)], executor="threads", workers=2), rollout())
+    theirs = played(SyncVectorEnv([partial(Rewarded, i, floats) for i in range(5)]), rollout())
+    for mine, other in zip(ours, theirs, strict=True):
+        if len(other) == 5:
+            expected = other[1].copy()
+            if kind == "mixed":
+                expected[1] = np.trunc(expected[1])
+            assert_same(mine[1], expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_environments_that_reuse_their_buffer(mode: AutoresetMode) -> None:
+    # Sync hands out the buffer itself as final_obs; what it held at the end of the episode is what a fresh array holds.
+    theirs: Any = [partial(Reuses, i) for i in range(4)]
+    if mode is not AutoresetMode.SAME_STEP:
+        assert_like_sync(theirs, rollout(steps=20), autoreset_mode=mode, executor="threads", workers=2)
+        return
+    from compare import assert_same, played
+    from gymnasium.vector import SyncVectorEnv
+
+    from reactor_gymnasium import ReactorVectorEnv
+
+    ours = played(ReactorVectorEnv(theirs, autoreset_mode=mode, executor="threads", workers=2), rollout(steps=20))
+    assert_same(ours, played(SyncVectorEnv(facts(4), autoreset_mode=mode), rollout(steps=20)))
+
+
+ACTIONS: list[tuple[Any, Any]] = [
+    (Discrete(5), np.array([0, 1, 2])),
+    (Discrete(5), np.array([0, 1, 2], np.int32)),
+    (Discrete(5), np.array([0, 1, 2], np.uint8)),
+    (Discrete(5), [0, 1, 2]),
+    (Discrete(5), (np.int64(0), np.int16(1), 2)),
+    (Discrete(5, dtype=np.int32), np.array([0, 1, 2])),
+    (Box(-1, 1, (2,)), np.zeros((3, 2), np.float32)),
+    (Box(-1, 1, (2,)), np.zeros((3, 2), np.float64)),
+    (Box(-1, 1, (2,)), np.ones((3, 2), np.int64)),
+    (Box(-1, 1, (2,), np.float64), np.full((3, 2), 0.5, np.float32)),
+    (Box(0, 9, (2,), np.uint8), np.ones((3, 2), np.int64)),
+    (Box(-1, 1, (2,)), [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]),
+    (Box(-1, 1, ()), np.array([0.1, 0.2, 0.3], np.float32)),
+    (Box(-1, 1, (2,)), np.zeros((3, 4), np.float32)[:, ::2]),
+    (Box(-1, 1, (2, 2)), np.arange(12, dtype=np.float32).reshape(3, 2, 2)),
+    (MultiDiscrete([3, 3]), np.array([[0, 1], [1, 2], [2, 0]])),
+    (MultiDiscrete([3, 3]), [[0, 1], [1, 2], [2, 0]]),
+    (MultiBinary(3), np.eye(3, dtype=np.int8)),
+    (MultiBinary(3), np.eye(3, dtype=np.int64)),
+    (MultiBinary(3), np.eye(3, dtype=np.bool_)),
+    (Tuple((Discrete(2), Box(-1, 1, (2,)))), (np.array([0, 1, 0]), np.zeros((3, 2), np.float32))),
+    (Dict(a=Discrete(2), b=Box(-1, 1, (1,))), {"a": np.array([0, 1, 0]), "b": np.zeros((3, 1), np.float32)}),
+    (Dict(a=Dict(c=MultiBinary(2)), b=Text(3)), {"a": {"c": np.ones((3, 2), np.int8)}, "b": ("x", "yy", "zzz")}),
+    (Text(4), ("a", "bb", "ccc")),
+    (Sequence(Discrete(3)), ((0, 1), (), (2,))),
+    (Named(), ("one", "two", "three")),
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize(("space", "actions"), ACTIONS, ids=str)
+def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(space: Any, actions: Any, place: dict[str, Any]) -> None:
+    def play(envs: Any) -> list[Any]:
+        envs.reset(seed=0)
+        for _ in range(2):
+            envs.step(actions)
+        if isinstance(actions, np.ndarray) and actions.flags.c_contiguous:
+            envs.step(actions[::-1].copy())
+        return [envs.call("kept")]
+
+    assert_like_sync(facts(3, length=100, action_space=space), play, **place)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_different_and_custom_observation_spaces(mode: AutoresetMode) -> None:
+    different = [Box(-i - 1, i + 1, (3,), np.float32) for i in range(3)]
+    env_fns = [partial(Samples, space, length=2 + i) for i, space in enumerate(different)]
+    for place in (*PLACES[:2], {"executor": "processes", "workers": 2}):
+        assert_like_sync(env_fns, rollout(), observation_mode="different", autoreset_mode=mode, **place)
+        both = (Box(-9, 9, (3, 3), np.float32), Box(-9, 9, (3,), np.float32))
+        assert_like_sync(env_fns, rollout(), observation_mode=both, autoreset_mode=mode, **place)
+
+
+def test_calls_between_steps() -> None:
+    def play(envs: Any) -> list[Any]:
+        seen = [envs.reset(seed=2), envs.np_random_seed, deepcopy(envs.np_random)]
+        for step in range(12):
+            seen.append(envs.step(np.arange(4)))
+            seen.append(envs.get_attr("total"))
+            seen.append(envs.call("draw_number"))
+            seen.append(envs.render())
+            if step == 3:
+                envs.set_attr("total", 100)
+                envs.set_attr("index", [7, 6, 5, 4])
+            if step == 7:
+                seen.append(envs.reset(options={"some": "option"}))
+                seen.append(envs.get_attr("options"))
+            seen.append(deepcopy(envs.np_random))
+        return seen
+
+    for place in (*PLACES, {"executor": "processes", "workers": 2}):
+        assert_like_sync(facts(4), play, **place)
+
+
+def test_options_and_masks() -> None:
+    def play(envs: Any) -> list[Any]:
+        mask = np.array([True, False, True])
+        options = {"reset_mask": mask, "x": [1]}
+        seen = [envs.reset(seed=1, options={"x": 1}), envs.step(np.array([1, 2, 3])), envs.reset(seed=9, options=options)]
+        assert "reset_mask" not in options
+        return [*seen, envs.get_attr("options"), envs.step(np.array([1, 2, 3])), envs.get_attr("seed")]
+
+    for place in PLACES:
+        assert_like_sync(facts(3), play, **place)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_an_explicit_reset_after_the_end_of_an_episode_counts(mode: AutoresetMode) -> None:
+    def play(envs: Any) -> list[Any]:
+        seen = [envs.reset(seed=0), envs.step(np.zeros(2, np.int64)), envs.step(np.zeros(2, np.int64))]  # environment 0 ends
+        seen += [envs.reset(seed=5), envs.step(np.zeros(2, np.int64)), envs.step(np.zeros(2, np.int64))]
+        seen += [envs.reset(options={"reset_mask": np.array([True, False])})]
+        return seen + [envs.step(np.zeros(2, np.int64)) for _ in range(6)]
+
+    for memory in (True, False):
+        assert_like_sync(facts(2), play, autoreset_mode=mode, shared_memory=memory, executor="threads", workers=2)
