@@ -234,6 +234,33 @@ def our_delayed_ring() -> Contender:
     return OursByTicks(program)
 
 
+class ChainMember(Reactor):
+    """A member of a ring with one delayed connection: the token goes all the way round in one tick."""
+
+    inp = Input()
+    out = Output()
+
+    @reaction(inp, effects=out)
+    def receive(self) -> None:
+        self.out.set(self.inp.value + 1)
+
+
+class OursByRounds(Ours):
+    """A program in which the token goes round once every tick."""
+
+    def go(self, count: int) -> float:
+        return self.run.run(count) * RING
+
+
+def our_chain_ring() -> Contender:
+    program = Program("chain_ring")
+    ring = program.bank(ChainMember, RING)
+    for i in range(RING - 1):
+        program.connect(ring[i].out, ring[i + 1].inp)
+    program.connect(ring[RING - 1].out, ring[0].inp, after=1, initial=0)
+    return OursByRounds(program)
+
+
 # ---------------------------------------------------------------------- the cases
 
 CASES: dict[str, dict[str, Callable[[], Contender]]] = {
@@ -260,8 +287,10 @@ CASES: dict[str, dict[str, Callable[[], Contender]]] = {
     f"ring of {RING}": {
         OURS: our_ring,
         "reactor_rl (after=1)": our_delayed_ring,
+        "reactor_rl (one after=1)": our_chain_ring,
         "xronos (timers)": lambda: xronos_ring(by_timer=True),
         "xronos (delay 0)": lambda: xronos_ring(by_timer=False),
+        "xronos (one delay 0)": lambda: xronos_ring(by_timer=False, delays=1),
         "Pykka (tell)": lambda: pykka_ring(RING),
         f"Ray (ring of {RAY_RING})": ray_ring,
     },

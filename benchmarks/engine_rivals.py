@@ -164,8 +164,8 @@ def xronos_fan_out(targets: int, work: Callable[[int], Any]) -> Contender:
     return Xronos(build, targets)
 
 
-def xronos_ring(by_timer: bool) -> Contender:
-    """``by_timer``: every member has a programmable timer; else: connections with a delay of zero."""
+def xronos_ring(by_timer: bool, delays: int = RING) -> Contender:
+    """``by_timer``: every member has a programmable timer; else: the last ``delays`` connections have a delay of zero."""
     import xronos
 
     class XMember(xronos.Reactor):
@@ -223,7 +223,7 @@ def xronos_ring(by_timer: bool) -> Contender:
     def build(environment: Any, count: int, stamps: list[float]) -> None:
         ring = [environment.create_reactor(f"member{i}", XMember, 0 if i else count, stamps) for i in range(RING)]
         for i in range(RING):
-            if by_timer:
+            if by_timer or i < RING - delays:
                 environment.connect(ring[i].out, ring[(i + 1) % RING].inp)
             else:
                 environment.connect(ring[i].out, ring[(i + 1) % RING].inp, delay=timedelta(0))

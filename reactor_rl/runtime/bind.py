@@ -15,7 +15,18 @@ from reactor_rl.runtime.kernel import Kernel, Mark
 from reactor_rl.runtime.objects import Cells, Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.poison import Poison
-from reactor_rl.runtime.ports import ActionHandle, ArrayOutput, InputHandle, ObjectOutput, Output, Source, TimerHandle
+from reactor_rl.runtime.ports import (
+    ActionHandle,
+    ArrayOutput,
+    InputHandle,
+    LateInput,
+    LocalObjectOutput,
+    ObjectOutput,
+    Output,
+    PlainInput,
+    Source,
+    TimerHandle,
+)
 from reactor_rl.schedule import Exec, Signal, Wait
 from reactor_rl.serialise import encode, loads
 
@@ -78,6 +89,9 @@ class _Binder:
         outputs = self._outputs()
         inputs = self._inputs()
         self._connect()
+        for output in outputs.values():
+            if isinstance(output, LocalObjectOutput):
+                output.finish()
         timers, actions = self._timers(), self._actions()
         boundary_in: dict[str, Output] = {}
         boundary_out: dict[str, InputHandle] = {}
@@ -165,7 +179,8 @@ class _Binder:
             name = self.topology.port_name(node)
             handle: Output
             if node.dtype is None:
-                handle = ObjectOutput(self.kernel, name, allowed, *where)
+                local = self.layout.cells[index] < 0 and node.rows is None
+                handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, *where)
                 handle.bind(self.cells[index], node.rows)
             else:
                 views = self._views(index)
@@ -203,12 +218,18 @@ class _Binder:
                 initial.flags.writeable = False
             elif initial is not topo.MISSING:
                 initial = encode(initial)
-            plain = len(node.parts) == 1 and not spans and node.delay == 0 and node.reactor != topo.BOUNDARY
-            quick = self.layout.stamps[node.parts[0].output] if plain else -1
-            found[index] = InputHandle(
+            one = len(node.parts) == 1 and not spans and node.reactor != topo.BOUNDARY
+            quick = self.layout.stamps[node.parts[0].output] if one and not node.delay else -1
+            kind = InputHandle
+            if one and sources[0].whole:
+                kind = LateInput if node.delay else PlainInput
+            found[index] = handle = kind(
                 self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,
                 slot, parts,
             )  # fmt: skip
+            if isinstance(handle, LateInput):
+                source = node.parts[0].output
+                handle.bind(self.layout.times[source], self.topology.outputs[source].ring)
         return found
 
     def _source(self, node: topo.Input, part: topo.Part) -> Source:
@@ -272,24 +293,13 @@ class _Binder:
             for part in node.parts:
                 handle = kernel.outputs.get(part.output)
                 if handle is not None:
-                    self._wakes(handle, node, part, mask)
+                    rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
+                    within_tick = self.topology.outputs[part.output].reactor != topo.BOUNDARY
+                    handle.wakes(node.delay, mask, rows, within_tick)
                 elif mask and node.delay:
                     kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
                     kernel.boundary_marks.append(self._mark(part, mask))
-
-    def _wakes(self, handle: Output, node: topo.Input, part: topo.Part, mask: int) -> None:
-        rows = range(len(handle._row_masks))
-        if part.lo is not None and part.hi is not None:
-            rows = range(part.lo, part.hi)
-        if node.delay == 0:
-            handle._mask |= mask
-            for row in rows:
-                handle._row_masks[row] |= mask
-        else:  # a mask of 0 still makes the time known, for a reader on another worker
-            handle._late.append((node.delay, mask))
-            for row in rows:
-                handle._row_late[row].append((node.delay, mask))
 
     def _late_mark(self, source: Source, mask: int) -> Callable[[], None]:
         kernel = self.kernel

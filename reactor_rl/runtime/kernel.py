@@ -66,15 +66,22 @@ class Kernel:
         number: The number of the pass that is running, from 1.
         tick_number: The number of the first pass of the tick that is running.
         pending: Bits of the reactions that are triggered and not done.
+        soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
         current: Bit of the reaction that is running, ALL between reactions.
         again: Actions that are present at the next microstep.
         failures: Exceptions of reactions in this tick.
     """
 
+    __slots__ = (
+        "__weakref__", "_at", "_only", "actions", "again", "agenda", "boundary_marks", "calls", "current", "failures", "handles",
+        "late_marks", "later", "microstep", "names", "number", "observers", "outputs", "pending", "reactions", "reactor_names",
+        "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "tick_number", "time", "timers", "words", "worker",
+    )  # fmt: skip
+
     def __init__(self, worker: int, words: memoryview) -> None:
         self.worker, self.words = worker, words
         self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
-        self.pending, self.current = 0, ALL
+        self.pending, self.soon, self.current = 0, 0, ALL
         self.again: list[ActionHandle] = []
         self.failures: list[Failure] = []
         # Filled by bind():
@@ -106,6 +113,9 @@ class Kernel:
         self._only = self.startup_mask
         self.execute()
         self._only = ALL
+        if self.soon:
+            self.wake_at(1, self.soon)
+            self.soon = 0
 
     def stop_pass(self) -> None:
         """Run the shutdown reactions, and what they trigger at the same tag."""
@@ -128,7 +138,8 @@ class Kernel:
         """Begin tick ``time`` and run its first pass."""
         self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
         agenda = self.agenda
-        self.pending |= agenda.always
+        self.pending |= agenda.always | self.soon
+        self.soon = 0
         if agenda.times and agenda.times[0] <= time:
             self._due(time)
         if self.boundary_marks:
@@ -146,6 +157,43 @@ class Kernel:
             again, self.again = self.again, []
             self.again += [action for action in again if action.arrive()]
         self.execute()
+
+    def passes_alone(self) -> None:
+        """Run the further passes of a tick in which no other worker takes part."""
+        while self.again:
+            self.number += 1
+            self.microstep += 1
+            again, self.again = self.again, []
+            for action in again:
+                if action.arrive():
+                    self.again.append(action)
+            self.run_all()
+
+    def ticks_alone(self, time: int, end: int) -> int:
+        """Run ticks from ``time`` on in which no other worker takes part, leaving out those at which nothing happens.
+
+        Returns:
+            The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
+        """
+        words, agenda = self.words, self.agenda
+        while time < end:
+            if not self.soon and not agenda.always:
+                time = max(time, min(self.next_time(), end))
+                if time == end:
+                    break
+            self.number += 1
+            self.time, self.microstep, self.tick_number = time, 0, self.number
+            self.pending |= agenda.always | self.soon
+            self.soon = 0
+            if agenda.times and agenda.times[0] <= time:
+                self._due(time)
+            self.run_all()
+            if self.again:
+                self.passes_alone()
+            time += 1
+            if self.failures or words[Words.STOP]:
+                break
+        return time
 
     def execute(self) -> None:
         """Go through the list, from where an exception from a WAIT left it."""
@@ -179,6 +227,28 @@ class Kernel:
                 while ready := self.pending & mask:
                     self.current = bit = ready & -ready
                     self.pending ^= bit
+                    calls[bit]()
+                    if self.later:
+                        self._finish_reaction()
+                self.current = ALL
+                return None
+            except Exception as error:
+                self._failed(bit, error)
+
+    def run_all(self) -> None:
+        """Run what is triggered until nothing is: :meth:`run` where nothing comes after it. Most often it is one reaction."""
+        if self.observers or self._only != ALL:
+            return self.run(ALL)
+        calls = self.calls
+        while True:
+            try:
+                while ready := self.pending:
+                    if ready in calls:
+                        bit, self.pending = ready, 0
+                    else:
+                        bit = ready & -ready
+                        self.pending = ready ^ bit
+                    self.current = bit
                     calls[bit]()
                     if self.later:
                         self._finish_reaction()
@@ -236,10 +306,6 @@ class Kernel:
     def request_stop(self) -> None:
         self.words[Words.STOP] = 1
 
-    def another_microstep(self) -> None:
-        """Tell every worker that this tick has a further microstep."""
-        self.words[Words.AGAIN] = self.number
-
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""
         if time in self.agenda.masks:
@@ -290,6 +356,6 @@ class Kernel:
 
     def next_time(self) -> int:
         """The next time at which something is due here by itself; 0 if something is due at every tick."""
-        if self.agenda.always:
+        if self.agenda.always or self.soon:
             return 0
         return self.agenda.times[0] if self.agenda.times else NEVER

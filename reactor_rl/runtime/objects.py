@@ -88,6 +88,10 @@ class Cells:
         at += _HEADER.size
         return loads(self._memory[at : at + length])
 
+    def local(self) -> list[Any]:
+        """The encoded values themselves, for a port that nobody outside this worker reads."""
+        return self._kept
+
     def kept(self) -> list[Any]:
         """The encoded values, for a snapshot."""
         return list(self._kept)

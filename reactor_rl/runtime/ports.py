@@ -7,21 +7,32 @@ the kernel keeps the bit of the reaction that is running.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reactor_rl.errors import AbsentError, UndeclaredPortError
+from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.objects import Cells
-from reactor_rl.serialise import decode, encode
+from reactor_rl.serialise import IMMUTABLE, decode, encode
 from reactor_rl.topology import MISSING
 
 if TYPE_CHECKING:
     from reactor_rl.runtime.kernel import Kernel
 
-__all__ = ["ActionHandle", "ArrayOutput", "InputHandle", "ObjectOutput", "Source", "TimerHandle"]
+__all__ = [
+    "ActionHandle",
+    "ArrayOutput",
+    "InputHandle",
+    "LateInput",
+    "LocalObjectOutput",
+    "ObjectOutput",
+    "PlainInput",
+    "Source",
+    "TimerHandle",
+]
 
 
 class Handle:
@@ -39,16 +50,16 @@ class Handle:
 class Output(Handle):
     """The common part of array and object outputs: presence, and who is woken.
 
-    ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag; ``late`` lists
-    ``(delay, mask)`` for those that it triggers later. ``row_masks`` and ``row_late`` are the same for single rows.
+    ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag, ``soon`` of those that it
+    triggers at the next tick; ``late`` lists ``(delay, mask)`` for the others. ``row_masks`` and ``row_late`` are for single rows.
     """
 
-    __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_stamp", "_stride", "_times")
+    __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_soon", "_stamp", "_stride", "_times")
 
     def __init__(self, kernel: Kernel, name: str, allowed: int, stamp: int, times: int, stride: int, ring: int) -> None:
         super().__init__(kernel, name, allowed)
         self._stamp, self._times, self._stride, self._ring = stamp, times, stride, ring
-        self._mask = 0
+        self._mask = self._soon = 0
         self._late: list[tuple[int, int]] = []
         self._row_masks: list[int] = [0] * (stride - 2) if stride > 1 else []
         self._row_late: list[list[tuple[int, int]]] = [[] for _ in self._row_masks]
@@ -60,8 +71,28 @@ class Output(Handle):
         if self._times >= 0:
             time = kernel.time
             kernel.words[self._times + time % self._ring * self._stride] = time
+            kernel.soon |= self._soon
             for delay, mask in self._late:
                 kernel.wake_at(time + delay, mask)
+
+    def wakes(self, delay: int, mask: int, rows: Iterable[int], within_tick: bool) -> None:
+        """Have a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
+
+        A mask of 0 still makes the time known, for a reader on another worker. ``within_tick``: whether it is only ever written
+        while a tick is going on, so that "soon" means the tick after that one.
+        """
+        rows = list(rows)
+        if delay == 0:
+            self._mask |= mask
+            for row in rows:
+                self._row_masks[row] |= mask
+            return
+        if delay == 1 and mask and not rows and within_tick:
+            self._soon |= mask
+        else:
+            self._late.append((delay, mask))
+        for row in rows:
+            self._row_late[row].append((delay, mask))
 
     def _publish_row(self, row: int) -> None:
         kernel = self._kernel
@@ -227,6 +258,43 @@ class ObjectOutput(Output):
         self._cells.write(self._kernel.time % self._ring * (self._rows or 1) + row, value)
 
 
+class LocalObjectOutput(ObjectOutput):
+    """An object port that nobody outside this worker reads, and whose rows nobody addresses.
+
+    What small programs do most is setting such ports, so ``set`` is bound once, to what it needs and nothing else.
+    """
+
+    __slots__ = ("set",)
+
+    set: Callable[[Any], None]  # type: ignore[assignment]
+
+    def finish(self) -> None:
+        """Bind ``set``, once it is known whom the port wakes."""
+        kernel, words, cells, stamp, mask = self._kernel, self._kernel.words, self._cells.local(), self._stamp, self._mask
+        allowed, times, ring, soon, late = self._allowed, self._times, self._ring, self._soon, self._late
+
+        def put(value: Any) -> None:
+            if not kernel.current & allowed:
+                raise self._undeclared("effects")
+            cells[0] = value if type(value) in IMMUTABLE else encode(value)
+            words[stamp] = kernel.number
+            kernel.pending |= mask
+
+        def put_late(value: Any) -> None:
+            if not kernel.current & allowed:
+                raise self._undeclared("effects")
+            time = kernel.time
+            slot = time % ring
+            cells[slot] = value if type(value) in IMMUTABLE else encode(value)
+            words[stamp], words[times + slot] = kernel.number, time
+            kernel.pending |= mask
+            kernel.soon |= soon
+            for delay, woken in late:
+                kernel.wake_at(time + delay, woken)
+
+        self.set = put if self._times < 0 else put_late
+
+
 class Source:
     """Presence of one part of an input: a whole output, or rows of it."""
 
@@ -328,7 +396,7 @@ class InputHandle(Handle):
         mask = np.zeros(self._rows or 0, np.bool_)
         for source, (lo, hi) in zip(self._sources, self._spans, strict=True):
             part = source.rows(since)
-            mask[lo:hi] = part if hi - lo > 1 else np.all(part)
+            mask[lo:hi] = part if isinstance(part, bool) or hi - lo > 1 else part.all()
         return mask
 
     @property
@@ -347,10 +415,20 @@ class InputHandle(Handle):
 
     def get(self, since: int) -> Any:
         """The value, if it was written in pass ``since`` or after."""
-        if not np.all(self.mask(since)):
+        if not self._whole(since):
             raise self._absent()
         time = self._kernel.time - self._delay
         return self._initial_value() if time < 0 else self._read(time)
+
+    def _whole(self, since: int) -> bool:
+        """Whether every row of every part is present."""
+        if self._initial is not MISSING and self._kernel.time < self._delay:
+            return since <= self._kernel.tick_number
+        for source in self._sources:
+            part = source.rows(since)
+            if part is not True and (part is False or not part.all()):
+                return False
+        return bool(self._sources)
 
     def any_since(self, since: int) -> bool:
         """Whether any part was written in pass ``since`` or after (undelayed inputs)."""
@@ -379,6 +457,43 @@ class InputHandle(Handle):
         return AbsentError(
             f"{self.name} is absent at tag {self._kernel.time, self._kernel.microstep}; ask .present before reading .value"
         )
+
+
+class PlainInput(InputHandle):
+    """An input with one source, read at the same tag, whose rows nobody writes one by one: one stamp decides."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        """As of any input."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if kernel.words[self._quick] != kernel.number:
+            raise self._absent()
+        return self._read(kernel.time)
+
+
+class LateInput(InputHandle):
+    """An input with one source, read with a delay, whose rows nobody writes one by one."""
+
+    __slots__ = ("_ring", "_times")
+
+    def bind(self, times: int, ring: int) -> None:
+        """``times`` is the first time stamp of the source, ``ring`` the number of its slots."""
+        self._times, self._ring = times, ring
+
+    @property
+    def value(self) -> Any:
+        """As of any input."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        time = kernel.time - self._delay
+        if time >= 0 and kernel.microstep == 0 and kernel.words[self._times + time % self._ring] == time:
+            return self._read(time)
+        return self.get(kernel.number)
 
 
 class TimerHandle(Handle):
@@ -423,11 +538,11 @@ class ActionHandle(Handle):
         kernel = self._kernel
         if not kernel.current & self._schedulers:
             raise self._undeclared("effects")
-        kept = None if value is None else encode(value)
+        kept = value if type(value) in IMMUTABLE else encode(value)
         if delay == 0:
             if not self.waiting:
                 kernel.again.append(self)
-                kernel.another_microstep()
+                kernel.words[Words.AGAIN] = kernel.number  # tells every worker that this tick has a further microstep
             self.waiting.append(kept)
         elif delay > 0:
             kernel.schedule_at(kernel.time + int(delay), self.index, kept)

@@ -209,6 +209,8 @@ class Run:
         kernel, words = self._kernel, self._words
         try:
             kernel.first_pass(self._ticks, self._number)
+            if kernel.again and not self._helpers and not kernel.observers:
+                kernel.passes_alone()
             while words[Words.AGAIN] == kernel.number:
                 if self._start_signals:
                     self._begin(Commands.AGAIN)
@@ -270,13 +272,27 @@ class Run:
         if (self._fed or self._ticks == 0) and ticks > 0:
             self.tick()
         while self._ticks < end and self._state == "ready":
-            upcoming = min([words[word] for word in nexts])
+            if not (self._helpers or self._hash or self._kernel.observers):
+                self._tick_alone(end)
+                continue
+            upcoming = 0 if self._kernel.soon else min([words[word] for word in nexts])
             if upcoming > self._ticks:
                 self._ticks = min(upcoming, end)
                 if upcoming >= end:
                     break
             self.tick()
         return self._ticks - begin
+
+    def _tick_alone(self, end: int) -> None:
+        """Run until ``end``, or a tick that failed or asked to stop, with nobody to agree with in between."""
+        self._state = "ticking"
+        try:
+            reached = self._kernel.ticks_alone(self._ticks, end)
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._ticks = reached - 1
+        self._done()
 
     # ------------------------------------------------------------------ the boundary
 

@@ -69,6 +69,8 @@ def take(kernel: Kernel) -> Part:
     part.every_tick = [t.index for t in kernel.timers if t.mask and t.period == 1 and t.mask & agenda.always == t.mask]
     part.events = {time: list(found) for time, found in agenda.events.items()}
     part.late = {time: _reactions(kernel, mask) for time, mask in agenda.masks.items()}
+    if kernel.soon:
+        part.late.setdefault(kernel.time + 1, []).extend(_reactions(kernel, kernel.soon))
     part.pending = _reactions(kernel, kernel.pending)
     return part
 
@@ -113,6 +115,7 @@ def put_back(kernel: Kernel, part: Part) -> None:
     kernel.agenda = replace(agenda, times=[])
     for time in sorted({*agenda.timers, *agenda.events, *agenda.masks}):
         kernel._push(time)
+    kernel.soon = 0
     kernel.pending = sum(bits[r] for r in set(part.pending) if r in bits)
 
 
