@@ -1,0 +1,71 @@
+"""One fingerprint of everything that is returned, whatever the executor and the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import fingerprint, played, rollout
+from envs import Facts, Samples
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_rl import Program
+
+PLACES: list[dict[str, Any]] = [
+    {"executor": executor, "workers": workers, "caller_works": caller}
+    for executor in ("threads", "processes")
+    for workers in (1, 2, 3, 4)
+    for caller in (True, False)
+]
+WORKS: dict[str, list[Callable[[], Any]]] = {
+    "CartPole": [partial(gymnasium.make, "CartPole-v1", max_episode_steps=8 + i) for i in range(6)],
+    "Blackjack": [partial(gymnasium.make, "Blackjack-v1")] * 5,
+    "infos": [
+        partial(Facts, i, infos=kind) for i, kind in enumerate(["int", "changing", "nested", "object", "long", "array", "string"])
+    ],
+    "spaces": [
+        partial(
+            Samples, spaces.Dict(a=spaces.Box(-1, 1, (3,)), b=spaces.Text(4), c=spaces.OneOf([spaces.Discrete(2)])), length=i + 2
+        )
+        for i in range(5)
+    ],
+}
+
+
+def debugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Program.start
+    monkeypatch.setattr(Program, "start", lambda self, **kwargs: start(self, **{**kwargs, "debug": True}))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("work", sorted(WORKS))
+def test_one_fingerprint(work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = rollout(11, steps=20)
+    expected = fingerprint(played(ReactorVectorEnv(WORKS[work], executor="inline", autoreset_mode=mode), play))
+    other = fingerprint(played(ReactorVectorEnv(WORKS[work], executor="inline", autoreset_mode=mode), rollout(12, steps=20)))
+    assert other != expected
+    debugged(monkeypatch)
+    found = {
+        str(place): fingerprint(played(ReactorVectorEnv(WORKS[work], autoreset_mode=mode, **place), play))
+        for place in [{"executor": "inline"}, {"executor": "auto"}, *PLACES[:: 1 if mode is AutoresetMode.NEXT_STEP else 3]]
+    }
+    assert set(found.values()) == {expected}, found
+
+
+def test_the_choice_of_auto_leaves_global_generators_as_they_are() -> None:
+    class Drawing(Facts):
+        def step(self, action: Any) -> Any:
+            np.random.random()
+            return super().step(action)
+
+    np.random.seed(3)
+    before = np.random.get_state()[1:3]
+    with ReactorVectorEnv([lambda: Drawing(0)] * 4, executor="auto", workers=2) as envs:
+        assert str(before) == str(np.random.get_state()[1:3])
+        assert envs.num_envs == 4

@@ -1,0 +1,206 @@
+"""``make_vec``, the twins of registered ids, and Gymnasium's wrappers of vector environments around ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_same, played, rollout
+from envs import Facts
+from gymnasium.error import Error, NameNotFound
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeAwareObservation
+from gymnasium.wrappers import vector as wrappers
+
+import reactor_gymnasium
+from reactor_gymnasium import ReactorVectorEnv, make_vec
+from reactor_gymnasium.twins import original
+
+INLINE: dict[str, Any] = {"executor": "inline"}
+
+
+@pytest.fixture
+def registered() -> Iterator[str]:
+    """An id that is registered after ``reactor_gymnasium`` was imported."""
+    gymnasium.register("facts/Late-v3", entry_point=Facts, max_episode_steps=6, kwargs={"index": 1})
+    yield "facts/Late-v3"
+    del gymnasium.registry["facts/Late-v3"]
+    gymnasium.registry.pop("reactor/facts.Late-v3", None)
+
+
+def test_make_vec_is_gymnasiums_with_another_class() -> None:
+    ours = make_vec("CartPole-v1", num_envs=3, workers=2, executor="threads", max_episode_steps=9)
+    theirs = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync", max_episode_steps=9)
+    assert isinstance(ours, ReactorVectorEnv)
+    assert (ours.workers, ours.executor, ours.num_envs) == (2, "threads", 3)
+    assert ours.spec is not None
+    assert ours.spec.id == "CartPole-v1"
+    assert "CartPole-v1" in repr(ours)
+    assert_same(played(ours, rollout(steps=30)), played(theirs, rollout(steps=30)))
+
+
+def test_keywords_go_where_they_belong() -> None:
+    with make_vec(
+        "FrozenLake-v1", 2, is_slippery=False, map_name="8x8", autoreset_mode="SameStep", vector_kwargs={"copy": False}, **INLINE
+    ) as envs:
+        assert envs.single_observation_space.n == 64  # type: ignore[attr-defined]
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        assert not envs.copy
+    with make_vec("CartPole-v1", 2, wrappers=[TimeAwareObservation], **INLINE) as envs:
+        assert envs.single_observation_space.shape == (5,)
+    with pytest.raises(TypeError, match="given twice"):
+        make_vec("CartPole-v1", 2, vector_kwargs={"copy": False}, copy=True)
+    with pytest.raises(Error, match=r"use gymnasium\.make_vec"):
+        make_vec("CartPole-v1", 2, vectorization_mode="sync")  # type: ignore[arg-type]
+    with pytest.raises(NameNotFound):
+        make_vec("NoSuchEnvironment-v1", 2)
+    with pytest.raises(TypeError, match="no_such_keyword"):
+        make_vec("CartPole-v1", 2, no_such_keyword=3, **INLINE)
+    with pytest.raises(ValueError, match="at least one"):
+        make_vec("CartPole-v1", 0, **INLINE)
+
+
+def test_a_spec_goes_round() -> None:
+    with make_vec("CartPole-v1", 2, max_episode_steps=7, **INLINE) as envs:
+        spec = envs.spec
+        assert spec is not None
+        assert spec.kwargs["num_envs"] == 2
+    assert make_vec_again(spec) == 2
+    assert gymnasium.spec("CartPole-v1").kwargs == {}
+
+
+def make_vec_again(spec: Any) -> int:
+    kwargs = dict(spec.kwargs)
+    n = kwargs.pop("num_envs")
+    vector = kwargs.pop("vector_kwargs")
+    spec.kwargs = {}
+    with make_vec(spec, n, vector_kwargs=vector, **kwargs) as envs:
+        envs.reset(seed=0)
+        truncations = [envs.step(np.zeros(n, np.int64))[3] for _ in range(7)][-1]
+        assert truncations.all()
+        assert envs.get_attr("_max_episode_steps") == (7,) * n
+        return envs.num_envs
+
+
+@pytest.mark.parametrize("prefix", ["", "reactor_gymnasium:"])
+def test_twins(prefix: str) -> None:
+    ours = gymnasium.make_vec(f"{prefix}reactor/CartPole-v1", num_envs=4, workers=2, executor="threads", max_episode_steps=9)
+    assert isinstance(ours, ReactorVectorEnv)
+    assert (ours.workers, ours.num_envs) == (2, 4)
+    assert ours.spec is not None
+    assert ours.spec.id == "reactor/CartPole-v1"
+    assert "reactor/CartPole-v1" in repr(ours)
+    theirs = gymnasium.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync", max_episode_steps=9)
+    assert_same(played(ours, rollout(steps=30)), played(theirs, rollout(steps=30)))
+
+
+def test_a_twins_spec_goes_round() -> None:
+    ours = gymnasium.make_vec("reactor/CartPole-v1", num_envs=3, executor="inline")
+    spec = ours.spec
+    ours.close()
+    assert spec is not None
+    again = gymnasium.make_vec(spec)
+    assert isinstance(again, ReactorVectorEnv)
+    assert again.num_envs == 3
+    assert again.spec == spec
+    again.close()
+
+
+def test_a_twin_of_a_namespace() -> None:
+    pytest.importorskip("ale_py")
+    gymnasium.register_envs(sys.modules["ale_py"])
+    reactor_gymnasium.register()
+    with gymnasium.make_vec("reactor/ALE.Pong-v5", num_envs=2, executor="inline", obs_type="ram") as envs:
+        assert isinstance(envs, ReactorVectorEnv)
+        assert envs.reset(seed=0)[0].shape == (2, 128)
+    assert original("ALE.Pong-v5") == "ALE/Pong-v5"
+
+
+def test_every_registered_id_has_a_twin() -> None:
+    for name, spec in gymnasium.registry.items():
+        if spec.entry_point is not None and not name.startswith("reactor/"):
+            reactor_gymnasium.register()
+            twin = gymnasium.spec("reactor/" + name.replace("/", "."))
+            assert (twin.entry_point, twin.max_episode_steps, twin.kwargs) == (
+                spec.entry_point, spec.max_episode_steps, spec.kwargs,
+            )  # fmt: skip
+
+
+def test_ids_registered_later(registered: str) -> None:
+    with pytest.raises(Error):
+        gymnasium.make_vec("reactor/facts.Late-v3", num_envs=2)
+    assert reactor_gymnasium.register() == 1
+    assert reactor_gymnasium.register() == 0
+    for executor in ("inline", "processes"):
+        with gymnasium.make_vec("reactor/facts.Late-v3", num_envs=2, workers=2, executor=executor) as envs:
+            assert envs.reset(seed=4)[0].tolist() == [[1, 4, 1, 0, 0], [1, 5, 1, 0, 0]]
+    with make_vec("reactor/facts.Late-v3", 2, index=9, **INLINE) as envs:
+        assert envs.reset(seed=4)[0][:, 0].tolist() == [9, 9]
+
+
+def test_a_twin_is_made_alone_as_its_original() -> None:
+    twin, env = gymnasium.make("reactor/CartPole-v1"), gymnasium.make("CartPole-v1")
+    assert type(twin.unwrapped) is type(env.unwrapped)
+    assert twin.get_wrapper_attr("_max_episode_steps") == 500
+    assert_same(twin.reset(seed=3), env.reset(seed=3))
+    assert_same(twin.step(1), env.step(1))
+    twin.close()
+    env.close()
+
+
+def test_importing_is_all_that_a_tool_needs() -> None:
+    code = (
+        "import gymnasium, sys; envs = gymnasium.make_vec('reactor_gymnasium:reactor/CartPole-v1', num_envs=2, executor='inline'); "
+        "print(type(envs).__name__); envs.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("ReactorVectorEnv\n", "")
+
+
+WRAPPERS: dict[str, Any] = {
+    "NormalizeObservation": wrappers.NormalizeObservation,
+    "NormalizeReward": wrappers.NormalizeReward,
+    "DictInfoToList": wrappers.DictInfoToList,
+    "ClipReward": lambda envs: wrappers.ClipReward(envs, 0, 0.5),
+    "RescaleObservation": lambda envs: wrappers.RescaleObservation(envs, -1, 1),
+    "all": lambda envs: wrappers.DictInfoToList(wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(envs))),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRAPPERS))
+def test_gymnasiums_vector_wrappers(name: str) -> None:
+    env_fns = [partial(Facts, i, infos="int") for i in range(3)]
+
+    def play(envs: Any) -> list[Any]:
+        seen: list[Any] = [envs.reset(seed=1)]
+        for _ in range(14):
+            *results, infos = envs.step(np.zeros(3, np.int64))
+            for info in infos if isinstance(infos, list) else [infos]:
+                if "episode" in info:
+                    info["episode"].pop("t", None)
+            seen.append((*results, infos))
+        return seen
+
+    wrap = WRAPPERS[name]
+    if name == "RescaleObservation":
+        env_fns = [partial(gymnasium.make, "MountainCar-v0")] * 3
+    theirs = played(wrap(SyncVectorEnv(env_fns)), play)
+    assert_same(played(wrap(ReactorVectorEnv(env_fns, executor="threads", workers=2)), play), theirs)
+
+
+def test_episode_statistics() -> None:
+    envs = wrappers.RecordEpisodeStatistics(make_vec("CartPole-v1", 3, executor="threads", workers=2, max_episode_steps=5))
+    envs.reset(seed=0)
+    lengths = []
+    for _ in range(12):
+        *_, infos = envs.step(envs.action_space.sample())
+        if "episode" in infos:
+            lengths += infos["episode"]["l"][infos["_episode"]].tolist()
+    assert lengths == [5] * 6
+    envs.close()
