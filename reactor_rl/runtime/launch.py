@@ -17,7 +17,7 @@ from multiprocessing import spawn
 from multiprocessing.context import BaseContext
 from typing import Any
 
-__all__ = ["context_named", "preload", "start_process"]
+__all__ = ["begin", "context_named", "preload", "start_process"]
 
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
@@ -97,17 +97,30 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
     return data
 
 
+def begin(context: BaseContext) -> bool:
+    """Start what is needed to start processes. Returns whether :func:`start_process` may then be called from another thread."""
+    if context.get_start_method() != "forkserver":
+        return False
+    with _lock, _environment():
+        _own_server().ensure_running()
+    return True
+
+
 def start_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
-    """Start a process for a worker. Not daemonic: environments may have children of their own."""
+    """Start a process for a worker. Not daemonic: environments may have children of their own.
+
+    With a fork server this waits until the server has imported what it is to have ready.
+    """
     process = context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
-    with _lock, _environment(), _swapped(spawn, "get_preparation_data", _preparation_without_main):
+    with _lock, _swapped(spawn, "get_preparation_data", _preparation_without_main):
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
 
             with _swapped(forkserver, "connect_to_new_process", _own_server().connect_to_new_process):
                 process.start()
         else:
-            process.start()
+            with _environment():
+                process.start()
     return process
 
 

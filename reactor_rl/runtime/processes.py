@@ -19,7 +19,7 @@ from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.helper import serve
-from reactor_rl.runtime.launch import SINGLE_THREADED, context_named, start_process
+from reactor_rl.runtime.launch import SINGLE_THREADED, begin, context_named, start_process
 from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.serialise import loads
@@ -36,6 +36,8 @@ class Processes:
         self._plan, self._setup = plan, tuple(setup)
         self._context = context_named(context)
         self._processes: list[Any] = []
+        self._starter: threading.Thread | None = None
+        self._error: BaseException | None = None
         self._lines: list[Any] = []
         self._blocks: list[Block] = []
         self.channels: dict[Pair, Channel] = {}
@@ -55,19 +57,38 @@ class Processes:
             raise
 
     def launch(self, reactors: Sequence[Reactors]) -> None:
+        """Start the helpers, with a fork server behind the caller's back, who builds his own reactors meanwhile."""
         inherited = self._context.get_start_method() == "fork"
+        jobs = []
         for worker in range(1, self._plan.schedule.workers):
             mine, theirs = self._context.Pipe()
+            self._lines.append(mine)
             channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
             load: Any = (self._plan, reactors[worker], self._setup)
             if not inherited:
                 load = cloudpickle.dumps(load)
             args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid())
-            self._processes.append(start_process(self._context, worker, _main, args))
-            self._lines.append(mine)
-            theirs.close()
+            jobs.append((worker, args, theirs))
+        if begin(self._context):
+            self._starter = threading.Thread(target=self._start, args=(jobs,), name="reactor_rl start", daemon=True)
+            self._starter.start()
+        else:
+            self._start(jobs)
+            if self._error is not None:
+                raise self._error
+
+    def _start(self, jobs: Sequence[tuple[int, tuple[Any, ...], Any]]) -> None:
+        try:
+            for worker, args, theirs in jobs:
+                self._processes.append(start_process(self._context, worker, _main, args))
+                theirs.close()
+        except BaseException as error:
+            self._error = error
 
     def attached(self) -> None:
+        if self._starter is not None:
+            self._starter.join()
+            self._starter = None
         for channel in self.channels.values():
             channel.unlink()
         for block in self._blocks:
@@ -87,6 +108,8 @@ class Processes:
         raise TimeoutError
 
     def died(self) -> tuple[int, int | None] | None:
+        if self._error is not None:
+            raise self._error
         for index, process in enumerate(self._processes):
             if process.exitcode is not None:
                 return index + 1, process.exitcode
@@ -94,6 +117,9 @@ class Processes:
 
     def stop(self, grace: float | None) -> None:
         """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist."""
+        if self._starter is not None:
+            self._starter.join()
+            self._starter = None
         _join(self._processes, grace)
         for end in (lambda p: p.terminate(), lambda p: p.kill()):
             alive = [process for process in self._processes if process.exitcode is None]
