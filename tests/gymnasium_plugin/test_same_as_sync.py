@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -140,7 +141,10 @@ REAL = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("name", "kwargs"), REAL, ids=[name for name, _ in REAL])
-def test_real_environments(name: str, kwargs: dict[str, Any], mode: AutoresetMode) -> None:
+def test_real_environments(
+    name: str, kwargs: dict[str, Any], mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it is
     if name.startswith("ALE/"):
         gymnasium.register_envs(pytest.importorskip("ale_py"))
     if name.startswith("Half"):
