@@ -130,9 +130,9 @@ class BadReward(Facts):
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_which_exception_is_raised_does_not_depend_on_the_placement(place: dict[str, Any]) -> None:
-    envs = ReactorVectorEnv([partial(BadReward, i) for i in (3, 0, 2, 1)], **place)
+    envs = ReactorVectorEnv([partial(BadReward, i) for i in range(4)], **place)
     envs.reset()
-    with pytest.raises(ValueError, match="much") as raised:
+    with pytest.raises(OSError, match="step of 3") as raised:
         envs.step(ZEROS)
     assert "raised in environment 3 of" in raised.value.__notes__[-1]
     envs.close()
