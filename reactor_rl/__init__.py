@@ -10,8 +10,9 @@ from reactor_rl.errors import (
     UndeclaredPortError,
     WorkerDiedError,
 )
-from reactor_rl.program import Bank, Instance, Program
+from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
+from reactor_rl.refs import Bank, Instance
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,8 @@ from reactor_rl import topology as topo
 from reactor_rl.errors import ProgramError
 
 if TYPE_CHECKING:
-    from reactor_rl.program import Instance, Program, _Wire
+    from reactor_rl.program import Program, _Wire
+    from reactor_rl.refs import Instance
 
 __all__ = ["flatten"]
 

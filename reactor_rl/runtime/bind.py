@@ -10,23 +10,14 @@ import numpy.typing as npt
 
 from reactor_rl import topology as topo
 from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.fingerprints import AllPorts
+from reactor_rl.runtime.inputs import InputHandle, LateInput, PlainInput, Source
 from reactor_rl.runtime.kernel import Kernel, Mark
 from reactor_rl.runtime.objects import Cells, Side
+from reactor_rl.runtime.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, Output
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.poison import Poison
-from reactor_rl.runtime.ports import (
-    ActionHandle,
-    ArrayOutput,
-    InputHandle,
-    LateInput,
-    LocalObjectOutput,
-    ObjectOutput,
-    Output,
-    PlainInput,
-    Source,
-    TimerHandle,
-)
 from reactor_rl.schedule import Exec, Signal, Wait
 from reactor_rl.serialise import encode, loads
 

@@ -1,15 +1,14 @@
-"""Hashing ports while a program runs: every port where it is written, or the boundary's outputs in the caller."""
+"""Hashing every port, where it is written, while a program runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.runtime.kernel import Kernel, Observer
-from reactor_rl.runtime.ports import ArrayOutput, InputHandle, ObjectOutput, Output
+from reactor_rl.runtime.outputs import ArrayOutput, ObjectOutput, Output
 
-__all__ = ["AllPorts", "BoundaryPorts"]
+__all__ = ["AllPorts"]
 
 
 class AllPorts(Observer):
@@ -56,26 +55,3 @@ def _content(port: Output, time: int, rows: list[int]) -> list[Any]:
     count = port._rows or 1
     first = time % port._ring * count
     return [port._cells.read(first + row) for row in (rows or range(count))]
-
-
-class BoundaryPorts:
-    """Hashes the boundary's outputs after each tick, in the caller."""
-
-    def __init__(self, kernel: Kernel, outputs: Mapping[str, InputHandle]) -> None:
-        self._kernel, self._outputs = kernel, outputs
-        self._hashes = {name: new_hash() for name in outputs}
-
-    def after_tick(self) -> None:
-        kernel = self._kernel
-        for name, port in self._outputs.items():
-            mask: Any = port.mask(kernel.tick_number)
-            if mask is True:
-                canonical(kernel.time, self._hashes[name])
-                canonical(port.get(kernel.tick_number), self._hashes[name])
-            elif mask is not False and mask.any():
-                canonical((kernel.time, mask), self._hashes[name])
-                if mask.all():
-                    canonical(port.get(kernel.tick_number), self._hashes[name])
-
-    def digests(self) -> dict[str, bytes]:
-        return {name: found.digest() for name, found in self._hashes.items()}

@@ -16,7 +16,8 @@ from typing import Any
 from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
-from reactor_rl.runtime.ports import ActionHandle, Output, TimerHandle
+from reactor_rl.runtime.events import ActionHandle, TimerHandle
+from reactor_rl.runtime.outputs import Output
 
 __all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
 
@@ -73,7 +74,7 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_only", "actions", "again", "agenda", "boundary_marks", "calls", "current", "failures", "handles",
+        "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current", "failures", "handles",
         "late_marks", "later", "microstep", "names", "number", "observers", "outputs", "pending", "reactions", "reactor_names",
         "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
@@ -102,17 +103,16 @@ class Kernel:
         self.later: list[Callable[[], None]] = []  # to do when the running reaction is done
         # What is due at future times: masks of reactions, timers (index) and events of actions (index, value).
         self.agenda = Agenda()
-        self._only = ALL
+        self._starting: int | None = None  # startup reactions that are still to run, None once they have run
         self._at = -1  # the step that is being taken, -1 between passes
 
     # ------------------------------------------------------------------ passes
 
     def start_pass(self) -> None:
         """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number."""
-        self.pending |= self.startup_mask
-        self._only = self.startup_mask
+        self._starting = self.startup_mask
         self.execute()
-        self._only = ALL
+        self._starting = None
         if self.soon:
             self.wake_at(1, self.soon)
             self.soon = 0
@@ -218,9 +218,8 @@ class Kernel:
 
     def run(self, mask: int) -> None:
         """Run what is triggered among the reactions of ``mask``, lowest bit first."""
-        if self.observers:
-            return self._run_observed(mask & self._only)
-        mask &= self._only
+        if self.observers or self._starting is not None:
+            return self._run_slowly(mask)
         calls = self.calls
         while True:
             try:
@@ -237,8 +236,8 @@ class Kernel:
 
     def run_all(self) -> None:
         """Run what is triggered until nothing is: :meth:`run` where nothing comes after it. Most often it is one reaction."""
-        if self.observers or self._only != ALL:
-            return self.run(ALL)
+        if self.observers:
+            return self._run_slowly(ALL)
         calls = self.calls
         while True:
             try:
@@ -257,10 +256,14 @@ class Kernel:
             except Exception as error:
                 self._failed(bit, error)
 
-    def _run_observed(self, mask: int) -> None:
-        while ready := self.pending & mask:
+    def _run_slowly(self, mask: int) -> None:
+        """Run with observers, or at the start, when what ports trigger is kept for tick 0."""
+        while ready := (self.pending if self._starting is None else self._starting) & mask:
             self.current = bit = ready & -ready
-            self.pending ^= bit
+            if self._starting is None:
+                self.pending ^= bit
+            else:
+                self._starting ^= bit
             for observer in self.observers:
                 observer.before_reaction(bit)
             try:

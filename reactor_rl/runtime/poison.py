@@ -7,7 +7,7 @@ write that was skipped and a view that was kept too long both show.
 from __future__ import annotations
 
 from reactor_rl.runtime.kernel import Kernel, Observer
-from reactor_rl.runtime.ports import ArrayOutput
+from reactor_rl.runtime.outputs import ArrayOutput
 from reactor_rl.topology import Topology
 
 __all__ = ["PATTERN", "Poison"]

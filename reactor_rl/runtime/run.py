@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import time
 import weakref
 from collections.abc import Callable
@@ -15,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from reactor_rl import fingerprint as hashing
-from reactor_rl.errors import ProgramError, RunClosedError, RunError, WorkerDiedError
+from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime import messages
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.bind import bind
-from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor, Reactors
-from reactor_rl.runtime.fingerprints import BoundaryPorts
-from reactor_rl.runtime.kernel import NEVER
+from reactor_rl.runtime.boundary import Boundary
+from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Part
 
@@ -40,8 +38,8 @@ GRACE = 1.0
 class Snapshot:
     """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
 
-    def __init__(self, program: str, part: Part, digests: Any) -> None:
-        self.program, self.part, self.digests = program, part, digests
+    def __init__(self, program: str, part: Part) -> None:
+        self.program, self.part = program, part
 
 
 class Run:
@@ -56,29 +54,27 @@ class Run:
         self._pid = os.getpid()
         self._state: Literal["ready", "ticking", "stopped", "failed", "broken", "closed"] = "ready"
         self._why = ""
-        self._deadline = Deadline(None)
-        self._started_pass = False
-        self._late = False
+        self._started_pass = False  # whether a timeout has left the pass in its middle
+        self._late = False  # whether a tick was done, but not in time
         self._ticks = 0
         self._number = 1  # of the pass that a tick begins with
-        self._fed = False  # whether a boundary input was set for the coming tick
-        self._helpers = range(1, plan.schedule.workers)
-        self._words = words = executor.memory[: plan.layout.words * 8].cast("q")
-        channels = executor.channels
-        self._start_signals: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._helpers]
-        self._channels = {source: channel for (source, target), channel in channels.items() if target == 0}
-        outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
-        for worker in range(plan.schedule.workers):
-            words[Words.NEXT + worker] = NEVER
+        self._helpers = helpers = Helpers(plan, executor)
+        self._words, self._start = helpers.words, helpers.start
         _runs.add(self)
         try:
             executor.launch(reactors)
-            self._kernel, self._outputs, self._inputs = bind(
-                plan, 0, executor.memory, executor.sides, reactors[0], self._wait, lambda worker: outbound[worker]()
+            self._kernel, outputs, inputs = bind(
+                plan,
+                0,
+                executor.memory,
+                executor.sides,
+                reactors[0],
+                lambda worker: helpers.wait(self._kernel, worker),
+                helpers.signal,
             )
-            self._boundary = BoundaryPorts(self._kernel, self._outputs)
-            self._hash = plan.options.fingerprint != "off" and bool(self._outputs)
-            self._begin(Commands.START)
+            self._boundary = Boundary(plan.topology.name, self._kernel, inputs, outputs)
+            self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
+            helpers.begin(Commands.START, self._kernel.number)
             self._kernel.start_pass()
             executor.attached()
             self._raise_failures()
@@ -124,8 +120,10 @@ class Run:
             ValueError, TypeError: If a value does not fit its port.
             RunError: If a tick is going on.
         """
-        for name, value in values.items():
-            self.writer(name)(value)
+        if self._state != "ready":
+            raise self._unusable("set an input")
+        for write, value in [(self._boundary.writer(name), value) for name, value in values.items()]:
+            write(value)
 
     def writer(self, name: str) -> Callable[[Any], None]:
         """A function that sets one boundary input for the coming tick, for callers that do it at every tick.
@@ -133,35 +131,7 @@ class Run:
         Raises:
             ProgramError: If the program has no such input.
         """
-        port: Any = self._inputs.get(name)
-        if port is None:
-            known = ", ".join(sorted(self._inputs)) or "none"
-            raise ProgramError(f"the program {self._plan.topology.name!r} has no boundary input {name!r}; it has: {known}")
-        kernel, words, put = self._kernel, self._words, port.set
-        view, stamp, mask = port.simple()
-
-        def write_simple(value: Any) -> None:
-            if self._state != "ready" or type(value) is not np.ndarray or value.dtype != view.dtype or value.shape != view.shape:
-                write(value)
-                return
-            view[...] = value
-            words[stamp] = kernel.number + (self._ticks > 0)
-            kernel.pending |= mask
-            self._fed = True
-
-        def write(value: Any) -> None:
-            if self._state != "ready":
-                raise self._unusable(f"set {name}")
-            number, time, ticks = kernel.number, kernel.time, self._ticks
-            # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
-            kernel.number, kernel.time = number + (ticks > 0), ticks
-            try:
-                put(value)
-            finally:
-                kernel.number, kernel.time = number, time
-            self._fed = True
-
-        return write if view is None else write_simple
+        return self._boundary.writer(name)
 
     def tick(self) -> None:
         """Execute one logical time, all its microsteps included.
@@ -179,12 +149,13 @@ class Run:
         if self._state != "ready":
             raise self._unusable("begin a tick")
         self._state = "ticking"
+        self._boundary.open = False
         # Startup and tick 0 are one pass.
         self._number = number = self._kernel.number + (self._ticks > 0)
-        if self._start_signals:
+        if self._start:
             words = self._words
             words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
-            for give in self._start_signals:
+            for give in self._start:
                 give()
 
     def tick_wait(self, timeout: float | None = None) -> None:
@@ -209,11 +180,11 @@ class Run:
         kernel, words = self._kernel, self._words
         try:
             kernel.first_pass(self._ticks, self._number)
-            if kernel.again and not self._helpers and not kernel.observers:
+            if kernel.again and not self._start and not kernel.observers:
                 kernel.passes_alone()
             while words[Words.AGAIN] == kernel.number:
-                if self._start_signals:
-                    self._begin(Commands.AGAIN)
+                if self._start:
+                    self._helpers.begin(Commands.AGAIN, kernel.number + 1)
                 kernel.next_pass(kernel.number + 1)
         except BaseException as error:
             self._broke(error)
@@ -222,20 +193,21 @@ class Run:
 
     def _done(self) -> None:
         words = self._words
-        self._ticks += 1
-        self._fed = False
+        boundary = self._boundary
+        self._ticks = boundary.time = self._ticks + 1
+        boundary.fed, boundary.open = False, True
         self._state = "ready"
         if words[Words.FAILED]:
             self._raise_failures()
         if self._hash:
-            self._boundary.after_tick()
+            boundary.hash(self._kernel.tick_number)
         if words[Words.STOP]:
             self._stop()
 
     def _resume(self, timeout: float | None) -> None:
         """The slow way through a tick, which can be left by a timeout and entered again."""
         kernel, words = self._kernel, self._words
-        self._deadline = Deadline(timeout)
+        self._helpers.deadline = deadline = Deadline(timeout)
         try:
             if self._late:
                 self._late = self._started_pass = False
@@ -246,9 +218,9 @@ class Run:
             elif kernel.unfinished():
                 kernel.execute()
             while words[Words.AGAIN] == kernel.number:
-                self._begin(Commands.AGAIN)
+                self._helpers.begin(Commands.AGAIN, kernel.number + 1)
                 kernel.next_pass(kernel.number + 1)
-            if timeout is not None and self._deadline.over():
+            if timeout is not None and deadline.over():
                 self._late = True  # done, but not in time; the next call finds it so
                 raise TimeoutError
             self._started_pass = False
@@ -258,7 +230,7 @@ class Run:
             self._broke(error)
             raise
         finally:
-            self._deadline = Deadline(None)
+            self._helpers.deadline = Deadline(None)
 
     def run(self, ticks: int) -> int:
         """Execute ``ticks`` ticks; times at which nothing happens are skipped. Returns how many passed before the program stopped.
@@ -269,15 +241,15 @@ class Run:
         begin = self._ticks
         end = begin + ticks
         words, nexts = self._words, range(Words.NEXT, Words.NEXT + self._plan.schedule.workers)
-        if (self._fed or self._ticks == 0) and ticks > 0:
+        if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()
         while self._ticks < end and self._state == "ready":
-            if not (self._helpers or self._hash or self._kernel.observers):
+            if not (self._start or self._hash or self._kernel.observers):
                 self._tick_alone(end)
                 continue
             upcoming = 0 if self._kernel.soon else min([words[word] for word in nexts])
             if upcoming > self._ticks:
-                self._ticks = min(upcoming, end)
+                self._ticks = self._boundary.time = min(upcoming, end)
                 if upcoming >= end:
                     break
             self.tick()
@@ -286,6 +258,7 @@ class Run:
     def _tick_alone(self, end: int) -> None:
         """Run until ``end``, or a tick that failed or asked to stop, with nobody to agree with in between."""
         self._state = "ticking"
+        self._boundary.open = False
         try:
             reached = self._kernel.ticks_alone(self._ticks, end)
         except BaseException as error:
@@ -297,17 +270,14 @@ class Run:
     # ------------------------------------------------------------------ the boundary
 
     def __getattr__(self, name: str) -> Any:
-        outputs = self.__dict__.get("_outputs")
-        if outputs is None or name not in outputs:
-            known = ", ".join(sorted(outputs or ())) or "none"
+        boundary: Boundary | None = self.__dict__.get("_boundary")
+        outputs = () if boundary is None else tuple(boundary.outputs)
+        if boundary is None or name not in outputs:
+            known = ", ".join(sorted(outputs)) or "none"
             raise AttributeError(f"this run has no attribute or boundary output {name!r}; its boundary outputs: {known}")
         if self._state == "ticking":
             raise self._unusable(f"read {name}")
-        port = outputs[name]
-        if not self._ticks or not np.all(port.mask(self._kernel.tick_number)) or self._kernel.time != self._ticks - 1:
-            return None
-        value = port.get(self._kernel.tick_number)
-        return value.copy() if isinstance(value, np.ndarray) else value
+        return boundary.read(name)
 
     def view(self, name: str) -> np.ndarray[Any, Any]:
         """A read-only view of a boundary output's slot, for callers that copy it themselves; valid between two ticks.
@@ -315,20 +285,15 @@ class Run:
         Raises:
             ProgramError: If it is no array output, or one that is read with a delay.
         """
-        port = self._outputs.get(name)
-        found = None if port is None else port.only_slot()
-        if found is None:
-            raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
-        return found
+        return self._boundary.view(name)
 
     def watcher(self, name: str) -> Callable[[], bool]:
         """A function that tells whether a boundary output, or any row of it, was written in the last tick."""
-        kernel, any_since = self._kernel, self._outputs[name].any_since
-        return lambda: any_since(kernel.tick_number)
+        return self._boundary.watcher(name)
 
     def values(self, name: str) -> list[Any]:
         """The rows of a boundary output of objects that were written in the last tick, in order."""
-        return self._outputs[name].present_values(self._kernel.tick_number)
+        return self._boundary.values(name)
 
     def fingerprint(self) -> str:
         """A hash over the ports so far: name, tag, presence and content, the same for every executor and number of workers.
@@ -376,7 +341,7 @@ class Run:
         for part in others:
             whole.merge(part)
         whole.clock = (self._ticks, *whole.clock[1:])
-        return Snapshot(self._plan.topology.name, whole, None)
+        return Snapshot(self._plan.topology.name, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back (or over) to a snapshot of the same program.
@@ -388,7 +353,7 @@ class Run:
             raise RunError(f"a snapshot of program {snapshot.program!r} does not fit program {self._plan.topology.name!r}")
         part = snapshot.part
         self._ask("restore", part)
-        self._ticks = part.clock[0]
+        self._ticks = self._boundary.time = part.clock[0]
         self._kernel.time = max(0, self._ticks - 1)
 
     def __repr__(self) -> str:
@@ -424,7 +389,7 @@ class Run:
                 except Exception:  # it was not waited for, so it is nobody's error any more
                     self._words[Words.FAILED] = 0
             if self._state in ("ready", "failed") and hasattr(self, "_kernel") and not terminate:
-                self._deadline = Deadline(None if end is None else max(0.0, end - time.monotonic()))
+                self._helpers.deadline = Deadline(None if end is None else max(0.0, end - time.monotonic()))
                 try:
                     self._shut_down()
                 except TimeoutError:
@@ -437,7 +402,7 @@ class Run:
             _runs.discard(self)
             self._words[Words.ABORT] = 1
             self._words[Words.COMMAND] = Commands.QUIT
-            for give in self._start_signals:
+            for give in self._start:
                 give()
             if hasattr(self, "_kernel") and self._words[Words.STOP] != 2:
                 self._kernel.shut_down_alone()
@@ -463,62 +428,15 @@ class Run:
 
     # ------------------------------------------------------------------ inside
 
-    def _begin(self, command: int) -> None:
-        words = self._words
-        words[Words.PASS] = self._kernel.number + (command == Commands.AGAIN)
-        words[Words.COMMAND] = command
-        for give in self._start_signals:
-            give()
-
-    def _wait(self, worker: int) -> None:
-        """The caller's WAIT."""
-        kernel = self._kernel
-        for observer in kernel.observers:
-            observer.before_wait(worker)
-        channel = self._channels[worker]
-        if not channel.wait(self._executor.spin):
-            deadline = self._deadline
-            while not channel.poll(True, deadline.left(SLICE)):
-                self._check_alive()
-                if deadline.over():
-                    raise TimeoutError
-        for observer in kernel.observers:
-            observer.after_wait(worker)
-
-    def _check_alive(self) -> None:
-        found = self._executor.died()
-        if found is None:
-            return
-        worker, status = found
-        with contextlib.suppress(TimeoutError, EOFError):  # it may have said why
-            said = self._executor.receive(worker, 0.0)
-            if isinstance(said, Failure):
-                raise said.raised()
-        names = self._plan.names_of(worker)
-        raise WorkerDiedError(
-            f"worker {worker} {_how(status)}; it held {', '.join(names)}. The run is over: close() it and start again",
-            worker, names, status,
-        )  # fmt: skip
-
     def _ask(self, request: str, argument: Any) -> list[Any]:
         """Ask every worker something, between ticks."""
         if self._state in ("ticking", "broken", "closed"):
             raise self._unusable(f"answer {request!r}")
-        for worker in self._helpers:
-            self._executor.send(worker, (request, argument))
-        self._begin(Commands.MESSAGE)
-        replies = [messages.answer(self._kernel, (request, argument))]
-        for worker in self._helpers:
-            while True:
-                try:
-                    replies.append(self._executor.receive(worker, SLICE))
-                    break
-                except (TimeoutError, EOFError):
-                    try:
-                        self._check_alive()
-                    except BaseException as error:
-                        self._broke(error)
-                        raise
+        try:
+            replies = self._helpers.ask(self._kernel, request, argument)
+        except BaseException as error:
+            self._broke(error)
+            raise
         return [reply.get() for reply in replies]
 
     def _raise_failures(self) -> None:
@@ -537,9 +455,11 @@ class Run:
     def _shut_down(self) -> None:
         if self._words[Words.STOP] != 2:
             self._words[Words.STOP] = 2
-            self._begin(Commands.STOP)
+            self._helpers.begin(Commands.STOP, self._kernel.number + 1)
             self._kernel.stop_pass()
             self._raise_failures()
+            if self._hash:
+                self._boundary.hash(self._kernel.number)
 
     def _broke(self, error: BaseException) -> None:
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__} was raised"
@@ -547,6 +467,8 @@ class Run:
 
     def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
         self._state, self._why = state, why
+        if "_boundary" in self.__dict__:
+            self._boundary.open = False
 
     def _unusable(self, what: str, hint: str = "") -> RunError:
         if self._state == "ready":
@@ -555,17 +477,6 @@ class Run:
             return RunError(f"cannot {what} while a tick is going on; call tick_wait() first")
         why = f" because {self._why}" if self._why else ""
         return RunClosedError(f"cannot {what}: the run is over{why}. Start a new one with Program.start()")
-
-
-def _how(status: int | None) -> str:
-    if status is None:
-        return "ended"
-    if status < 0:
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
-    return f"ended with exit status {status}"
 
 
 @atexit.register

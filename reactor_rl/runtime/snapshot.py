@@ -7,7 +7,7 @@ from typing import Any
 
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.kernel import Agenda, Kernel
-from reactor_rl.runtime.ports import ArrayOutput, ObjectOutput
+from reactor_rl.runtime.outputs import ArrayOutput, ObjectOutput
 from reactor_rl.serialise import dumps, loads
 
 __all__ = ["Part", "put_back", "take"]

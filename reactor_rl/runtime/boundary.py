@@ -1,0 +1,118 @@
+"""The ports of the boundary, from the caller's side: what is set before a tick and read after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from reactor_rl.errors import ProgramError, RunError
+from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.runtime.inputs import InputHandle
+from reactor_rl.runtime.kernel import Kernel
+from reactor_rl.runtime.outputs import Output
+
+__all__ = ["Boundary"]
+
+
+class Boundary:
+    """Boundary inputs and outputs of one run.
+
+    Attributes:
+        open: Whether inputs may be set now.
+        fed: Whether an input was set for the coming tick.
+        time: The time of the coming tick.
+    """
+
+    def __init__(self, program: str, kernel: Kernel, inputs: Mapping[str, Output], outputs: Mapping[str, InputHandle]) -> None:
+        self._program, self._kernel, self._inputs, self.outputs = program, kernel, inputs, outputs
+        self._hashes = {name: new_hash() for name in outputs}
+        self.open, self.fed, self.time = True, False, 0
+
+    # ------------------------------------------------------------------ before a tick
+
+    def writer(self, name: str) -> Callable[[Any], None]:
+        """A function that sets one input for the coming tick.
+
+        Raises:
+            ProgramError: If there is no such input.
+        """
+        port: Any = self._inputs.get(name)
+        if port is None:
+            known = ", ".join(sorted(self._inputs)) or "none"
+            raise ProgramError(f"the program {self._program!r} has no boundary input {name!r}; it has: {known}")
+        kernel, words, put = self._kernel, self._kernel.words, port.set
+        view, stamp, mask = port.simple()
+
+        def write_simple(value: Any) -> None:
+            if not self.open or type(value) is not np.ndarray or value.dtype != view.dtype or value.shape != view.shape:
+                write(value)
+                return
+            view[...] = value
+            words[stamp] = kernel.number + (self.time > 0)
+            kernel.pending |= mask
+            self.fed = True
+
+        def write(value: Any) -> None:
+            if not self.open:
+                raise RunError(f"cannot set {name} while a tick is going on or after the run is over")
+            number, time = kernel.number, kernel.time
+            # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
+            kernel.number, kernel.time = number + (self.time > 0), self.time
+            try:
+                put(value)
+            finally:
+                kernel.number, kernel.time = number, time
+            self.fed = True
+
+        return write if view is None else write_simple
+
+    # ------------------------------------------------------------------ after a tick
+
+    def read(self, name: str) -> Any:
+        """The caller's own copy of an output; ``None`` if it was not written in the last tick."""
+        kernel, port = self._kernel, self.outputs[name]
+        if not self.time or kernel.time != self.time - 1 or not np.all(port.mask(kernel.tick_number)):
+            return None
+        value = port.get(kernel.tick_number)
+        return value.copy() if isinstance(value, np.ndarray) else value
+
+    def view(self, name: str) -> np.ndarray[Any, Any]:
+        """A read-only view of an output's slot.
+
+        Raises:
+            ProgramError: If it is no array output, or one that is read with a delay.
+        """
+        port = self.outputs.get(name)
+        found = None if port is None else port.only_slot()
+        if found is None:
+            raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
+        return found
+
+    def watcher(self, name: str) -> Callable[[], bool]:
+        """A function that tells whether an output, or any row of it, was written in the last tick."""
+        kernel, any_since = self._kernel, self.outputs[name].any_since
+        return lambda: any_since(kernel.tick_number)
+
+    def values(self, name: str) -> list[Any]:
+        """The rows of an output of objects that were written in the last tick, in order."""
+        return self.outputs[name].present_values(self._kernel.tick_number)
+
+    # ------------------------------------------------------------------ fingerprints
+
+    def hash(self, since: int) -> None:
+        """Add what was written in pass ``since`` and after to the outputs' hashes: time, presence of rows, content."""
+        time = self._kernel.time
+        for name, port in self.outputs.items():
+            mask: Any = port.mask(since)
+            if mask is False or (mask is not True and not mask.any()):
+                continue
+            into = self._hashes[name]
+            canonical(time if mask is True else (time, mask), into)
+            if mask is True or mask.all():
+                canonical(port.get(since), into)
+
+    def digests(self) -> dict[str, bytes]:
+        """The digest of each output so far."""
+        return {name: found.digest() for name, found in self._hashes.items()}

@@ -1,0 +1,114 @@
+"""The caller's side of its helpers: commands, waits, questions, and noticing that one has died."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from reactor_rl.errors import WorkerDiedError
+from reactor_rl.failure import Failure
+from reactor_rl.runtime import messages
+from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
+from reactor_rl.runtime.kernel import NEVER, Kernel
+from reactor_rl.runtime.plan import Plan
+
+__all__ = ["Helpers"]
+
+
+class Helpers:
+    """Workers 1 and up, as the caller sees them.
+
+    Attributes:
+        words: The words that all workers share.
+        deadline: When the caller gives up waiting.
+        start: What to call to give each helper its token.
+    """
+
+    def __init__(self, plan: Plan, executor: Executor) -> None:
+        self._plan, self._executor = plan, executor
+        self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
+        self.deadline = Deadline(None)
+        self._numbers = range(1, plan.schedule.workers)
+        channels = executor.channels
+        self.start: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._numbers]
+        self._inbound = {source: channel for (source, target), channel in channels.items() if target == 0}
+        self._outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
+        for worker in range(plan.schedule.workers):
+            words[Words.NEXT + worker] = NEVER
+
+    def begin(self, command: int, number: int) -> None:
+        """Give every helper a command, for the pass of that number."""
+        self.words[Words.PASS], self.words[Words.COMMAND] = number, command
+        for give in self.start:
+            give()
+
+    def signal(self, worker: int) -> None:
+        """The caller's SIGNAL."""
+        self._outbound[worker]()
+
+    def wait(self, kernel: Kernel, worker: int) -> None:
+        """The caller's WAIT.
+
+        Raises:
+            TimeoutError: If the deadline passes.
+            WorkerDiedError: If any helper has ended.
+        """
+        for observer in kernel.observers:
+            observer.before_wait(worker)
+        channel = self._inbound[worker]
+        if not channel.wait(self._executor.spin):
+            while not channel.poll(True, self.deadline.left(SLICE)):
+                self.check_alive()
+                if self.deadline.over():
+                    raise TimeoutError
+        for observer in kernel.observers:
+            observer.after_wait(worker)
+
+    def check_alive(self) -> None:
+        """Raise what ended a helper, if one has ended.
+
+        Raises:
+            WorkerDiedError: Naming the worker, what ended it, and the reactors that it held.
+        """
+        found = self._executor.died()
+        if found is None:
+            return
+        worker, status = found
+        with contextlib.suppress(TimeoutError, EOFError):  # it may have said why
+            said = self._executor.receive(worker, 0.0)
+            if isinstance(said, Failure):
+                raise said.raised()
+        names = self._plan.names_of(worker)
+        raise WorkerDiedError(
+            f"worker {worker} {_how(status)}; it held {', '.join(names)}. The run is over: close() it and start again",
+            worker, names, status,
+        )  # fmt: skip
+
+    def ask(self, kernel: Kernel, request: str, argument: Any) -> list[messages.Reply]:
+        """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
+        for worker in self._numbers:
+            self._executor.send(worker, (request, argument))
+        self.begin(Commands.MESSAGE, kernel.number)
+        replies = [messages.answer(kernel, (request, argument))]
+        for worker in self._numbers:
+            while True:
+                try:
+                    replies.append(self._executor.receive(worker, SLICE))
+                    break
+                except (TimeoutError, EOFError):
+                    self.check_alive()
+        return replies
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "ended"
+    if status < 0:
+        try:
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"
+    return f"ended with exit status {status}"
