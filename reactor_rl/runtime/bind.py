@@ -285,8 +285,8 @@ class _Binder:
                 handle = kernel.outputs.get(part.output)
                 if handle is not None:
                     rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
-                    within_tick = self.topology.outputs[part.output].reactor != topo.BOUNDARY
-                    handle.wakes(node.delay, mask, rows, within_tick)
+                    alone = self.plan.schedule.workers == 1 and self.topology.outputs[part.output].reactor != topo.BOUNDARY
+                    handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
                     kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:

@@ -46,11 +46,11 @@ class Output(Handle):
             for delay, mask in self._late:
                 kernel.wake_at(time + delay, mask)
 
-    def wakes(self, delay: int, mask: int, rows: Iterable[int], within_tick: bool) -> None:
+    def wakes(self, delay: int, mask: int, rows: Iterable[int], soon: bool) -> None:
         """Have a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
 
-        A mask of 0 still makes the time known, for a reader on another worker. ``within_tick``: whether it is only ever written
-        while a tick is going on, so that "soon" means the tick after that one.
+        A mask of 0 still makes the time known, for a reader on another worker. ``soon``: whether ``kernel.soon`` will do for a
+        delay of one tick: nobody else has to know that something is coming, and it is only written while a tick is going on.
         """
         rows = list(rows)
         if delay == 0:
@@ -58,7 +58,7 @@ class Output(Handle):
             for row in rows:
                 self._row_masks[row] |= mask
             return
-        if delay == 1 and mask and not rows and within_tick:
+        if delay == 1 and mask and not rows and soon:
             self._soon |= mask
         else:
             self._late.append((delay, mask))
