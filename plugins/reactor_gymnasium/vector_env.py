@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import operator
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -241,6 +242,8 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             ClosedEnvironmentError: After :meth:`close`.
             AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: If there are not as many seeds as environments.
+            TypeError: If a seed is no integer.
         """
         self._assert_is_running()
         if seed is None:
@@ -248,7 +251,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         elif isinstance(seed, int):
             seeds = [seed + i for i in range(self.num_envs)]
         else:
-            seeds = list(seed)
+            seeds = [None if one is None else operator.index(one) for one in seed]
         if len(seeds) != self.num_envs:
             raise ValueError(
                 f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got length={len(seeds)}."
@@ -371,24 +374,27 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             return self._leaves.assemble(self._rows, objects, self.copy)
         return self._leaves.assemble(self._rows, None, copy=True) if self.copy else self._observations
 
-    def _extras(self) -> dict[str, Any]:
-        """The infos of this tick; raises what environments raised."""
+    def _extras(self, harmless: bool = False) -> dict[str, Any]:
+        """The infos of this tick; raises what environments raised, after which, unless it was harmless, only closing is left."""
         infos: dict[str, Any] = {}
         if not self._any_extras():
             return infos
         failures = []
         found: Extras
         for found in self._run.values("extras"):
-            for index, info in found[0]:
-                infos = self._add_info(infos, info, index)
+            for number, info in found[0]:
+                infos = self._add_info(infos, info, number)
             failures += found[1]
         if not failures:
             return infos
         failures.sort(key=lambda found: found[0])
         last, failure = failures[-1]
+        if harmless:
+            failure.error.add_note(f"raised in environment {last} of {self!r}")
+            raise failure.error
         self._failed = f"environment {last} raised {type(failure.error).__name__}"
-        for index, failure in failures:
-            logger.error(f"Received the following error from Worker-{index} - Shutting it down")
+        for number, failure in failures:
+            logger.error(f"Received the following error from Worker-{number} - Shutting it down")
             logger.error(failure.text)
         logger.error("Raising the last exception back to the main process.")
         failure.error.add_note(f"raised in environment {last} of {self!r}")
@@ -422,9 +428,10 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             NoAsyncCallError: Without :meth:`call_async`.
             TimeoutError: If it takes longer than ``timeout`` seconds; see :meth:`step_wait`.
+            Exception: What an environment raised, a missing attribute for instance. The environments live on.
         """
         self._finish_tick(AsyncState.WAITING_CALL, timeout)
-        self._extras()
+        self._extras(harmless=True)
         return tuple(loads(result) for part in self._run.replies for result in part)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -452,7 +459,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._request({number: ("set_attr", (name, values[lo:hi])) for number, (lo, hi) in enumerate(self._shards)})
         self._state = AsyncState.WAITING_CALL
         self._finish_tick(AsyncState.WAITING_CALL, None)
-        self._extras()
+        self._extras(harmless=True)
 
     def render(self) -> tuple[Any, ...]:
         """What every environment's ``render`` returns."""

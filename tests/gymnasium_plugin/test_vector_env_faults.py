@@ -98,10 +98,24 @@ def test_an_exception_names_the_environment(where: str, index: int, place: dict[
     assert f"raised in environment {index} of" in raised.value.__notes__[-1]
     assert "in fail" in str(raised.value.__cause__)
     assert "raise self.error" in str(raised.value.__cause__)
-    with pytest.raises(RunError, match=f"environment {index} raised LookupError"):
-        envs.step(ZEROS)
+    if where == "call":  # nothing has happened to the environments
+        assert envs.get_attr("index") == (0, 1, 2, 3)
+        steps(envs, 8)
+    else:
+        with pytest.raises(RunError, match=f"environment {index} raised LookupError"):
+            envs.step(ZEROS)
     envs.close()
     assert envs.closed
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_a_missing_attribute_ends_nothing(place: dict[str, Any]) -> None:
+    envs = ReactorVectorEnv(faulty({}), **place)
+    envs.reset(seed=0)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        envs.get_attr("no_such_thing")
+    steps(envs, 2)
+    envs.close()
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
