@@ -23,7 +23,7 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
 from reactor_rl import Program, RunError
 from reactor_rl.autotune import usable_cores
-from reactor_rl.runtime.launch import context_named
+from reactor_rl.runtime.launch import begin, context_named
 from reactor_rl.serialise import encode, loads
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         workers = _checked(env_fns, worker, max_concurrency, workers)
         if executor not in _EXECUTORS:
             raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
-        context_named(context)
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (workers > 1 or not caller_works):
+            begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
         self._encoded = _encoded(env_fns)  # before any of them is called, which may change it
 
         dummy = _made(env_fns, 0)
