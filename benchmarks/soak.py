@@ -88,6 +88,7 @@ def main() -> int:
     options = parser.parse_args()
     steps = options.steps or (300_000 if options.quick else 10_000_000)
     import psutil
+
     from reactor_gymnasium import ReactorVectorEnv
 
     print_machine()

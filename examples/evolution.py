@@ -9,6 +9,7 @@ the same for every executor and number of workers. Needs `reactor-rl[gymnasium]`
 
 import gymnasium as gym
 import numpy as np
+
 from reactor_rl import Input, Output, Program, Reactor, reaction, startup
 
 POPULATION, GENERATIONS, SIZE = 16, 40, 4

@@ -7,6 +7,7 @@ Needs `reactor-rl[gymnasium]`. There is no `if __name__ == "__main__"` on purpos
 
 import gymnasium as gym
 import numpy as np
+
 from reactor_gymnasium import ReactorVectorEnv
 
 NUM_ENVS, STEPS = 64, 500

@@ -92,6 +92,8 @@ class EnvShard(Reactor):
         self.done = [False] * n  # whether the next step resets (NEXT_STEP)
         self.now = 0  # steps of this shard
         self.due = [NO_LIMIT] * n  # the value of `now` at which a folded time limit truncates
+        self.soonest = NO_LIMIT  # nothing of `due` comes before it
+        self.unsettled = True  # whether there may be more to fold
         self.last: list[Any] = [None] * n  # each environment's last observation
         self.folded: list[Folded] = []
         self.rows: Any = None  # the buffer that `put` and `put_all` write to
@@ -156,7 +158,10 @@ class EnvShard(Reactor):
             if rows is not self.rows:
                 self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
             put, put_all = self.put, self.put_all
-        loop(zip(range(n), actions, self.steps, strict=True), None if put_all else put, rewards, ended, infos, failures)
+        # The caller has counted the actions.
+        loop(zip(range(n), actions, self.steps, strict=False), None if put_all else put, rewards, ended, infos, failures)
+        if self.now >= self.soonest:
+            self.soonest = min(self.due)
         if put_all and not failures:
             put_all(self.last)
         self._write_rewards(rewards, failures)
@@ -176,7 +181,7 @@ class EnvShard(Reactor):
     ) -> None:
         """The loop in NEXT_STEP mode: the step after the end of an episode resets, and takes no account of the action."""
         done, due, now, last, first, unsettled = self.done, self.due, self.now, self.last, self.first, self.unsettled
-        limited = now >= min(due)
+        limited = now >= self.soonest
         while True:
             row = 0
             try:
@@ -208,7 +213,7 @@ class EnvShard(Reactor):
     ) -> None:
         """The loop in SAME_STEP mode, where the end of an episode resets at once, and in DISABLED mode, where nothing does."""
         due, now, last, first = self.due, self.now, self.last, self.first
-        limited = now >= min(due)
+        limited = now >= self.soonest
         resets = self.autoreset_mode is AutoresetMode.SAME_STEP
         while True:
             row = 0
@@ -337,4 +342,5 @@ class EnvShard(Reactor):
         self.steps = [folded.step for folded in self.folded]
         self.resets = [folded.reset for folded in self.folded]
         self.due = [self.now + folded.limit - folded.elapsed for folded in self.folded]
+        self.soonest = min(self.due)
         self.unsettled = not all(folded.settled for folded in self.folded)

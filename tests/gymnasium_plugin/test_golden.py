@@ -6,6 +6,7 @@ Only environments whose arithmetic is exact everywhere: numpy's sines and cosine
 from __future__ import annotations
 
 import pytest
+
 from reactor_gymnasium import rollout
 
 GOLDEN = {
