@@ -125,6 +125,9 @@ class _Moment(Declaration):
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        return self.name  # by reference: a reactor class that travels by value must still name this very object
+
 
 startup = _Moment("startup")
 """Trigger of reactions that run once, on the reactor's worker, before tick 0."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -155,3 +157,8 @@ def test_actions_look_forward_only() -> None:
     program.add(Back)
     with pytest.raises(ValueError, match="cannot be scheduled 1 ticks ago"):
         program.start(executor="inline")
+
+
+def test_moments_keep_their_identity_when_a_reactor_class_travels_by_value() -> None:
+    assert pickle.loads(pickle.dumps((startup, shutdown))) == (startup, shutdown)
+    assert pickle.loads(cloudpickle.dumps(startup)) is startup
