@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,12 +16,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
+from reactor_gymnasium.arguments import Bools, EnvFn, check_actions, checked_mask, checked_seeds, checked_workers, encoded, made
 from reactor_gymnasium.leaves import Leaves, check_shared_memory
 from reactor_gymnasium.measure import choose
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
 from reactor_rl import Program, RunError
-from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime.launch import begin, context_named
 from reactor_rl.serialise import encode, loads
 
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from reactor_rl.trace import Tracing
 
 __all__ = ["ReactorVectorEnv"]
-
-Bools = npt.NDArray[np.bool_]
-EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 _EXECUTORS = ("auto", "inline", "threads", "processes")
 _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
@@ -109,15 +105,15 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         self._state = AsyncState.DEFAULT
         self._timed_out = False
         self._failed = ""
-        workers = _checked(env_fns, worker, max_concurrency, workers)
+        workers = checked_workers(env_fns, worker, max_concurrency, workers)
         if executor not in _EXECUTORS:
             raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
         processes = context_named(context)
         if executor in ("auto", "processes") and (workers > 1 or not caller_works):
             begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
-        self._encoded = _encoded(env_fns)  # before any of them is called, which may change it
+        self._encoded = encoded(env_fns)  # before any of them is called, which may change it
 
-        dummy = _made(env_fns, 0)
+        dummy = made(env_fns, 0)
         try:
             # A copy: Gymnasium's own environments share one dict between all instances of a class.
             self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
@@ -153,7 +149,7 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
         elif mode == "different":
             found = [dummy.observation_space]
             while len(found) < self.num_envs:
-                env = _made(self.env_fns, len(found))
+                env = made(self.env_fns, len(found))
                 found.append(env.observation_space)
                 env.close()
             self.single_observation_space = found[0]
@@ -248,23 +244,14 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             TypeError: If a seed is no integer.
         """
         self._assert_is_running()
-        if seed is None:
-            seeds: list[int | None] = [None] * self.num_envs
-        elif isinstance(seed, int):
-            seeds = [seed + i for i in range(self.num_envs)]
-        else:
-            seeds = [None if one is None else operator.index(one) for one in seed]
-        if len(seeds) != self.num_envs:
-            raise ValueError(
-                f"If seeds are passed as a list the length must match num_envs={self.num_envs} but got length={len(seeds)}."
-            )
+        seeds = checked_seeds(seed, self.num_envs)
         self._assert_nothing_pending("reset_async", end="")
         mask = None
         if options is not None and "reset_mask" in options:
-            mask = _checked_mask(options.pop("reset_mask"), self.num_envs)
-        encoded = encode(options)
+            mask = checked_mask(options.pop("reset_mask"), self.num_envs)
+        kept = encode(options)
         self._request({
-            number: ("reset", (seeds[lo:hi], encoded, None if mask is None else mask[lo:hi].tolist()))
+            number: ("reset", (seeds[lo:hi], kept, None if mask is None else mask[lo:hi].tolist()))
             for number, (lo, hi) in enumerate(self._shards)
         })  # fmt: skip
         self._state = AsyncState.WAITING_RESET
@@ -347,24 +334,12 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
             self._write_actions(actions)
             return
         if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
-            self._check_actions(actions)
+            check_actions(actions, self.single_action_space, self.num_envs)
         # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
         items = list(iterate(self.action_space, actions))
         if len(items) != self.num_envs:
             raise ValueError(f"{len(items)} actions were given for {self.num_envs} environments")
         self._set({f"items_{number}": items[lo:hi] for number, (lo, hi) in enumerate(self._shards)})
-
-    def _check_actions(self, actions: npt.NDArray[Any]) -> None:
-        if actions.shape != self._action_shape:
-            raise ValueError(
-                f"the actions have shape {actions.shape}; {self.num_envs} actions of {self.single_action_space} have shape "
-                f"{self._action_shape}"
-            )
-        integers = actions.dtype.kind in "iu" and self._action_dtype.kind in "iu"
-        if not integers and not np.can_cast(actions.dtype, self._action_dtype, "same_kind") and actions.dtype != object:
-            raise ValueError(
-                f"the actions have dtype {actions.dtype}, which does not cast to {self._action_dtype} of {self.single_action_space}"
-            )
 
     def _results(self) -> tuple[Any, npt.NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         infos = self._extras()
@@ -571,59 +546,3 @@ class ReactorVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}",
                 str(self._state.value),
             )
-
-
-def _checked(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any) -> int:
-    """The number of workers to use at most, once every argument makes sense."""
-    if not env_fns:
-        raise ValueError("ReactorVectorEnv needs at least one environment: env_fns is empty")
-    for index, env_fn in enumerate(env_fns):
-        if not callable(env_fn):
-            hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
-            raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
-    if worker is not None:
-        raise ValueError(
-            "ReactorVectorEnv has no worker function that could be replaced; leave `worker` out, and wrap the environments"
-        )
-    for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
-        if number is not None:
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-                raise ValueError(f"`{name}` must be an integer or None, got {type(number)}.")
-            if number < 1:
-                raise ValueError(f"`{name}` must be positive or None, got {number}.")
-    most = usable_cores() if workers is None else int(workers)
-    return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
-
-
-def _encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
-    """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
-    kept: dict[int, Any] = {}
-    for env_fn in env_fns:
-        if id(env_fn) not in kept:
-            try:
-                kept[id(env_fn)] = encode(env_fn)
-            except Exception:
-                kept[id(env_fn)] = env_fn
-    return [kept[id(env_fn)] for env_fn in env_fns]
-
-
-def _made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
-    try:
-        return env_fns[index]()
-    except Exception as error:
-        error.add_note(f"while environment {index} was constructed")
-        raise
-
-
-def _checked_mask(mask: Any, num_envs: int) -> Bools:
-    if not isinstance(mask, np.ndarray):
-        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
-    if mask.shape != (num_envs,):
-        raise ValueError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
-    if not np.any(mask):
-        raise ValueError(
-            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
-        )
-    return mask

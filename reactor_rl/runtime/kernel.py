@@ -74,9 +74,10 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current", "failures",
-        "handles", "late_marks", "later", "microstep", "names", "number", "observers", "outputs", "pending", "reactions", "reactor_names",
-        "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "tick_number", "time", "timers", "words", "worker",
+        "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current",
+        "failures", "handles", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
+        "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps",
+        "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: int, words: memoryview) -> None:

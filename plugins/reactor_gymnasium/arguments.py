@@ -1,0 +1,105 @@
+"""Checks of what the user passes, before anything is built or changes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+
+from reactor_rl.autotune import usable_cores
+from reactor_rl.serialise import encode
+
+__all__ = ["Bools", "EnvFn", "check_actions", "checked_mask", "checked_seeds", "checked_workers", "encoded", "made"]
+
+Bools = npt.NDArray[np.bool_]
+EnvFn = Callable[[], gymnasium.Env[Any, Any]]
+
+
+def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any) -> int:
+    """The number of workers to use at most, once every argument makes sense."""
+    if not env_fns:
+        raise ValueError("ReactorVectorEnv needs at least one environment: env_fns is empty")
+    for index, env_fn in enumerate(env_fns):
+        if not callable(env_fn):
+            hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
+            raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
+    if worker is not None:
+        raise ValueError(
+            "ReactorVectorEnv has no worker function that could be replaced; leave `worker` out, and wrap the environments"
+        )
+    for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
+        if number is not None:
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+                raise ValueError(f"`{name}` must be an integer or None, got {type(number)}.")
+            if number < 1:
+                raise ValueError(f"`{name}` must be positive or None, got {number}.")
+    most = usable_cores() if workers is None else int(workers)
+    return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
+
+
+def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
+    """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
+    kept: dict[int, Any] = {}
+    for env_fn in env_fns:
+        if id(env_fn) not in kept:
+            try:
+                kept[id(env_fn)] = encode(env_fn)
+            except Exception:
+                kept[id(env_fn)] = env_fn
+    return [kept[id(env_fn)] for env_fn in env_fns]
+
+
+def made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
+    try:
+        return env_fns[index]()
+    except Exception as error:
+        error.add_note(f"while environment {index} was constructed")
+        raise
+
+
+def checked_mask(mask: Any, num_envs: int) -> Bools:
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not np.any(mask):
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return mask
+
+
+def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, int):
+        return [seed + i for i in range(num_envs)]
+    seeds = [None if one is None else operator.index(one) for one in seed]
+    if len(seeds) != num_envs:
+        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seeds)}.")
+    return seeds
+
+
+def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -> None:
+    """Refuse an array of actions that cannot be a batch of ``num_envs`` actions of an array-like space.
+
+    Raises:
+        ValueError: If the shape differs, or the dtype is of another kind.
+    """
+    assert space.shape is not None
+    dtype = np.dtype(space.dtype)
+    if actions.shape != (num_envs, *space.shape):
+        raise ValueError(
+            f"the actions have shape {actions.shape}; {num_envs} actions of {space} have shape {(num_envs, *space.shape)}"
+        )
+    integers = actions.dtype.kind in "iu" and dtype.kind in "iu"
+    if not integers and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
+        raise ValueError(f"the actions have dtype {actions.dtype}, which does not cast to {dtype} of {space}")
