@@ -17,6 +17,8 @@ from collections.abc import Callable
 from multiprocessing import context, resource_tracker
 from typing import Any
 
+from reactor_rl.errors import ArenaError
+
 __all__ = ["Channel", "yield_processor"]
 
 _SEMAPHORE = 1
@@ -30,7 +32,8 @@ yield_processor: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sl
 class Channel:
     """Tokens from one worker to another.
 
-    Pickles only while a process is being started (on POSIX by a name that :meth:`unlink` takes away again).
+    Pickles only while a process is being started (on POSIX by a name that :meth:`unlink` takes away again). Making one raises
+    :class:`~reactor_rl.errors.ArenaError` where the system has no room for it.
 
     Attributes:
         signal: Put a token in.
@@ -47,6 +50,11 @@ class Channel:
                 break
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise ArenaError(
+                    f"cannot create a semaphore for the channels between workers: {error.strerror}. On Linux each takes "
+                    "4 kB of /dev/shm; make room there, or use fewer workers"
+                ) from error
         if sys.platform != "win32":
             # Should the caller be killed before then, the tracker takes the name away.
             resource_tracker.register(self._name, "semaphore")
