@@ -188,7 +188,7 @@ class EnvShard(Reactor):
                 for row, action, step in work:
                     if done[row]:
                         done[row] = False
-                        observation, info = self._autoreset(row)
+                        observation, info = self._reset(row, self.resets[row])
                     else:
                         observation, reward, terminated, truncated, info = step(action)
                         rewards[row] = reward
@@ -230,7 +230,7 @@ class EnvShard(Reactor):
                         if resets:
                             # The environment may write its next observation into the same array.
                             infos.append((first + row, {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}))
-                            observation, info = self._autoreset(row)
+                            observation, info = self._reset(row, self.resets[row])
                     last[row] = observation
                     if put:
                         put(row, observation)
@@ -240,14 +240,8 @@ class EnvShard(Reactor):
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
 
-    def _autoreset(self, row: int) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.resets[row]()
-        self.leaves.check(observation)
-        self.due[row] = self.now + self.folded[row].limit
-        return observation, info
-
-    def _reset(self, row: int, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.envs[row].reset(**kwargs)
+    def _reset(self, row: int, reset: Callable[..., Any], **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = reset(**kwargs)
         self.leaves.check(observation)
         self.due[row] = self.now + self.folded[row].limit
         return observation, info
@@ -294,7 +288,7 @@ class EnvShard(Reactor):
             if mask is None or mask[row]:
                 self.done[row] = False
                 try:
-                    self.last[row], info = self._reset(row, seed=seed, options=decode(options))
+                    self.last[row], info = self._reset(row, self.envs[row].reset, seed=seed, options=decode(options))
                     if info:
                         infos.append((self.first + row, info))
                 except Exception as error:

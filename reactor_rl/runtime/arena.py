@@ -30,7 +30,7 @@ CELL = 1024
 class Words:
     """Numbers of the words that all workers share."""
 
-    COMMAND, TIME, PASS, MICROSTEP, STOP, FAILED, AGAIN, ABORT = range(8)
+    COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
     NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
 
 
