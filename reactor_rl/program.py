@@ -180,6 +180,7 @@ class Program:
         debug: bool = False,
         fingerprint: Literal["boundary", "all", "off"] = "boundary",
         costs: Mapping[str, float] | None = None,
+        placement: Mapping[str, int] | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
 
@@ -192,16 +193,19 @@ class Program:
             debug: Fill every array slot with a pattern before it is written and after its last reader.
             fingerprint: Which ports :meth:`Run.fingerprint` covers: the boundary's outputs, all ports, or none.
             costs: Seconds per tick by reactor name, for placement, in place of declared ones.
+            placement: Which worker gets which reactor, by name, counted from 0 among those that share the reactors; every
+                reactor or none. Needs a named executor, because ``"auto"`` chooses the workers. Never changes a result.
 
         Raises:
-            ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``.
+            ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
+                does not fit.
             ArenaError: If there is not enough shared memory.
         """
         from reactor_rl.runtime.supervisor import start
 
         return start(
             self, executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug,
-            fingerprint=fingerprint, costs=costs,
+            fingerprint=fingerprint, costs=costs, placement=placement,
         )  # fmt: skip
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:

@@ -1,6 +1,7 @@
 """Who does what, in which order: one list of WAIT, EXEC and SIGNAL per worker, compiled before the first tick.
 
-Placement keeps every reactor on one worker and takes the longest processing time first (Graham 1969). The order
+Placement keeps every reactor on one worker; the caller may have chosen which, else the longest processing time comes first (Graham
+1969). The order
 within a worker comes from simulating the tick on the expected costs. Then every edge between two workers becomes
 a SIGNAL and a WAIT on the counting channel of that pair, unless the waiting worker already knows, directly or through
 others, that the reaction is done; vector clocks keep what each worker knows. The idea of static schedules with
@@ -19,7 +20,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.graph import Graph
 from reactor_rl.topology import Topology
 
-__all__ = ["Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule"]
+__all__ = ["Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "longest_first"]
 
 DEFAULT_COST = 10e-6
 """Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""
@@ -75,30 +76,42 @@ class Schedule:
 
 
 def compile_schedule(
-    topology: Topology, graph: Graph, workers: int, *, costs: Mapping[str, float] | None = None, caller_works: bool = True
+    topology: Topology,
+    graph: Graph,
+    workers: int,
+    *,
+    costs: Mapping[str, float] | None = None,
+    caller_works: bool = True,
+    placement: Mapping[str, int] | None = None,
 ) -> Schedule:
     """Compile the lists of ``workers`` workers.
 
     Args:
         topology: The program.
         graph: Its dependency graph.
-        workers: How many workers share the reactors. More than there are reactors are not used.
+        workers: How many workers share the reactors. More than there are reactors are not used, with a placement none after
+            the last one that it names.
         costs: Seconds per tick by name of reactor, in place of declared costs.
         caller_works: Whether worker 0 takes a share; if not, there is one helper more.
+        placement: Worker by name of reactor, counted from 0 among those that share the reactors, in place of choosing by cost.
 
     Raises:
-        ProgramError: If ``workers < 1``.
+        ProgramError: If ``workers < 1``, or the placement is not one of every reactor on these workers.
     """
     if workers < 1:
         raise ProgramError(f"workers={workers}: a program needs at least one worker (workers=None takes the cores of this process)")
-    workers = max(1, min(workers, len(topology.reactors)))
     cost = _reaction_costs(topology, costs or {})
-    placement = _place(topology, cost, workers)
+    if placement is None:
+        workers = max(1, min(workers, len(topology.reactors)))
+        homes = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in topology.reactors], workers)
+    else:
+        homes = _checked_placement(topology, placement, workers)
+        workers = max(homes, default=0) + 1
     if not caller_works:
-        placement, workers = tuple(worker + 1 for worker in placement), workers + 1
-    order, makespan = _order(topology, graph, cost, placement, workers)
-    lists = _synchronise(topology, graph, placement, order)
-    schedule = Schedule(workers, placement, lists, makespan)
+        homes, workers = [worker + 1 for worker in homes], workers + 1
+    order, makespan = _order(topology, graph, cost, homes, workers)
+    lists = _synchronise(topology, graph, homes, order)
+    schedule = Schedule(workers, tuple(homes), lists, makespan)
     if schedule.signals() != schedule.waits():
         raise AssertionError(f"unbalanced channels: {schedule.signals()} produced, {schedule.waits()} consumed")
     return schedule
@@ -127,18 +140,27 @@ def _once(topology: Topology, index: int) -> bool:
     return not (node.triggers or node.trigger_timers or node.trigger_actions)
 
 
-def _place(topology: Topology, cost: Sequence[float], workers: int) -> tuple[int, ...]:
-    """Longest processing time first onto the least loaded worker; names and indices break ties by being in program order."""
-    load = [0.0] * workers
-    count = [0] * workers
-    placement = [0] * len(topology.reactors)
-    total = [sum(cost[i] for i in reactor.reactions) for reactor in topology.reactors]
-    for index in sorted(range(len(total)), key=lambda i: (-total[i], i)):
-        worker = min(range(workers), key=lambda w: (load[w], count[w], w))
-        placement[index] = worker
-        load[worker] += total[index]
-        count[worker] += 1
-    return tuple(placement)
+def longest_first(costs: Sequence[float], workers: int) -> list[int]:
+    """A worker for each cost: the longest processing time first, onto the least loaded worker. Ties go by index."""
+    load = [(0.0, 0, worker) for worker in range(workers)]  # a heap; equal loads are told apart by how many have been placed there
+    homes = [0] * len(costs)
+    for index in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        seconds, count, homes[index] = load[0]
+        heapq.heapreplace(load, (seconds + costs[index], count + 1, homes[index]))
+    return homes
+
+
+def _checked_placement(topology: Topology, placement: Mapping[str, int], workers: int) -> list[int]:
+    names = [reactor.name for reactor in topology.reactors]
+    unknown, missing = sorted(set(placement) - set(names)), [name for name in names if name not in placement]
+    if unknown:
+        raise ProgramError(f"placement names reactors that the program does not have: {', '.join(unknown)}")
+    if missing:
+        raise ProgramError(f"placement leaves out {', '.join(missing)}: it has a worker for every reactor, or there is none at all")
+    for name, worker in placement.items():
+        if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < workers:
+            raise ProgramError(f"placement[{name!r}] is {worker!r}: the workers are counted from 0 to {workers - 1}")
+    return [placement[name] for name in names]
 
 
 def _order(

@@ -133,10 +133,15 @@ def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping
 
 
 @st.composite
-def placements(draw: Any, spec: ProgramSpec) -> dict[str, float]:
-    """Costs at random, so that reactors land on any worker."""
+def placements(draw: Any, spec: ProgramSpec, workers: int) -> dict[str, Any]:
+    """What makes reactors land on any worker: nothing, costs at random, or a placement at random."""
     names = [node.name for node in build(spec).topology().reactors]
-    return {name: draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-3])) for name in names} if draw(st.booleans()) else {}
+    match draw(st.sampled_from(["as it comes", "costs", "placement"])):
+        case "costs":
+            return {"costs": {name: draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-3])) for name in names}}
+        case "placement":
+            return {"placement": {name: draw(st.integers(0, workers - 1)) for name in names}}
+    return {}
 
 
 def told(spec: ProgramSpec) -> Record:
@@ -161,9 +166,9 @@ def test_inline_is_the_oracle(spec: ProgramSpec, debug: bool, skipping: bool) ->
 @given(st.data(), programs(), st.integers(2, 4), st.booleans(), st.booleans())
 def test_threads_are_the_oracle(data: Any, spec: ProgramSpec, workers: int, debug: bool, caller_works: bool) -> None:
     record = told(spec)
-    costs = data.draw(placements(spec))
+    placed = data.draw(placements(spec, workers))
     skipping = data.draw(st.booleans())
-    check(spec, record, executor="threads", workers=workers, debug=debug, caller_works=caller_works, costs=costs, skipping=skipping)
+    check(spec, record, executor="threads", workers=workers, debug=debug, caller_works=caller_works, skipping=skipping, **placed)
 
 
 @pytest.mark.timeout(240)
@@ -171,8 +176,8 @@ def test_threads_are_the_oracle(data: Any, spec: ProgramSpec, workers: int, debu
 @given(st.data(), programs(), st.integers(2, 4), st.booleans(), st.booleans())
 def test_processes_are_the_oracle(data: Any, spec: ProgramSpec, workers: int, debug: bool, caller_works: bool) -> None:
     record = told(spec)
-    costs = data.draw(placements(spec))
-    check(spec, record, executor="processes", workers=workers, debug=debug, caller_works=caller_works, costs=costs)
+    placed = data.draw(placements(spec, workers))
+    check(spec, record, executor="processes", workers=workers, debug=debug, caller_works=caller_works, **placed)
 
 
 @settings(QUIET, max_examples=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,10 @@ def test_mistakes_that_the_whole_program_shows(join: Any, says: str) -> None:
         ({"workers": 1.5}, "at least one worker"),
         ({"fingerprint": "some"}, "choose 'boundary', 'all' or 'off'"),
         ({"costs": {"zebra": 1.0}, "executor": "inline"}, "zebra"),
+        ({"placement": {"source[0]": 0, "source[1]": 1}}, "name the executor"),
+        ({"placement": {"source[0]": 0, "source[1]": 2}, "executor": "threads", "workers": 2}, "counted from 0 to 1"),
+        ({"placement": {"source[0]": 0}, "executor": "threads"}, r"leaves out source\[1\]"),
+        ({"placement": {"zebra": 0}, "executor": "inline"}, "zebra"),
     ],
 )
 def test_mistakes_in_start(how: Any, says: str) -> None:
@@ -200,6 +205,29 @@ def test_mistakes_in_start(how: Any, says: str) -> None:
     program.bank(Source, 2)
     with pytest.raises(ProgramError, match=says):
         program.start(**how)
+
+
+class Where(Reactor):
+    each = Timer(period=1)
+    thread = Output((), np.int64)
+
+    @reaction(each, effects=thread)
+    def say(self) -> None:
+        self.thread.set(threading.get_ident())
+
+
+@pytest.mark.parametrize("caller_works", [True, False])
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_reactors_live_where_they_are_placed(executor: Any, caller_works: bool) -> None:
+    program = Program()
+    program.connect(program.bank(Where, 5).thread, program.output("threads").rows)
+    placement = {f"where[{i}]": worker for i, worker in enumerate((2, 0, 2, 1, 0))}
+    with program.start(executor=executor, workers=3, caller_works=caller_works, placement=placement) as run:
+        run.tick()
+        a, b, c, d, e = run.threads.tolist()
+        assert a == c and b == e
+        assert len({a, b, d}) == run.workers - (not caller_works and executor == "threads") == (1 if executor == "inline" else 3)
+        assert (threading.get_ident() == b) is (caller_works or executor == "inline")
 
 
 def test_unconnected_inputs_are_absent() -> None:

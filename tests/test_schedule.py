@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction
 from reactor_rl.graph import Graph, build
-from reactor_rl.schedule import Exec, Schedule, Signal, Wait, compile_schedule
+from reactor_rl.schedule import Exec, Schedule, Signal, Wait, compile_schedule, longest_first
 from reactor_rl.topology import ReactionNode, ReactorNode, Topology
 
 
@@ -89,11 +89,16 @@ def happens_before(schedule: Schedule, drop: tuple[int, int] | None = None) -> l
     return [found[index] for index in range(len(found))]
 
 
-@settings(max_examples=200, deadline=None)
-@given(random_graphs(), st.integers(1, 5), st.booleans())
-def test_random_graphs(case: tuple[Topology, Graph], workers: int, caller_works: bool) -> None:
+@settings(max_examples=300, deadline=None)
+@given(st.data(), random_graphs(), st.integers(1, 5), st.booleans(), st.booleans())
+def test_random_graphs(data: Any, case: tuple[Topology, Graph], workers: int, caller_works: bool, placed: bool) -> None:
     topology, graph = case
-    schedule = compile_schedule(topology, graph, workers, caller_works=caller_works)
+    names, anywhere = [reactor.name for reactor in topology.reactors], st.integers(0, workers - 1)
+    placement = {name: data.draw(anywhere) for name in names} if placed else None
+    schedule = compile_schedule(topology, graph, workers, caller_works=caller_works, placement=placement)
+    if placement:
+        assert schedule.placement == tuple(placement[name] + (not caller_works) for name in names)
+        assert schedule.workers == max(schedule.placement) + 1
     assert schedule.signals() == schedule.waits()
     done = happens_before(schedule)
     for index, before in enumerate(graph.before):
@@ -105,7 +110,7 @@ def test_random_graphs(case: tuple[Topology, Graph], workers: int, caller_works:
                 assert homes.setdefault(topology.reactions[op.reaction].reactor, worker) == worker
     assert sorted(op.reaction for ops in schedule.lists for op in ops if isinstance(op, Exec)) == list(range(len(graph.before)))
     assert all(schedule.placement[reactor] == worker for reactor, worker in homes.items())
-    assert schedule == compile_schedule(topology, graph, workers, caller_works=caller_works)
+    assert schedule == compile_schedule(topology, graph, workers, caller_works=caller_works, placement=placement)
     # Nothing of the next tick starts before: every list of a helper begins with a WAIT for the caller.
     for worker in range(1, schedule.workers):
         assert schedule.lists[worker][0] == Wait(0)
@@ -194,6 +199,15 @@ def test_ties_go_by_index() -> None:
     assert compile_schedule(topology, graph_of(topology, set()), 3).placement == (0, 1, 2, 0, 1, 2)
 
 
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), max_size=30), st.integers(1, 6))
+def test_longest_first(costs: list[float], workers: int) -> None:
+    homes = longest_first(costs, workers)
+    loads = [sum(cost for cost, home in zip(costs, homes, strict=True) if home == worker) for worker in range(workers)]
+    assert sum(loads) == sum(costs)
+    assert max(loads) <= sum(costs) / workers + max(costs, default=0.0)
+    assert len(costs) < workers or set(homes) == set(range(workers))  # costs of nothing are spread too
+
+
 def test_costs_and_workers() -> None:
     topology = plain([1, 1], [1.0])
     graph = graph_of(topology, set())
@@ -203,3 +217,29 @@ def test_costs_and_workers() -> None:
         compile_schedule(topology, graph, 2, costs={"zebra": 1.0})
     with pytest.raises(ProgramError, match="at least one worker"):
         compile_schedule(topology, graph, 0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "says"),
+    [
+        ({"r0": 0, "r1": 1, "zebra": 0}, "placement names reactors that the program does not have: zebra"),
+        ({"r1": 1}, "placement leaves out r0: it has a worker for every reactor, or there is none at all"),
+        ({"r0": 0, "r1": 2}, r"placement\['r1'\] is 2: the workers are counted from 0 to 1"),
+        ({"r0": -1, "r1": 0}, r"placement\['r0'\] is -1"),
+        ({"r0": True, "r1": 0}, r"placement\['r0'\] is True"),
+        ({"r0": 0.0, "r1": 0}, r"placement\['r0'\] is 0.0"),
+    ],
+)
+def test_a_placement_that_does_not_fit(placement: Any, says: str) -> None:
+    topology = plain([1, 1], [1.0])
+    with pytest.raises(ProgramError, match=says):
+        compile_schedule(topology, graph_of(topology, set()), 2, placement=placement)
+
+
+def test_a_placement_takes_as_many_workers_as_it_names() -> None:
+    topology = plain([1, 1], [1.0, 5.0])
+    graph = graph_of(topology, set())
+    assert compile_schedule(topology, graph, 4, placement={"r0": 0, "r1": 0}).workers == 1
+    idle = compile_schedule(topology, graph, 4, placement={"r1": 0, "r0": 3})  # more workers than reactors, and two with nothing
+    assert (idle.workers, idle.placement) == (4, (3, 0))
+    assert compile_schedule(topology, graph, 2, placement={"r0": 1, "r1": 0}, caller_works=False).placement == (2, 1)

@@ -36,6 +36,7 @@ def start(
     debug: bool,
     fingerprint: Literal["boundary", "all", "off"],
     costs: Mapping[str, float] | None,
+    placement: Mapping[str, int] | None = None,
 ) -> Run:
     """Compile and start a program; see :meth:`Program.start`."""
     if executor not in ("auto", "inline", "threads", "processes"):
@@ -50,12 +51,17 @@ def start(
             f"workers={workers!r}: a program needs at least one worker (workers=None takes the cores of this process)"
         )
     choice = ""
+    if executor == "auto" and placement is not None:
+        raise ProgramError("placement says which worker gets what, and so would executor='auto': name the executor")
     if executor == "auto":
         chosen = choose(program, graph, workers or cores, caller_works=caller_works, costs=costs)
         executor, workers, costs, choice = chosen.executor, chosen.workers, chosen.costs, chosen.why
     if executor == "inline":
         workers, caller_works = 1, True
-    schedule = compile_schedule(topology, graph, workers or cores, costs=costs, caller_works=caller_works)
+        placement = None if placement is None else dict.fromkeys(placement, 0)
+    schedule = compile_schedule(
+        topology, graph, workers or cores, costs=costs, caller_works=caller_works, placement=placement
+    )  # fmt: skip
     if schedule.workers == 1:
         executor = "inline"
     plan = Plan(topology, schedule, lay_out(topology, schedule), Options(debug, fingerprint))
