@@ -16,7 +16,12 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from ale_py import ALEInterface
 
-__all__ = ["Frames", "OpenCVFrames", "frames_of"]
+try:
+    from reactor_gymnasium import _frames
+except ImportError:  # nobody compiled it: OpenCV does the same, in more time
+    _frames = None  # type: ignore[assignment]
+
+__all__ = ["CompiledFrames", "Frames", "OpenCVFrames", "frames_of"]
 
 Frame = npt.NDArray[np.uint8]
 
@@ -33,7 +38,7 @@ class Frames(Protocol):
     def see_last(self) -> None:
         """The current screen is the last one of a step: f0."""
 
-    def finish(self, out: Frame) -> None:
+    def finish(self, out: Frame, /) -> None:
         """Put the finished frame into ``out``, C-contiguous, ``(height, width)`` or ``(height, width, 3)``.
 
         Raises:
@@ -57,7 +62,49 @@ def frames_of(ale: ALEInterface, height: int = 84, width: int = 84, grayscale: b
     """
     if height < 1 or width < 1:
         raise ValueError(f"a frame must have rows and columns, got {height} x {width}")
+    if _frames is not None and grayscale and (height, width) == (84, 84) and tuple(ale.getScreenDims()) == (210, 160):
+        return CompiledFrames(ale, maxpool)
     return OpenCVFrames(ale, height, width, grayscale, maxpool)
+
+
+class CompiledFrames:
+    """Grey frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
+
+    Args:
+        ale: The emulator. It must not load a game with another palette later on.
+        maxpool: As for :func:`frames_of`.
+        avx2: Whether AVX2 may be used where the processor has it. It never changes a frame.
+    """
+
+    def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True) -> None:
+        self._ale, self._maxpool = ale, maxpool
+        self._screen = np.zeros((210, 160), np.uint8)
+        self._show = ale.getScreen
+        self._kernel = _frames.Kernel(self._screen, avx2)
+        self.finish = self._kernel.finish
+
+    def restart(self) -> None:
+        self._kernel.restart()
+        self.see_last()
+
+    def see_first(self) -> None:
+        if self._maxpool:  # else f1 stays black
+            self._show(self._screen)
+            if not self._kernel.see_first():
+                self._learn()
+                self._kernel.see_first()
+
+    def see_last(self) -> None:
+        self._show(self._screen)
+        if not self._kernel.see_last():
+            self._learn()
+            self._kernel.see_last()
+
+    def _learn(self) -> None:
+        """Learn the grey of the colours on the screen: Python cannot read the emulator's palette."""
+        grey = np.empty_like(self._screen)
+        self._ale.getScreenGrayscale(grey)
+        self._kernel.learn(grey)
 
 
 class OpenCVFrames:
@@ -82,7 +129,7 @@ class OpenCVFrames:
     def see_last(self) -> None:
         self._show(self._f0)
 
-    def finish(self, out: Frame) -> None:
+    def finish(self, out: Frame, /) -> None:
         # OpenCV would silently write elsewhere.
         if out.shape != self._shape or out.dtype != np.uint8 or not (out.flags.c_contiguous and out.flags.writeable):
             raise ValueError(f"a frame needs a writable, C-contiguous uint8 array of shape {self._shape}, got {_described(out)}")
