@@ -14,7 +14,9 @@ from gymnasium import Space
 from reactor_rl.autotune import usable_cores
 from reactor_rl.serialise import encode
 
-__all__ = ["Bools", "EnvFn", "check_actions", "checked_mask", "checked_seeds", "checked_workers", "encoded", "made"]
+__all__ = [
+    "Bools", "EnvFn", "check_actions", "checked_batch_size", "checked_mask", "checked_seeds", "checked_workers", "encoded", "made",
+]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
@@ -40,6 +42,22 @@ def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: An
                 raise ValueError(f"`{name}` must be positive or None, got {number}.")
     most = usable_cores() if workers is None else int(workers)
     return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
+
+
+def checked_batch_size(batch_size: int | None, num_envs: int) -> int:
+    """How many environments step together.
+
+    Raises:
+        ValueError: If the environments cannot be divided into banks of that size.
+    """
+    if batch_size is None:
+        return num_envs
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1 or num_envs % batch_size:
+        raise ValueError(
+            f"batch_size={batch_size!r}: the {num_envs} environments are divided into equal banks that take turns, so it must be "
+            f"a divisor of {num_envs} (num_envs // 2 for two banks)"
+        )
+    return int(batch_size)
 
 
 def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
