@@ -12,6 +12,7 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
+from reactor_gymnasium.infos import Packed, pack
 from reactor_gymnasium.leaves import Leaves
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.failure import Failure
@@ -19,10 +20,10 @@ from reactor_rl.serialise import decode, dumps
 
 __all__ = ["EnvShard", "Extras"]
 
-Extras = tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, Failure]]]
-"""What some steps have besides: infos by environment, and failures by environment."""
+Extras = tuple[Packed, list[tuple[int, Failure]]]
+"""What some steps have besides: infos, and failures by environment."""
 
-_Infos = list[tuple[int, dict[str, Any]]]
+_Infos = dict[int, dict[str, Any]]
 _Failures = list[tuple[int, Failure]]
 _Ended = list[tuple[int, Any, Any]]
 _Put = Callable[[int, Any], None]
@@ -95,6 +96,7 @@ class EnvShard(Reactor):
         self.soonest = NO_LIMIT  # nothing of `due` comes before it
         self.unsettled = True  # whether there may be more to fold
         self.last: list[Any] = [None] * n  # each environment's last observation
+        self.finals: _Infos = {}  # what this step tells of episodes that ended in it (SAME_STEP)
         self.folded: list[Folded] = []
         self.rows: Any = None  # the buffer that `put` and `put_all` write to
         self._refold()
@@ -146,7 +148,7 @@ class EnvShard(Reactor):
         else:
             actions = self.items.value
         self.now += 1
-        infos: _Infos = []
+        infos: _Infos = {}
         failures: _Failures = []
         loop = self._next_step if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._same_step
         n = len(self.envs)
@@ -170,7 +172,7 @@ class EnvShard(Reactor):
         truncations.fill(False)
         for row, terminated, truncated in ended:
             terminations[row], truncations[row] = terminated, truncated
-        if infos or failures or self.leaves.objects:
+        if infos or failures or self.finals or self.leaves.objects:
             self._finish(infos, failures)
         if self.unsettled:
             self._unfold()
@@ -180,7 +182,7 @@ class EnvShard(Reactor):
         self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, infos: _Infos, failures: _Failures
     ) -> None:
         """The loop in NEXT_STEP mode: the step after the end of an episode resets, and takes no account of the action."""
-        done, due, now, last, first, unsettled = self.done, self.due, self.now, self.last, self.first, self.unsettled
+        done, due, now, last, unsettled = self.done, self.due, self.now, self.last, self.unsettled
         limited = now >= self.soonest
         while True:
             row = 0
@@ -203,7 +205,7 @@ class EnvShard(Reactor):
                     if put:
                         put(row, observation)
                     if info:
-                        infos.append((first + row, info))
+                        infos[row] = info
                 return
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
@@ -212,7 +214,7 @@ class EnvShard(Reactor):
         self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, infos: _Infos, failures: _Failures
     ) -> None:
         """The loop in SAME_STEP mode, where the end of an episode resets at once, and in DISABLED mode, where nothing does."""
-        due, now, last, first = self.due, self.now, self.last, self.first
+        due, now, last = self.due, self.now, self.last
         limited = now >= self.soonest
         resets = self.autoreset_mode is AutoresetMode.SAME_STEP
         while True:
@@ -229,13 +231,13 @@ class EnvShard(Reactor):
                         ended.append((row, terminated, truncated))
                         if resets:
                             # The environment may write its next observation into the same array.
-                            infos.append((first + row, {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}))
+                            self.finals[row] = {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}
                             observation, info = self._reset(row, self.resets[row])
                     last[row] = observation
                     if put:
                         put(row, observation)
                     if info:
-                        infos.append((first + row, info))
+                        infos[row] = info
                 return
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
@@ -265,8 +267,9 @@ class EnvShard(Reactor):
     def _finish(self, infos: _Infos, failures: _Failures) -> None:
         if self.leaves.objects:
             self.objects.set([None if found is None else self.leaves.take_objects(found) for found in self.last])
-        if infos or failures:
-            self.extras.set((infos, failures))
+        if infos or failures or self.finals:
+            self.extras.set((pack(self.first, self.finals, infos), failures))
+            self.finals = {}
 
     # ------------------------------------------------------------------ other requests
 
@@ -282,7 +285,7 @@ class EnvShard(Reactor):
     def _serve_reset(self, seeds: Sequence[int | None], options: Any, mask: Sequence[bool] | None) -> None:
         """Every environment gets its own copy of the options, for the same reason that holds in :meth:`_serve_call`."""
         self._unfold()
-        infos: list[tuple[int, dict[str, Any]]] = []
+        infos: _Infos = {}
         failures: list[tuple[int, Failure]] = []
         for row, seed in enumerate(seeds):
             if mask is None or mask[row]:
@@ -290,7 +293,7 @@ class EnvShard(Reactor):
                 try:
                     self.last[row], info = self._reset(row, self.envs[row].reset, seed=seed, options=decode(options))
                     if info:
-                        infos.append((self.first + row, info))
+                        infos[row] = info
                 except Exception as error:
                     failures.append(self._failure(row, error))
         if self.leaves.arrays:
@@ -321,7 +324,7 @@ class EnvShard(Reactor):
                 failures.append(self._failure(row, error))
         self._refold()
         self.replies.set(results)
-        self._finish([], failures)
+        self._finish({}, failures)
 
     # ------------------------------------------------------------------ folded wrappers
 

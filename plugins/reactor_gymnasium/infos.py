@@ -1,0 +1,251 @@
+"""Infos as columns: they cost per key, not per environment and key, where environments agree on keys and on kinds of values.
+
+A shard packs its infos by group, the environments whose infos have the same keys. Each key of a group is a column: numbers or
+arrays of one kind as their bytes, dicts as groups again, anything else as a list. :func:`merge` makes of them exactly what
+``VectorEnv._add_info`` makes of the infos one by one, and calls it wherever columns do not fit together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+__all__ = ["Packed", "merge", "pack"]
+
+_Rows = tuple[int, int] | list[int]
+"""Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
+
+_Spec = tuple[str, str, tuple[int, ...]]
+"""Of what kind a column's values are (``python`` or ``numpy`` numbers, ``array``, ``dict`` or ``any``), their dtype and shape."""
+
+_Column = tuple[_Spec, Any]
+"""The values of one key: bytes, groups for dicts, or a list."""
+
+_Group = tuple[_Rows, tuple[str, ...] | None, list[Any]]
+"""Environments, the keys that their infos have, and a column for each; or, with no keys, infos that cannot be taken apart."""
+
+Packed = tuple[list[_Group], list[_Group]]
+"""The infos of a shard: those of episodes that ended within the step, which come first, and those of the step."""
+
+_Items = list[tuple[int, Any]]
+
+_ANY: _Spec = ("any", "", ())
+_DICT: _Spec = ("dict", "", ())
+
+
+def _in_array(code: str) -> Callable[[Any], bytes]:
+    return lambda values: array(code, values).tobytes()
+
+
+def _in_numpy(kind: type[np.generic]) -> Callable[[Any], bytes]:
+    return lambda values: np.array(values, kind).tobytes()
+
+
+# The types that Gymnasium makes arrays of, with the cheapest way to make bytes of them.
+_NUMBERS: dict[type, tuple[_Spec, Callable[[Any], bytes]]] = {
+    int: (("python", np.dtype(int).str, ()), _in_array(np.dtype(int).char)),
+    float: (("python", np.dtype(float).str, ()), _in_array("d")),
+    bool: (("python", np.dtype(bool).str, ()), bytes),
+    np.float64: (("numpy", np.dtype(np.float64).str, ()), _in_array("d")),
+}
+for _kind in (
+    np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+    np.float16, np.float32, np.complex64, np.complex128,
+):  # fmt: skip
+    _NUMBERS[_kind] = (("numpy", np.dtype(_kind).str, ()), _in_numpy(_kind))
+
+
+# ---------------------------------------------------------------------- in the shard
+
+
+def pack(first: int, ended: dict[int, Any], infos: dict[int, Any]) -> Packed:
+    """Take the infos of a shard apart; nothing of the result is changed by what the environments do to theirs once it is pickled.
+
+    Args:
+        first: Index of the shard's first environment.
+        ended: By row, what ``SAME_STEP`` mode tells of the episodes that have ended.
+        infos: By row, the infos of the step.
+    """
+    return _groups(first, ended), _groups(first, infos)
+
+
+def _groups(first: int, infos: dict[int, Any]) -> list[_Group]:
+    if not infos:
+        return []
+    rows, found = [first + row for row in infos], list(infos.values())
+    return _grouped(rows, found) or [(rows, None, found)]
+
+
+def _grouped(rows: Sequence[int], infos: Sequence[Any]) -> list[_Group] | None:
+    """Infos by what keys they have, in order of appearance; None if there is an info or a key of a kind that is not usual."""
+    if set(map(type, infos)) != {dict}:
+        return None
+    keys = list(map(tuple, infos))
+    if keys.count(keys[0]) == len(keys):
+        return None if set(map(type, keys[0])) - {str} else [_group(rows, keys[0], infos)]
+    if set(map(type, chain.from_iterable(keys))) != {str}:
+        return None
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, of_one in enumerate(keys):
+        places.setdefault(of_one, []).append(place)
+    return [_group([rows[i] for i in some], of_all, [infos[i] for i in some]) for of_all, some in places.items()]
+
+
+def _group(rows: Sequence[int], keys: tuple[str, ...], infos: Sequence[dict[str, Any]]) -> _Group:
+    columns = zip(*[info.values() for info in infos], strict=True)
+    together = rows[-1] - rows[0] + 1 == len(rows)
+    return (
+        (rows[0], rows[-1] + 1) if together else list(rows),
+        keys,
+        [_column(key, rows, values) for key, values in zip(keys, columns, strict=True)],
+    )
+
+
+def _column(key: str, rows: Sequence[int], values: tuple[Any, ...]) -> _Column:
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and key != "final_obs":  # of which Gymnasium makes an array of objects, whatever they are
+        (kind,) = kinds
+        try:
+            if kind in _NUMBERS:
+                spec, to_bytes = _NUMBERS[kind]
+                return spec, to_bytes(values)
+            if kind is np.ndarray:
+                return _array_column(values)
+            if kind is dict and (groups := _grouped(rows, values)):
+                return _DICT, groups
+        except OverflowError:  # Gymnasium raises it too, or does not if an environment before this shard has another kind of value
+            pass
+    return _ANY, list(values)
+
+
+def _array_column(values: tuple[Any, ...]) -> _Column:
+    dtype, shape = values[0].dtype, values[0].shape
+    if dtype.kind not in "biufc" or dtype.metadata or {(value.dtype, value.shape) for value in values} != {(dtype, shape)}:
+        return _ANY, list(values)
+    spec = ("array", dtype.str, shape)
+    try:
+        return spec, b"".join(values)
+    except (BufferError, ValueError):  # some are views that are not contiguous
+        return spec, b"".join([value.tobytes() for value in values])
+
+
+# ---------------------------------------------------------------------- in the caller
+
+
+def merge(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any]:
+    """The vector environment's infos, of which nothing is shared with anybody.
+
+    Args:
+        parts: What the shards have packed, in their order.
+        envs: Whose ``num_envs`` and ``_add_info`` count.
+
+    Raises:
+        Exception: What ``_add_info`` raises.
+    """
+    parts = list(parts)
+    ended, infos = [group for part in parts for group in part[0]], [group for part in parts for group in part[1]]
+    if not ended or _keys(ended).isdisjoint(_keys(infos)):  # else a key may have two values in one environment
+        try:
+            merged = _merged([*ended, *infos], envs)
+        except Exception:  # of several mistakes, the one that Gymnasium comes upon first is raised below
+            merged = None
+        if merged is not None:
+            return merged
+    added: dict[str, Any] = {}
+    for index, info in _items([*ended, *infos]):
+        added = envs._add_info(added, info, index)
+    return added
+
+
+def _keys(groups: list[_Group]) -> set[str]:
+    return {key for _, keys, _ in groups for key in keys or ()}
+
+
+def _merged(groups: list[_Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
+    """Key by key what Gymnasium would make environment by environment; None where keys are not independent of each other."""
+    columns: dict[str, list[tuple[_Rows, _Column]]] = {}
+    for rows, keys, of_group in sorted(groups, key=_first):  # so keys come in the order in which environments have them first
+        if keys is None:
+            return None
+        for key, column in zip(keys, of_group, strict=True):
+            columns.setdefault(key, []).append((rows, column))
+    if any(f"_{key}" in columns for key in columns):  # a key that is another one's mask
+        return None
+    merged: dict[str, Any] = {}
+    for key, found in columns.items():
+        value = _value(found, envs)
+        if value is not None:
+            mask = np.zeros(envs.num_envs, np.bool_)
+            for rows, _ in found:
+                mask[_index(rows)] = True
+            merged[key], merged[f"_{key}"] = value, mask
+        else:
+            alone: dict[str, Any] = {}
+            for index, one in _items([(rows, (key,), [column]) for rows, column in found]):
+                alone = envs._add_info(alone, one, index)
+            merged |= alone
+    return merged
+
+
+def _value(found: list[tuple[_Rows, _Column]], envs: VectorEnv[Any, Any, Any]) -> Any:
+    """All values of one key if they are of one kind, else None."""
+    spec = found[0][1][0]
+    form, dtype, shape = spec
+    if form == "any":
+        return None
+    for _, column in found:
+        if column[0] != spec:
+            return None
+    if form == "dict":
+        return _merged([group for _, (_, groups) in found for group in groups], envs)
+    value = np.zeros((envs.num_envs, *shape), dtype)
+    for rows, (_, data) in found:
+        value[_index(rows)] = np.ndarray((_count(rows), *shape), dtype, data)
+    return value
+
+
+def _first(group: _Group) -> int:
+    return group[0][0]
+
+
+def _index(rows: _Rows) -> Any:
+    return slice(*rows) if type(rows) is tuple else rows
+
+
+def _count(rows: _Rows) -> int:
+    return rows[1] - rows[0] if type(rows) is tuple else len(rows)
+
+
+def _items(groups: list[_Group]) -> _Items:
+    """The infos as they were before they were packed, in order of environments."""
+    items: _Items = []
+    for rows, keys, columns in groups:
+        indices = range(*rows) if type(rows) is tuple else rows
+        if keys is None:
+            items += zip(indices, columns, strict=True)
+        elif keys:
+            values = zip(*[_values(rows, column) for column in columns], strict=True)
+            items += [(index, dict(zip(keys, of_one, strict=True))) for index, of_one in zip(indices, values, strict=True)]
+        else:
+            items += [(index, {}) for index in indices]
+    return sorted(items, key=lambda item: item[0])
+
+
+def _values(rows: _Rows, column: _Column) -> Sequence[Any]:
+    """The values of a column, of the very types that they had."""
+    (form, dtype, shape), data = column
+    if form == "any":
+        return data  # type: ignore[no-any-return]
+    if form == "dict":
+        return [info for _, info in _items(data)]
+    values = np.ndarray((_count(rows), *shape), dtype, data)
+    if form == "python":
+        return values.tolist()  # type: ignore[no-any-return]
+    if form == "numpy":
+        return list(values)
+    return [values[row, ...].copy() for row in range(len(values))]
