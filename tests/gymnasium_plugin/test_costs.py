@@ -1,0 +1,226 @@
+"""Costs: one throw-away instance per kind, none where they are of no use, a second at most, and no traces left."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from reactor_gymnasium import costs
+from reactor_gymnasium.arguments import encoded
+from reactor_gymnasium.costs import EnvCosts, env_costs
+
+
+class Clock:
+    """A clock that only moves when an environment is built."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Says what a step of it costs, and takes a fixed time to build. Nothing about it really takes time."""
+
+    observation_space = spaces.Discrete(1)
+    action_space: Any = spaces.Discrete(2)
+    made: list[Any] = []
+    closed: list[Any] = []
+    clock = Clock()
+
+    def __init__(self, cost: float | None, rank: int = 0, build: float = 0.0, wrong: str = "") -> None:
+        self.cost, self.rank, self.wrong = cost, rank, wrong
+        self.made.append(rank)
+        type(self).clock.now += build
+        random.random()
+        np.random.random()
+        if wrong == "build":
+            raise OSError("no display")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        random.random()
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        np.random.random()
+        if self.wrong == "step":
+            raise OSError("no display")
+        return 0, 0.0, False, False, {}
+
+    def close(self) -> None:
+        self.closed.append(self.rank)
+        random.random()
+        if self.wrong == "close":
+            raise OSError("no display")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counting, "clock", Clock())
+    monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=Counting.clock.perf_counter))
+    Counting.made, Counting.closed = [], []
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments say what they cost, so that costs are exact."""
+    monkeypatch.setattr(costs, "step_cost", lambda env: env.cost)
+
+
+def costs_of(env_fns: list[Callable[[], Any]], workers: int = 2) -> EnvCosts:
+    kept = encoded(tuple(env_fns))
+    dummy = env_fns[0]()
+    Counting.made, Counting.closed = [], []
+    return env_costs(dummy, kept, workers)
+
+
+def test_one_kind_makes_no_instance() -> None:
+    make = partial(Counting, 4e-6)
+    found = costs_of([make] * 3 + [partial(Counting, 4e-6)])  # equal pickles, though not the same function
+    assert found.seconds is not None and len(found.seconds) == 4 and len(set(found.seconds)) == 1
+    assert 0 < found.seconds[0] < 1e-2
+    assert found.why == f"a step takes {found.seconds[0] * 1e6:.1f} us"
+    assert Counting.made == []
+
+
+def test_one_worker_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "step_cost", None)
+    assert costs_of([partial(Counting, 1e-6, rank) for rank in range(3)], workers=1) == EnvCosts(None, "one worker")
+    assert Counting.made == []
+
+
+@pytest.mark.usefixtures("told")
+def test_each_kind_is_made_once_and_closed() -> None:
+    cheap, dear, other = partial(Counting, 4e-6, 1), partial(Counting, 312e-6, 2), partial(Counting, 50e-6, 3)
+    found = costs_of([cheap, dear, cheap, other, dear, cheap])
+    assert found == EnvCosts((4e-6, 312e-6, 4e-6, 50e-6, 312e-6, 4e-6), "a step takes 4.0 us to 312.0 us")
+    assert Counting.made == Counting.closed == [2, 3]
+
+
+@pytest.mark.usefixtures("told")
+def test_kinds_that_cost_the_same_are_not_all_timed() -> None:
+    found = costs_of([partial(Counting, 4e-6 + rank * 1e-8, rank) for rank in range(64)])
+    assert Counting.made == Counting.closed == [32, 16, 48, 8, 24, 40, 56]
+    assert found == EnvCosts((4.28e-6,) * 64, "a step takes 4.0 us to 4.6 us, timed 8 of 64 kinds")
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize("count", [8, 9, 64])
+def test_kinds_that_differ_are_all_timed(count: int) -> None:
+    seconds = tuple(1e-6 * (1 + rank) for rank in range(count))
+    assert costs_of([partial(Counting, cost, rank) for rank, cost in enumerate(seconds)]).seconds == seconds
+    assert sorted(Counting.made) == list(range(1, count))
+
+
+@pytest.mark.usefixtures("told")
+def test_a_few_kinds_count_as_they_are_timed() -> None:
+    seconds = tuple(1e-6 + 1e-8 * rank for rank in range(7))
+    assert costs_of([partial(Counting, cost, rank) for rank, cost in enumerate(seconds)]).seconds == seconds
+
+
+@pytest.mark.usefixtures("told")
+def test_a_second_at_most() -> None:
+    """The fourth instance would end after more than a second; ranks 0, 32, 16, 48 have been reached."""
+    found = costs_of([partial(Counting, 1e-6 * (1 + rank), rank, build=0.3) for rank in range(64)])
+    assert Counting.made == [32, 16, 48]
+    assert Counting.clock.now == pytest.approx(0.3 + 0.9)  # the dummy is somebody else's
+    median = (1 + (16 + 32) / 2) * 1e-6
+    assert found.seconds == pytest.approx([1e-6 * (1 + r) if r in (0, 16, 32, 48) else median for r in range(64)])
+    assert found.why == "a step takes 1.0 us to 49.0 us, timed 4 of 64 kinds"
+
+
+@pytest.mark.usefixtures("told")
+def test_one_that_takes_longer_than_a_second_ends_it() -> None:
+    costs_of([partial(Counting, 1e-6 * (1 + rank), rank, build=5.0) for rank in range(3)])
+    assert Counting.made == [1]
+
+
+@pytest.mark.parametrize("wrong", ["build", "step"])
+def test_what_cannot_be_timed_counts_as_the_median(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    real = costs.step_cost
+    monkeypatch.setattr(costs, "step_cost", lambda env: real(env) and env.cost)
+    others = [partial(Counting, cost, rank) for rank, cost in enumerate((1e-6, 3e-6, 50e-6))]
+    found = costs_of([*others, partial(Counting, 7e-6, 3, wrong=wrong)])
+    assert found == EnvCosts((1e-6, 3e-6, 50e-6, 3e-6), "a step takes 1.0 us to 50.0 us, timed 3 of 4 kinds")
+    assert Counting.made == [2, 1, 3]
+    assert Counting.closed == ([2, 1] if wrong == "build" else [2, 1, 3])
+
+
+@pytest.mark.usefixtures("told")
+def test_a_failing_close_takes_nothing_away() -> None:
+    assert costs_of([partial(Counting, 1e-6), partial(Counting, 5e-6, 1, wrong="close")]).seconds == (1e-6, 5e-6)
+
+
+def test_nothing_can_be_timed() -> None:
+    found = env_costs(Counting(1e-6, wrong="step"), encoded((partial(Counting, 1e-6, wrong="build"),)), 2)
+    assert found == EnvCosts(None, "the environments could not be timed")
+
+
+@pytest.mark.usefixtures("told")
+def test_functions_that_cannot_be_pickled_are_not_called() -> None:
+    lock, calls = threading.Lock(), []
+
+    def unpicklable() -> Any:
+        calls.append(lock)
+        return Counting(9e-6)
+
+    found = costs_of([partial(Counting, 1e-6), unpicklable, partial(Counting, 5e-6, 1), unpicklable])
+    assert found == EnvCosts((1e-6, 3e-6, 5e-6, 3e-6), "a step takes 1.0 us to 5.0 us, timed 2 of 3 kinds")
+    assert calls == []
+
+
+@pytest.mark.usefixtures("told")
+def test_functions_keep_their_state() -> None:
+    class Next:
+        def __init__(self, cost: float) -> None:
+            self.cost, self.calls = cost, 0
+
+        def __call__(self) -> Any:
+            self.calls += 1
+            return Counting(self.cost)
+
+    first, second = Next(1e-6), Next(2e-6)
+    assert costs_of([first, second]).seconds == (1e-6, 2e-6)
+    assert (first.calls, second.calls) == (1, 0)  # the one call made the dummy
+
+
+def test_global_generators_are_put_back() -> None:
+    env_fns = [partial(Counting, 1e-6, rank) for rank in range(4)]
+    kept, dummy = encoded(tuple(env_fns)), env_fns[0]()
+    ours, numpys = random.getstate(), repr(np.random.get_state())
+    env_costs(dummy, kept, 2)
+    assert Counting.made == [0, 2, 1, 3]
+    assert random.getstate() == ours
+    assert repr(np.random.get_state()) == numpys
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 64, 100])
+def test_the_order_spreads(n: int) -> None:
+    order = list(costs._spread(n))
+    assert sorted(order) == list(range(n))
+    assert order[0] == 0 and order[1:2] == ([n // 2] if n > 1 else [])
+    for some in (2, 4, 8):
+        if some <= n:
+            assert max(np.diff([*sorted(order[:some]), n])) <= 2 * n / some
+
+
+def test_a_step_that_takes_longer_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "time", time)
+
+    class Slow(Counting):
+        def step(self, action: Any) -> Any:
+            time.sleep(1e-3)
+            return super().step(action)
+
+    seconds = costs_of([partial(Counting, None), partial(Slow, None)]).seconds
+    assert seconds is not None and seconds[1] > 1e-3 > seconds[0]
