@@ -145,6 +145,12 @@ def test_one_that_takes_longer_than_a_second_ends_it() -> None:
     assert Counting.made == [1]
 
 
+@pytest.mark.usefixtures("told")
+def test_the_next_one_may_take_as_long_as_any_so_far() -> None:
+    costs_of([partial(Counting, 1e-6 * (1 + rank), rank, build=0.48 if rank == 4 else 0.05) for rank in range(8)])
+    assert Counting.made == [4, 2]
+
+
 @pytest.mark.parametrize("wrong", ["build", "step"])
 def test_what_cannot_be_timed_counts_as_the_median(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     real = costs.step_cost

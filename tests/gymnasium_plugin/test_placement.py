@@ -43,7 +43,7 @@ def test_any_costs(costs: list[float], workers: int, data: st.DataObject) -> Non
 
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(0, 5), st.booleans())
 def test_alike_is_cut_evenly(n: int, workers: int, lo: int, known: bool) -> None:
-    seconds = [4e-6 + (row % 5) * 2.4e-7 for row in range(lo + n)] if known else None  # within 1.25
+    seconds = [1.0] * lo + [4e-5 + (row % 5) * 2.4e-6 for row in range(n)] if known else None  # within 1.25, but for other banks
     count = min(n, workers)
     shards = place(seconds, lo, lo + n, workers)
     assert [shard[:3] for shard in shards] == [(lo + n * w // count, lo + n * (w + 1) // count, w) for w in range(count)]
@@ -74,6 +74,8 @@ def test_one_shard_for_each_worker_where_that_is_as_good() -> None:
     """Steps of a few microseconds are not worth more shards."""
     shards = place([15e-6] * 10 + [5e-6] * 30, 0, 40, 2)
     assert [shard[:3] for shard in shards] == [(0, 10, 0), (10, 40, 1)]
+    shards = place([15e-6] * 10 + [5e-6] * 30, 0, 40, 3)
+    assert [shard[:3] for shard in shards] == [(0, 7, 0), (7, 22, 1), (22, 40, 2)]
 
 
 def test_the_expensive_one_has_a_worker_for_itself() -> None:
