@@ -15,7 +15,8 @@ from reactor_rl.autotune import usable_cores
 from reactor_rl.serialise import encode
 
 __all__ = [
-    "Bools", "EnvFn", "check_actions", "checked_batch_size", "checked_mask", "checked_seeds", "checked_workers", "encoded", "made",
+    "Bools", "EnvFn", "check_actions", "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
+    "checked_workers", "encoded", "made",
 ]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
@@ -36,12 +37,26 @@ def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: An
         )
     for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
         if number is not None:
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-                raise ValueError(f"`{name}` must be an integer or None, got {type(number)}.")
-            if number < 1:
-                raise ValueError(f"`{name}` must be positive or None, got {number}.")
+            checked_number(name, number, 1)
     most = usable_cores() if workers is None else int(workers)
     return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
+
+
+def checked_number(name: str, number: Any, least: int) -> None:
+    """Refuse what is no integer, or below ``least``.
+
+    Raises:
+        ValueError: Naming it.
+    """
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise ValueError(f"`{name}` must be an integer, got {number!r}.")
+    if number < least:
+        raise ValueError(f"`{name}` must be {'positive' if least == 1 else f'at least {least}'}, got {number}.")
+
+
+def checked_executor(executor: Any) -> None:
+    if executor not in ("auto", "inline", "threads", "processes"):
+        raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
 
 
 def checked_batch_size(batch_size: int | None, num_envs: int) -> int:

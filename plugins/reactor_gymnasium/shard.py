@@ -36,6 +36,7 @@ class EnvShard(Reactor):
     Args:
         env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
         first: Index of the first one.
+        bank: Index of the first environment of the bank that they belong to.
         single_observation_space: The space that its observations are batched by.
         single_action_space: The space that every environment's actions come from.
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
@@ -61,12 +62,13 @@ class EnvShard(Reactor):
         self,
         env_fns: Sequence[Any],
         first: int,
+        bank: int,
         single_observation_space: gymnasium.Space[Any],
         single_action_space: gymnasium.Space[Any],
         same_observations: bool,
         autoreset_mode: AutoresetMode,
     ) -> None:
-        self.env_fns, self.first = tuple(env_fns), first
+        self.env_fns, self.first, self.bank = tuple(env_fns), first, bank
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
         self.envs: list[gymnasium.Env[Any, Any]] = []
@@ -268,7 +270,7 @@ class EnvShard(Reactor):
         if self.leaves.objects:
             self.objects.set([None if found is None else self.leaves.take_objects(found) for found in self.last])
         if infos or failures or self.finals:
-            self.extras.set((pack(self.first, self.finals, infos), failures))
+            self.extras.set((pack(self.first - self.bank, self.finals, infos), failures))
             self.finals = {}
 
     # ------------------------------------------------------------------ other requests

@@ -23,6 +23,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.arguments import Bools
 from reactor_rl import RunError
+from reactor_rl.failure import Failure
 from reactor_rl.serialise import encode
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Bank:
         infos: Infos of its last tick, until they are handed out.
         ready: Whether that tick is over and its results were not handed out.
         fresh: Whether that tick was a reset, whose results are handed out in the place of a step's.
+        counted: A vector environment of as many, for the methods of Gymnasium's that only need to know how many there are.
     """
 
     rows: npt.NDArray[Any] | None
@@ -63,6 +65,8 @@ class Bank:
         self.objects: list[Any] | None = None
         self.infos: dict[str, Any] = {}
         self.ready = self.fresh = False
+        self.counted: VectorEnv[Any, Any, Any] = VectorEnv()
+        self.counted.num_envs = hi - lo
 
     def bind(self, run: Run, actions: bool, observations: bool) -> None:
         """Look up once what every step uses."""
@@ -330,7 +334,28 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
     def _broke(self, error: BaseException) -> None:
         self._failed = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__} was raised"
 
+    def _raise_failures(self, failures: list[tuple[int, Failure]]) -> None:
+        """Raise what environments raised, if any did: that of the last one, after which only closing is left."""
+        if not failures:
+            return
+        failures.sort(key=lambda failure: failure[0])
+        last, failure = failures[-1]
+        self._failed = f"environment {last} raised {type(failure.error).__name__}"
+        for number, of_one in failures:
+            logger.error(f"Received the following error from Worker-{number} - Shutting it down")
+            logger.error(of_one.text)
+        logger.error("Raising the last exception back to the main process.")
+        failure.error.add_note(f"raised in environment {last} of {self!r}")
+        raise failure.error
+
     # ------------------------------------------------------------------ what is allowed now
+
+    def _assert_whole(self) -> None:
+        """Refuse to reset some environments while others step whose results would be lost."""
+        if not self._alone:
+            raise ValueError(
+                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
+            )
 
     def _assert_is_running(self) -> None:
         if self.closed:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import Space, logger, spaces
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
@@ -16,15 +16,17 @@ from reactor_gymnasium.arguments import (
     EnvFn,
     check_actions,
     checked_batch_size,
+    checked_executor,
     checked_mask,
     checked_seeds,
     checked_workers,
     encoded,
     made,
 )
+from reactor_gymnasium.choice import decide
+from reactor_gymnasium.costs import env_costs, kinds_of
 from reactor_gymnasium.infos import merge
 from reactor_gymnasium.leaves import Leaves, check_shared_memory
-from reactor_gymnasium.measure import choose
 from reactor_gymnasium.placement import place
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
@@ -35,7 +37,6 @@ from reactor_rl.serialise import encode, loads
 
 __all__ = ["ReactorVectorEnv"]
 
-_EXECUTORS = ("auto", "inline", "threads", "processes")
 _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -113,10 +114,9 @@ class ReactorVectorEnv(ShardedVectorEnv):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
         workers = checked_workers(env_fns, worker, max_concurrency, workers)
-        if executor not in _EXECUTORS:
-            raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
+        checked_executor(executor)
         self.batch_size = checked_batch_size(batch_size, self.num_envs)
-        banks = self.num_envs // self.batch_size
+        banks, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
         if banks > 1 and observation_mode == "different":
             raise ValueError("batch_size needs one observation space for all banks; observation_mode='different' has several")
         if caller_works is None:
@@ -136,12 +136,15 @@ class ReactorVectorEnv(ShardedVectorEnv):
             self._set_observation_spaces(observation_mode, dummy)
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            choice = choose(dummy, self.batch_size, workers, executor, caller_works)
+            choice = decide(
+                lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works,
+                alike=len(set(kinds_of(self._encoded))) == 1,
+            )  # fmt: skip
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space)
         self._why = choice.why
-        program, placement = self._program(choice.workers, None)
+        program, placement = self._program(choice.workers, choice.seconds)
         run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
             placement=placement,
@@ -203,6 +206,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
                     name=name,
                     env_fns=self._encoded[lo:hi],
                     first=lo,
+                    bank=first,
                     single_observation_space=self.single_observation_space,
                     single_action_space=self.single_action_space,
                     same_observations=self.observation_mode == "same",
@@ -265,11 +269,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         mask = None
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
-            if not self._alone:
-                raise ValueError(
-                    "`options['reset_mask']` needs all environments in one batch: results of those that step meanwhile would be "
-                    "lost. Leave out `batch_size`, or reset all"
-                )
+            self._assert_whole()
         kept = encode(options)
         self._begin_reset({
             number: ("reset", (seeds[lo:hi], kept, None if mask is None else mask[lo:hi].tolist()))
@@ -293,30 +293,17 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def _harvest(self, bank: Bank) -> dict[str, Any]:
         if self._leaves.objects:
             bank.objects = [item for part in self._run.values(f"objects{bank.suffix}") for item in part]
-        infos = self._extras(bank) if bank.any_extras() else {}
+        infos: dict[str, Any] = {}
+        if bank.any_extras():
+            found: list[Extras] = self._run.values(f"extras{bank.suffix}")
+            self._raise_failures([failure for part in found for failure in part[1]])
+            infos = merge([part[0] for part in found], self if self._alone else bank.counted)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(bank.lo, bank.hi), np.ones(self.batch_size, np.bool_)
         return infos
 
     def _observe(self, bank: Bank) -> Any:
         return self._leaves.assemble(bank.rows, bank.objects, self.copy)
-
-    def _extras(self, bank: Bank, harmless: bool = False) -> dict[str, Any]:
-        """The infos of a tick; raises what environments raised, after which, unless it was harmless, only closing is left."""
-        found: list[Extras] = self._run.values(f"extras{bank.suffix}")
-        failures = [failure for part in found for failure in part[1]]
-        if not failures:
-            return merge([part[0] for part in found], self)
-        failures.sort(key=lambda failure: failure[0])
-        last, failure = failures[-1]
-        if not harmless:
-            self._failed = f"environment {last} raised {type(failure.error).__name__}"
-            for number, failure in failures:
-                logger.error(f"Received the following error from Worker-{number} - Shutting it down")
-                logger.error(failure.text)
-            logger.error("Raising the last exception back to the main process.")
-        failure.error.add_note(f"raised in environment {last} of {self!r}")
-        raise failure.error
 
     # ------------------------------------------------------------------ calls
 
@@ -357,8 +344,12 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def _end_call(self, timeout: float | None) -> None:
         self._wait(AsyncState.WAITING_CALL, timeout)
         self._state = AsyncState.DEFAULT
-        for bank in self._banks:
-            self._extras(bank, harmless=True)
+        found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
+        failures = [failure for part in found for failure in part[1]]
+        if failures:  # the environments live on
+            last, failure = max(failures, key=lambda failure: failure[0])
+            failure.error.add_note(f"raised in environment {last} of {self!r}")
+            raise failure.error
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every environment, or of the wrapper around it that has one."""
