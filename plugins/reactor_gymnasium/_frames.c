@@ -146,11 +146,12 @@ all_known(const Kernel *kernel, const uint8_t *raw)
 static int
 look_up(const Kernel *kernel, const uint8_t *raw, uint8_t *grey)
 {
-    uint8_t most = 0;
+    int most = 0;
 
     for (int i = 0; i < BAND; i++) {
-        grey[i] = kernel->grey_of[raw[i]];
-        most = grey[i] > most ? grey[i] : most;
+        int shade = kernel->grey_of[raw[i]];
+        grey[i] = (uint8_t)shade;
+        most = shade > most ? shade : most;
     }
     return most < 255 || all_known(kernel, raw); /* 255 is also a shade of grey */
 }
@@ -161,8 +162,12 @@ scale(const Kernel *kernel, const uint8_t *band, uint8_t *made)
     float sums[BAND_ROWS][SIDE];
 
     for (int row = 0; row < BAND_ROWS; row++) {
+        float pixels[COLUMNS + TAPS - 1];
+        for (int x = 0; x < COLUMNS + TAPS - 1; x++) {
+            pixels[x] = band[row * COLUMNS + x];
+        }
         for (int x = 0; x < SIDE; x++) {
-            const uint8_t *pixel = band + row * COLUMNS + kernel->start[x];
+            const float *pixel = pixels + kernel->start[x];
             float sum = pixel[0] * kernel->across[0][x];
             sum += pixel[1] * kernel->across[1][x];
             sum += pixel[2] * kernel->across[2][x];
@@ -266,7 +271,7 @@ see(Kernel *kernel, int role)
 #endif
             known = look_up(kernel, shown, grey);
         if (!known) {
-            kernel->current[role] = 0; /* this band's grey is wrong now */
+            kernel->current[role] = 0; /* this band's grey fits no screen now */
             return 0;
         }
         memcpy(raw, shown, BAND);
@@ -285,7 +290,6 @@ finish(Kernel *kernel)
     if (!kernel->seen_last) { /* the step broke off early: f0 is what the last frame was made of */
         memcpy(kernel->grey[LAST], kernel->pooled, ROWS * COLUMNS);
         kernel->current[LAST] = 0;
-        memset(kernel->changed, 1, BANDS);
     }
     for (int band = 0; band < BANDS; band++) {
         const uint8_t *last = kernel->grey[LAST] + band * BAND, *first = kernel->grey[FIRST] + band * BAND;
