@@ -36,7 +36,7 @@ class EnvCosts:
 
 
 def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: int) -> EnvCosts:
-    """Time one environment of each kind, in about a second at most. Global random generators are put back.
+    """Time one environment of each kind; none is begun after a second. Global random generators are put back.
 
     What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
     stepped (which is for their construction proper to say), and functions that cannot be pickled. Those are never called,
@@ -72,16 +72,13 @@ def kinds_of(encoded: Sequence[Any]) -> list[bytes | int]:
 def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, float]:
     """Seconds by number of the kind, of those that could be timed; ``dummy`` is of kind 0."""
     found: dict[int, float] = {}
-    began = last = time.perf_counter()
-    longest = 0.0
+    until = time.perf_counter() + SECONDS
     for number in _spread(len(makers)):
-        if last - began + longest > SECONDS or _enough(found):
+        if time.perf_counter() > until or _enough(found):
             break
         cost = step_cost(dummy) if number == 0 else _cost_of_another(makers[number])
         if cost is not None:
             found[number] = cost
-        now = time.perf_counter()
-        last, longest = now, max(longest, now - last)
     return found
 
 
