@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from reactor_gymnasium.make import make_vec
-from reactor_gymnasium.vector_env import ReactorVectorEnv
+from reactor_gymnasium.sharded import ShardedVectorEnv
 from reactor_rl.fingerprint import canonical
 
 __all__ = ["Rollout", "rollout"]
@@ -27,11 +27,12 @@ class Rollout:
     def __init__(self, id: str, num_envs: int = 8, seed: int = 0, **kwargs: Any) -> None:
         self.id, self.num_envs, self.seed, self.kwargs = id, num_envs, seed, kwargs
 
-    def make(self, executor: Any = "auto", workers: int | None = None) -> ReactorVectorEnv:
+    def make(self, executor: Any = "auto", workers: int | None = None) -> ShardedVectorEnv:
         """The vector environment."""
-        return make_vec(self.id, self.num_envs, executor=executor, workers=workers, **self.kwargs)
+        envs: ShardedVectorEnv = make_vec(self.id, self.num_envs, executor=executor, workers=workers, **self.kwargs)
+        return envs
 
-    def play(self, envs: ReactorVectorEnv, ticks: int) -> Iterator[Any]:
+    def play(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
         """Reset, then take ``ticks`` steps; yields everything that is returned, which the next step may overwrite."""
         envs.action_space.seed(self.seed)
         yield envs.reset(seed=self.seed)
@@ -69,10 +70,10 @@ def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs:
     return Rollout(id, num_envs, seed, **kwargs)
 
 
-def _atari() -> Rollout:
+def _atari(**kwargs: Any) -> Rollout:
     import ale_py  # noqa: F401  (registers its environments)
 
-    return Rollout("ALE/Pong-v5", num_envs=4)
+    return Rollout("ALE/Pong-v5", num_envs=4, **kwargs)
 
 
 def _mujoco() -> Rollout:
@@ -84,4 +85,5 @@ def _mujoco() -> Rollout:
 cartpole = partial(rollout, "CartPole-v1")
 blackjack = partial(rollout, "Blackjack-v1")
 pong = _atari
+atari = partial(_atari, preprocess=True)
 half_cheetah = _mujoco
