@@ -130,7 +130,7 @@ def _array_column(values: tuple[Any, ...]) -> _Column:
     spec = ("array", dtype.str, shape)
     try:
         return spec, b"".join(values)
-    except (BufferError, ValueError):  # some are views that are not contiguous
+    except (BufferError, TypeError, ValueError):  # some are views that are not contiguous
         return spec, b"".join([value.tobytes() for value in values])
 
 

@@ -1,0 +1,370 @@
+"""Infos that travel as columns become exactly what Gymnasium's ``_add_info`` makes of them one by one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from copy import deepcopy
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from compare import assert_like_sync, assert_same, played, rollout
+from envs import Facts
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from hypothesis import HealthCheck, given, settings
+
+import reactor_gymnasium.shard
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.infos import merge, pack
+from reactor_rl.serialise import dumps, loads
+
+Infos = list[tuple[Any, Any]]
+"""For each environment what it tells of an episode that ended, and its info; None for neither."""
+
+
+class Counting(VectorEnv[Any, Any, Any]):
+    """A vector environment of nothing but its size, which counts how often infos are added one by one."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.added = num_envs, 0
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        self.added += 1
+        return super()._add_info(vector_infos, env_info, env_num)
+
+
+def by_gymnasium(infos: Infos) -> dict[str, Any]:
+    envs, added = Counting(len(infos)), {}
+    for index, both in enumerate(infos):
+        for info in both:
+            if info is not None:
+                added = envs._add_info(added, info, index)
+    return added
+
+
+def by_columns(infos: Infos, cuts: list[int], envs: Counting | None = None) -> dict[str, Any]:
+    parts = []
+    for lo, hi in pairwise([0, *cuts, len(infos)]):
+        ended = {row: both[0] for row, both in enumerate(infos[lo:hi]) if both[0] is not None}
+        found = {row: both[1] for row, both in enumerate(infos[lo:hi]) if both[1] is not None}
+        parts.append(loads(dumps(pack(lo, ended, found))))
+    return merge(parts, envs or Counting(len(infos)))
+
+
+def outcome(function: Any, *args: Any) -> Any:
+    try:
+        return function(*args)
+    except (Exception, Warning) as error:
+        return type(error)
+
+
+def assert_as_gymnasium(infos: Infos, cuts: list[int], fast: bool = False) -> None:
+    envs = Counting(len(infos))
+    theirs = outcome(by_gymnasium, deepcopy(infos))
+    assert_same(outcome(by_columns, infos, cuts, envs), theirs, "infos")
+    if fast:
+        assert not envs.added
+
+
+# ---------------------------------------------------------------------- any infos
+
+
+def arrays(*makers: Any) -> st.SearchStrategy[Any]:
+    return st.integers(0, 200).flatmap(lambda fill: st.sampled_from(makers).map(lambda make: make(fill)))
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(-3, 300),
+    "long": st.sampled_from([2**63 - 1, -(2**63), 2**63, 2**70]),
+    "float": st.sampled_from([0.0, -0.0, 1.5, -2.25, float("nan"), float("inf"), 1e300]),
+    "bool": st.booleans(),
+    "f8": st.sampled_from([1.25, float("nan")]).map(np.float64),
+    "f4": st.sampled_from([0.1, float("inf")]).map(np.float32),
+    "i8": st.integers(-5, 5).map(np.int64),
+    "u1": st.integers(0, 255).map(np.uint8),
+    "c16": st.just(np.complex128(1 + 2j)),
+    "flag": st.booleans().map(np.bool_),
+    "longdouble": st.just(np.longdouble(1) / 3),
+    "duration": st.just(np.timedelta64(3, "s")),
+    "str": st.sampled_from(["", "a", "long " * 9]),
+    "none": st.none(),
+    "list": st.just([1, [2]]),
+    "array0": arrays(np.array),
+    "array1": arrays(lambda fill: np.array([fill])),
+    "array3": arrays(lambda fill: np.full(3, fill / 8)),
+    "view": arrays(lambda fill: (np.arange(6.0) + fill)[::2], lambda fill: np.full((3, 2), fill, order="F").T),
+    "empty": arrays(lambda fill: np.zeros((2, 0), np.int16)),
+    "image": arrays(lambda fill: np.full((2, 3), fill, np.uint8)),
+    "big endian": arrays(lambda fill: np.full(2, fill, ">i4")),
+    "words": arrays(lambda fill: np.array([f"w{fill}", "x"])),
+    "objects": arrays(lambda fill: np.array([fill, None])),
+    "masked": arrays(lambda fill: np.ma.masked_array([fill, 1], [False, True])),
+    "ordered": st.integers(0, 9).map(lambda number: OrderedDict(a=number, b="x")),
+}
+KEYS = ["a", "b", "c", "longer", "_a", "final_obs", "final_info", ""]
+
+kinds = st.recursive(
+    st.sampled_from(sorted(VALUES)), lambda inner: st.dictionaries(st.sampled_from(KEYS), inner, max_size=3), max_leaves=4
+)
+schemas = st.dictionaries(st.sampled_from(KEYS[:5]), kinds, max_size=4) | st.dictionaries(
+    st.sampled_from([*KEYS, 1, "1", None]), kinds, max_size=3
+)
+
+
+def drawn(data: st.DataObject, kind: Any) -> Any:
+    if isinstance(kind, dict):
+        return {key: drawn(data, inner) for key, inner in kind.items()}
+    return data.draw(VALUES[kind])
+
+
+def an_info(data: st.DataObject, schema: Any, other: Any) -> Any:
+    """Mostly like all others; sometimes with less, with more, with other values or with everything different."""
+    how = data.draw(st.integers(0, 9))
+    if how == 0:
+        return None
+    if how == 1:
+        return drawn(data, other)
+    if how == 2:
+        return drawn(data, {**schema, **other})
+    if how == 3:
+        return drawn(data, dict(list(schema.items())[1:]))
+    if how == 4:
+        return drawn(data, dict(reversed(schema.items())))
+    return drawn(data, schema)
+
+
+@settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), schema=schemas, other=schemas, size=st.integers(1, 7), ends=st.booleans())
+def test_columns_become_what_gymnasium_makes_of_the_infos(data: Any, schema: Any, other: Any, size: int, ends: bool) -> None:
+    infos: Infos = []
+    for _ in range(size):
+        ended = None
+        if ends and data.draw(st.booleans()):
+            ended = {"final_obs": drawn(data, data.draw(kinds)), "final_info": an_info(data, schema, other) or {}}
+        infos.append((ended, an_info(data, schema, other)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, size), max_size=3)))
+    assert_as_gymnasium(infos, cuts)
+
+
+@pytest.mark.parametrize("kind", sorted(VALUES))
+def test_two_kinds_under_one_key(kind: str) -> None:
+    one = _example(kind)
+    for two in map(_example, VALUES):
+        for cuts in ([], [1], [2], [1, 2, 3]):
+            for order in ((one, one, one, two), (two, one, one, two), (one, one, two, two)):
+                assert_as_gymnasium([(None, {"x": value, "y": 1}) for value in order], cuts)
+
+
+def _example(kind: str) -> Any:
+    found = []
+
+    @settings(max_examples=1, database=None, derandomize=True)
+    @given(VALUES[kind])
+    def first(value: Any) -> None:
+        found.append(value)
+
+    first()
+    return found[0]
+
+
+NESTED_END = {"episode": {"r": 3.5, "l": 7, "t": 0.25}, "prob": 0.5}
+FAST: dict[str, list[Any]] = {
+    "numbers": [{"a": 1, "b": 2.5, "c": True, "d": np.float32(3), "e": np.float64(4), "f": np.int8(5)}] * 4,
+    "arrays": [{"a": np.arange(3.0) + i, "b": np.full((2, 2), i, np.uint8), "c": np.array(i)} for i in range(4)],
+    "some have none": [None, {"a": 1}, None, {"a": 2}],
+    "different keys": [{"a": 1}, {"b": 2}, {"a": 3, "b": 4}, {}],
+    "episodes": [{"prob": 0.25}, NESTED_END, {"prob": 1.0}, NESTED_END],
+}
+
+
+@pytest.mark.parametrize("cuts", [[], [2], [1], [1, 3], [0, 2, 2]], ids=str)
+@pytest.mark.parametrize("kind", sorted(FAST))
+def test_the_usual_infos_are_never_added_one_by_one(kind: str, cuts: list[int]) -> None:
+    assert_as_gymnasium([(None, info) for info in FAST[kind]], cuts, fast=True)
+
+
+def test_two_infos_of_one_environment_count_in_their_order() -> None:
+    # An environment may use the names that SAME_STEP mode uses.
+    ended = {"final_obs": np.zeros(2), "final_info": {"a": 1}}
+    for info in ({"final_obs": "mine"}, {"final_info": {"b": 2}}, {"a": 3}):
+        for others in ({"a": 1}, {"final_obs": "other"}, {"final_info": {"c": 4}}):
+            assert_as_gymnasium([(None, others), (ended, info), (ended, None), (None, info)], [2])
+
+
+def test_infos_that_are_no_dicts_fail_as_in_gymnasium() -> None:
+    assert outcome(by_columns, [(None, [1])], []) is outcome(by_gymnasium, [(None, [1])]) is AttributeError
+
+
+# ---------------------------------------------------------------------- real environments
+
+
+class Timeless(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """``RecordEpisodeStatistics`` but for the seconds that an episode took."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(gymnasium.wrappers.RecordEpisodeStatistics(env))
+
+    def step(self, action: Any) -> Any:
+        *results, info = self.env.step(action)
+        if "episode" in info:
+            info["episode"]["t"] = 0.0
+        return *results, info
+
+
+class Changing(Facts):
+    """Draws the keys of its infos and the kinds of their values, and keeps changing what it has handed out."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index, length=5 + index)
+        self.same: dict[str, Any] = {}
+        self.table = np.zeros(3)
+
+    def info(self) -> dict[str, Any]:
+        self.table += 1
+        self.same.clear()
+        values: list[Any] = [
+            self.total, self.total / 4, self.total % 2 == 0, np.float32(self.total), np.bool_(self.total % 2), "text", None,
+            self.table, self.table[::2], np.array(self.total), {"inner": self.total, "table": self.table}, [self.total],
+        ]  # fmt: skip
+        now = self.np_random.integers(6)
+        if now == 0:
+            return {}
+        kind = 0 if now < 3 else int(self.np_random.integers(len(values)))
+        self.same["always"] = float(self.total)
+        self.same[f"kind{kind}"] = values[kind]
+        if now == 4:
+            self.same["any"] = self.total if self.index % 2 else self.total / 2
+        self.same["table"] = self.table
+        return self.same
+
+
+def made(name: str, index: int) -> Any:
+    if name == "changing":
+        return Changing(index)
+    if name == "statistics":
+        return Timeless(gymnasium.make("CartPole-v1"))
+    if name == "statistics with infos":
+        return Timeless(gymnasium.make("FrozenLake-v1"))
+    if name == "HalfCheetah-v5":
+        return gymnasium.make(name, max_episode_steps=40 + index)
+    if name == "Taxi":
+        return gymnasium.make("Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3")  # of Gymnasium 1.2
+    return gymnasium.make(name)
+
+
+ENVIRONMENTS = {
+    "changing": 5, "statistics": 4, "statistics with infos": 5, "FrozenLake-v1": 5, "HalfCheetah-v5": 3,
+    "Taxi": 3, "Blackjack-v1": 3,
+}  # fmt: skip
+MODES = list(AutoresetMode)
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "workers": 2},
+    {"executor": "threads", "workers": 3, "caller_works": False},
+    {"executor": "processes", "workers": 2},
+    {"executor": "processes", "workers": 3},
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_like_sync(name: str, mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it is
+    if name.startswith("Half"):
+        pytest.importorskip("mujoco")
+    env_fns = [partial(made, name, i) for i in range(ENVIRONMENTS[name])]
+    theirs = played(SyncVectorEnv(env_fns, autoreset_mode=mode), rollout(3, steps=200))
+    assert name == "Blackjack-v1" or any(results[-1] for results in theirs)  # which has infos only where SAME_STEP adds them
+    turn = list(ENVIRONMENTS).index(name) + MODES.index(mode)  # every place has its turn with every mode
+    for place in (*PLACES[:2], PLACES[2 + turn % 3]):
+        ours = played(ReactorVectorEnv(env_fns, autoreset_mode=mode, **place), rollout(3, steps=200))
+        assert_same(ours, theirs, f"{place}")
+
+
+# ---------------------------------------------------------------------- whose they are
+
+
+class Keeps(Facts):
+    """Hands out what it goes on using."""
+
+    def __init__(self, index: int, length: int) -> None:
+        super().__init__(index, length=length)
+        self.table, self.things = np.zeros(3), [0]
+        self.same = {"table": self.table, "total": 0, "things": self.things, "inner": {"table": self.table}}
+
+    def info(self) -> dict[str, Any]:
+        self.table += 1
+        self.things[0] += 1
+        self.same["total"] = self.total
+        return self.same
+
+
+def _arrays(infos: dict[str, Any]) -> list[Any]:
+    return [part for value in infos.values() for part in (_arrays(value) if isinstance(value, dict) else [value])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("place", PLACES[:2] + PLACES[3:4], ids=str)
+def test_infos_are_the_callers_to_keep_and_to_change(mode: AutoresetMode, place: dict[str, Any]) -> None:
+    def play(envs: Any, spoil: bool) -> list[Any]:
+        before: list[Any] = []
+        seen = []
+        for step in range(8):
+            infos = envs.step(np.zeros(3, np.int64))[-1] if step else envs.reset(seed=0)[-1]
+            seen.append(deepcopy(infos))
+            now = _arrays(infos)
+            if spoil:
+                assert all(found.flags.writeable for found in now)
+                assert not any(np.may_share_memory(a, b) for i, a in enumerate(now) for b in [*before, *now[:i]])
+                for found in now:
+                    if found.dtype == object:
+                        for one in found:
+                            if one is not None:
+                                one[0] = 99
+                    else:
+                        found.fill(1)
+            before = now
+        seen.append(envs.get_attr("table"))
+        return seen
+
+    env_fns = [partial(Keeps, i, length=100 if mode is AutoresetMode.DISABLED else 4) for i in range(3)]
+    spoilt = played(ReactorVectorEnv(env_fns, autoreset_mode=mode, **place), partial(play, spoil=True))
+    assert_same(spoilt, played(ReactorVectorEnv(env_fns, autoreset_mode=mode, executor="inline"), partial(play, spoil=False)))
+
+
+def test_without_infos_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("there is nothing to pack")
+
+    monkeypatch.setattr(reactor_gymnasium.shard, "pack", refuse)
+    with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 3, executor="inline") as envs:
+        assert envs.reset(seed=0)[1] == {}
+        assert all(envs.step(np.ones(3, np.int64))[-1] == {} for _ in range(30))
+
+
+@pytest.mark.parametrize("value", [2**63, np.zeros(2), "text"], ids=str)
+def test_what_gymnasium_refuses_is_refused(value: Any) -> None:
+    infos: Infos = [(None, {"a": 1}), (None, {"a": 2}), (None, {"a": value})]
+    with pytest.raises((OverflowError, ValueError)) as theirs:
+        by_gymnasium(infos)
+    with pytest.raises(theirs.type, match=str(theirs.value).replace("(", r"\(").replace(")", r"\)")):
+        by_columns(infos, [1])
+    assert_like_sync_raises = partial(assert_like_sync, [partial(Refused, i, value) for i in range(3)], rollout(steps=3))
+    with pytest.raises(theirs.type):
+        assert_like_sync_raises(executor="threads", workers=2)
+
+
+class Refused(Facts):
+    """The last of three has a value that does not go together with the others'."""
+
+    def __init__(self, index: int, value: Any) -> None:
+        super().__init__(index)
+        self.value = value
+
+    def info(self) -> dict[str, Any]:
+        return {"a": self.value if self.index == 2 else self.index}
