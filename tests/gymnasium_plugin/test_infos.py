@@ -196,8 +196,28 @@ def test_two_infos_of_one_environment_count_in_their_order() -> None:
             assert_as_gymnasium([(None, others), (ended, info), (ended, None), (None, info)], [2])
 
 
+@pytest.mark.parametrize("cuts", [[], [1], [2]], ids=str)
+def test_keys_that_are_equal_but_not_the_same(cuts: list[int]) -> None:
+    assert_as_gymnasium([(None, {1: 5}), (None, {True: 6}), (None, {1.0: 7})], cuts)
+    assert_as_gymnasium([(None, {"a": {1: 5}}), (None, {"a": {True: 6}}), (None, {"a": {"1": 7}})], cuts)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2]], ids=str)
+def test_numbers_that_are_too_long_for_an_array(cuts: list[int]) -> None:
+    assert_as_gymnasium([(None, {"a": value}) for value in ("text", 2**70, 2**70)], cuts)  # the first one decides
+    assert_as_gymnasium([(None, {"a": value}) for value in (1.5, 2**70, 2**70)], cuts)
+    assert_as_gymnasium([(None, {"a": value}) for value in (1, 2**70, 2**70)], cuts)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2]], ids=str)
+def test_of_several_mistakes_the_first_environments_is_raised(cuts: list[int]) -> None:
+    infos: Infos = [(None, {"a": 1, "b": np.zeros(2)}), (None, {"b": np.zeros(3)}), (None, {"a": 2**70})]
+    assert outcome(by_columns, infos, cuts) is outcome(by_gymnasium, infos) is ValueError
+
+
 def test_infos_that_are_no_dicts_fail_as_in_gymnasium() -> None:
-    assert outcome(by_columns, [(None, [1])], []) is outcome(by_gymnasium, [(None, [1])]) is AttributeError
+    pack(0, {}, {0: ["x"]})  # which is not yet where it fails
+    assert outcome(by_columns, [(None, ["x"])], []) is outcome(by_gymnasium, [(None, ["x"])]) is AttributeError
 
 
 # ---------------------------------------------------------------------- real environments
