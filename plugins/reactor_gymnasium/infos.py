@@ -21,7 +21,7 @@ _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
 
 _Spec = tuple[str, str, tuple[int, ...]]
-"""Of what kind a column's values are (``python`` or ``numpy`` numbers, ``array``, ``dict`` or ``any``), their dtype and shape."""
+"""Of what kind values are (``python`` or ``numpy`` numbers, ``array``, ``dict``, ``object`` or ``any``), their dtype and shape."""
 
 _Column = tuple[_Spec, Any]
 """The values of one key: bytes, groups for dicts, or a list."""
@@ -36,6 +36,7 @@ _Items = list[tuple[int, Any]]
 
 _ANY: _Spec = ("any", "", ())
 _DICT: _Spec = ("dict", "", ())
+_OBJECT: _Spec = ("object", "O", ())
 
 
 def _in_array(code: str) -> Callable[[Any], bytes]:
@@ -60,6 +61,10 @@ for _kind in (
     _NUMBERS[_kind] = (("numpy", np.dtype(_kind).str, ()), _in_numpy(_kind))
 
 
+_OBJECTS = {str, bytes, type(None), np.bool_}
+"""Types that Gymnasium makes arrays of objects of, and that numpy takes for objects in a list, too."""
+
+
 # ---------------------------------------------------------------------- in the shard
 
 
@@ -77,36 +82,36 @@ def pack(first: int, ended: dict[int, Any], infos: dict[int, Any]) -> Packed:
 def _groups(first: int, infos: dict[int, Any]) -> list[_Group]:
     if not infos:
         return []
-    rows, found = [first + row for row in infos], list(infos.values())
-    return _grouped(rows, found) or [(rows, None, found)]
+    rows, found = list(infos), list(infos.values())
+    return _grouped(first, rows, found) or [([first + row for row in rows], None, found)]
 
 
-def _grouped(rows: Sequence[int], infos: Sequence[Any]) -> list[_Group] | None:
+def _grouped(first: int, rows: Sequence[int], infos: Sequence[Any]) -> list[_Group] | None:
     """Infos by what keys they have, in order of appearance; None if there is an info or a key of a kind that is not usual."""
     if set(map(type, infos)) != {dict}:
         return None
-    keys = list(map(tuple, infos))
-    if keys.count(keys[0]) == len(keys):
-        return None if set(map(type, keys[0])) - {str} else [_group(rows, keys[0], infos)]
-    if set(map(type, chain.from_iterable(keys))) != {str}:
+    every, keys = list(chain.from_iterable(infos)), tuple(infos[0])
+    alike = every == [*keys] * len(infos)  # then all have these keys, since none has one of them twice
+    if set(map(type, keys if alike else every)) - {str}:
         return None
+    if alike:
+        return [_group(first, rows, keys, infos)]
     places: dict[tuple[str, ...], list[int]] = {}
-    for place, of_one in enumerate(keys):
-        places.setdefault(of_one, []).append(place)
-    return [_group([rows[i] for i in some], of_all, [infos[i] for i in some]) for of_all, some in places.items()]
+    for place, info in enumerate(infos):
+        places.setdefault(tuple(info), []).append(place)
+    return [_group(first, [rows[i] for i in some], keys, [infos[i] for i in some]) for keys, some in places.items()]
 
 
-def _group(rows: Sequence[int], keys: tuple[str, ...], infos: Sequence[dict[str, Any]]) -> _Group:
-    columns = zip(*[info.values() for info in infos], strict=True)
+def _group(first: int, rows: Sequence[int], keys: tuple[str, ...], infos: Sequence[dict[str, Any]]) -> _Group:
     together = rows[-1] - rows[0] + 1 == len(rows)
     return (
-        (rows[0], rows[-1] + 1) if together else list(rows),
+        (first + rows[0], first + rows[-1] + 1) if together else [first + row for row in rows],
         keys,
-        [_column(key, rows, values) for key, values in zip(keys, columns, strict=True)],
+        [_column(key, first, rows, [info[key] for info in infos]) for key in keys],
     )
 
 
-def _column(key: str, rows: Sequence[int], values: tuple[Any, ...]) -> _Column:
+def _column(key: str, first: int, rows: Sequence[int], values: list[Any]) -> _Column:
     kinds = set(map(type, values))
     if len(kinds) == 1 and key != "final_obs":  # of which Gymnasium makes an array of objects, whatever they are
         (kind,) = kinds
@@ -116,17 +121,18 @@ def _column(key: str, rows: Sequence[int], values: tuple[Any, ...]) -> _Column:
                 return spec, to_bytes(values)
             if kind is np.ndarray:
                 return _array_column(values)
-            if kind is dict and (groups := _grouped(rows, values)):
+            if kind is dict and (groups := _grouped(first, rows, values)):
                 return _DICT, groups
         except OverflowError:  # Gymnasium raises it too, or does not if an environment before this shard has another kind of value
             pass
-    return _ANY, list(values)
+    return (_OBJECT if kinds <= _OBJECTS else _ANY), values
 
 
-def _array_column(values: tuple[Any, ...]) -> _Column:
+def _array_column(values: list[Any]) -> _Column:
     dtype, shape = values[0].dtype, values[0].shape
-    if dtype.kind not in "biufc" or dtype.metadata or {(value.dtype, value.shape) for value in values} != {(dtype, shape)}:
-        return _ANY, list(values)
+    alike = [value.dtype for value in values].count(dtype) == [value.shape for value in values].count(shape) == len(values)
+    if not alike or dtype.kind not in "biufc" or dtype.metadata:
+        return _ANY, values
     spec = ("array", dtype.str, shape)
     try:
         return spec, b"".join(values)
@@ -168,45 +174,65 @@ def _keys(groups: list[_Group]) -> set[str]:
 
 def _merged(groups: list[_Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any] | None:
     """Key by key what Gymnasium would make environment by environment; None where keys are not independent of each other."""
-    columns: dict[str, list[tuple[_Rows, _Column]]] = {}
+    columns: dict[str, tuple[list[_Rows], list[_Column]]] = {}
     for rows, keys, of_group in sorted(groups, key=_first):  # so keys come in the order in which environments have them first
         if keys is None:
             return None
         for key, column in zip(keys, of_group, strict=True):
-            columns.setdefault(key, []).append((rows, column))
+            of_key = columns.setdefault(key, ([], []))
+            of_key[0].append(rows)
+            of_key[1].append(column)
     if any(f"_{key}" in columns for key in columns):  # a key that is another one's mask
         return None
     merged: dict[str, Any] = {}
-    for key, found in columns.items():
-        value = _value(found, envs)
-        if value is not None:
-            mask = np.zeros(envs.num_envs, np.bool_)
-            for rows, _ in found:
+    last: list[_Rows] = []
+    for key, (where, found) in columns.items():
+        if where != last:
+            mask, last = np.zeros(envs.num_envs, np.bool_), where
+            for rows in where:
                 mask[_index(rows)] = True
-            merged[key], merged[f"_{key}"] = value, mask
+        value = _value(where, found, envs)
+        if value is not None:
+            merged[key], merged[f"_{key}"] = value, mask.copy()
         else:
             alone: dict[str, Any] = {}
-            for index, one in _items([(rows, (key,), [column]) for rows, column in found]):
+            for index, one in _items([(rows, (key,), [column]) for rows, column in zip(where, found, strict=True)]):
                 alone = envs._add_info(alone, one, index)
             merged |= alone
     return merged
 
 
-def _value(found: list[tuple[_Rows, _Column]], envs: VectorEnv[Any, Any, Any]) -> Any:
+def _value(where: list[_Rows], found: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
     """All values of one key if they are of one kind, else None."""
-    spec = found[0][1][0]
-    form, dtype, shape = spec
+    spec = form, dtype, shape = found[0][0]
     if form == "any":
         return None
-    for _, column in found:
+    for column in found:
         if column[0] != spec:
             return None
     if form == "dict":
-        return _merged([group for _, (_, groups) in found for group in groups], envs)
+        return _merged([group for _, groups in found for group in groups], envs)
+    if form == "object":
+        value = np.full(envs.num_envs, None, object)
+        for rows, (_, values) in zip(where, found, strict=True):
+            value[_index(rows)] = values
+        return value
+    if _is_all(where, envs.num_envs):
+        return np.ndarray((envs.num_envs, *shape), dtype, bytearray().join([data for _, data in found]))
     value = np.zeros((envs.num_envs, *shape), dtype)
-    for rows, (_, data) in found:
+    for rows, (_, data) in zip(where, found, strict=True):
         value[_index(rows)] = np.ndarray((_count(rows), *shape), dtype, data)
     return value
+
+
+def _is_all(where: list[_Rows], num_envs: int) -> bool:
+    """Whether it is every environment in order, block after block."""
+    end = 0
+    for rows in where:
+        if rows[0] != end or type(rows) is not tuple:
+            return False
+        end = rows[1]
+    return end == num_envs
 
 
 def _first(group: _Group) -> int:
@@ -239,7 +265,7 @@ def _items(groups: list[_Group]) -> _Items:
 def _values(rows: _Rows, column: _Column) -> Sequence[Any]:
     """The values of a column, of the very types that they had."""
     (form, dtype, shape), data = column
-    if form == "any":
+    if form in ("any", "object"):
         return data  # type: ignore[no-any-return]
     if form == "dict":
         return [info for _, info in _items(data)]

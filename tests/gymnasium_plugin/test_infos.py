@@ -176,6 +176,7 @@ NESTED_END = {"episode": {"r": 3.5, "l": 7, "t": 0.25}, "prob": 0.5}
 FAST: dict[str, list[Any]] = {
     "numbers": [{"a": 1, "b": 2.5, "c": True, "d": np.float32(3), "e": np.float64(4), "f": np.int8(5)}] * 4,
     "arrays": [{"a": np.arange(3.0) + i, "b": np.full((2, 2), i, np.uint8), "c": np.array(i)} for i in range(4)],
+    "objects": [{"a": "text", "b": np.bool_(True)}, {"a": None, "b": None}] * 2,
     "some have none": [None, {"a": 1}, None, {"a": 2}],
     "different keys": [{"a": 1}, {"b": 2}, {"a": 3, "b": 4}, {}],
     "episodes": [{"prob": 0.25}, NESTED_END, {"prob": 1.0}, NESTED_END],
