@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import statistics
 import time
@@ -15,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import checked_batch_size, checked_executor, checked_mask, checked_number
+from reactor_gymnasium.arguments import Bools, checked_batch_size, checked_executor, checked_mask, checked_number
 from reactor_gymnasium.atari_game import AtariGame, AtariOptions
 from reactor_gymnasium.atari_shard import AtariShard, Extras
 from reactor_gymnasium.choice import decide
@@ -240,7 +241,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         self._assert_nothing_pending("reset_async", end="")
         mask = None
         if options is not None and "reset_mask" in options:
-            mask = checked_mask(options["reset_mask"], self.num_envs)
+            mask = _checked_mask(options["reset_mask"], self.num_envs)
             self._assert_whole()
             if not self._was_reset and not mask.all():
                 raise ResetNeeded("the first reset must be of all games; `options['reset_mask']` leaves some out")
@@ -319,11 +320,18 @@ def _rom_path(game: str) -> str:
     return str(path)
 
 
+def _checked_mask(mask: Any, num_envs: int) -> Bools:
+    """As Gymnasium's vector environments check it, but that no game at all may be selected, as ALE has it."""
+    if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (num_envs,) and not mask.any():
+        return mask
+    return checked_mask(mask, num_envs)
+
+
 def _seeds(seed: Any, n: int) -> list[int | None]:
     """Checked seeds of ``n`` games; ALE's are 31 bits."""
     if seed is None:
         return [None] * n
-    seeds = [int(seed) + i for i in range(n)] if isinstance(seed, (int, np.integer)) else [int(one) for one in seed]
+    seeds = [int(seed) + i for i in range(n)] if isinstance(seed, (int, np.integer)) else [operator.index(one) for one in seed]
     if len(seeds) != n:
         raise ValueError(f"`seed` must have one entry for each of the {n} games that are reset, got {len(seeds)}")
     for one in seeds:
