@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -67,7 +68,8 @@ class AtariShard(Reactor):
     def build(self) -> None:
         """Load the games, here where they will be played."""
         if self.core is not None and os.getpid() != self.caller and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {self.core})
+            with contextlib.suppress(OSError):  # a core that this process may not use: ALE's own goes on too
+                os.sched_setaffinity(0, {self.core})
         self.games = [AtariGame(self.options) for _ in range(self.n)]
         if self.continuous_action_threshold is not None:
             from ale_py.env import AtariEnv
