@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector.utils import iterate
 
 from reactor_gymnasium import ReactorVectorEnv
 
@@ -103,3 +104,49 @@ def assert_like_sync(env_fns: Sequence[Callable[[], Any]], play: Play, sync: dic
     theirs = played(SyncVectorEnv(env_fns, **{**common, **(sync or {})}), play)
     ours = played(ReactorVectorEnv(env_fns, **kwargs), play)
     assert_same(ours, theirs, "trace")
+
+
+def trajectories(
+    envs: Any, actions: Sequence[Any], seed: Any = 0, between: Callable[[Any, int], None] | None = None
+) -> list[list[Any]]:
+    """What each environment returns for its own actions, whichever of them step together: of its reset, then of each step.
+
+    Args:
+        envs: Steps any number of its environments together, which ``infos["env_id"]`` names.
+        actions: For each step, one action for each environment.
+        seed: Of the reset.
+        between: Called before each step, with its number.
+    """
+    seen: list[list[Any]] = [[] for _ in range(envs.num_envs)]
+    observations, infos = envs.reset(seed=seed)
+    flags = np.zeros(len(infos.get("env_id", seen)), np.bool_)
+    results: Any = (observations, np.zeros(len(flags)), flags, flags, infos)
+    number = 0
+    while True:
+        ids = results[4].get("env_id", np.arange(envs.num_envs)).tolist()
+        rows = iterate(envs.observation_space, results[0])
+        for row, (index, observation) in enumerate(zip(ids, rows, strict=True)):
+            rest = [array[row] for array in results[1:4]]
+            if not seen[index]:
+                assert rest == [0, False, False]  # where banks take turns, resets are handed out in the place of steps
+                rest = []
+            seen[index].append(deepcopy([observation, *rest, _infos_of(results[4], row, sum(rest[1:]) > 0)]))
+        if min(map(len, seen)) > len(actions):
+            return [of_one[: len(actions) + 1] for of_one in seen]
+        taken = [min(len(seen[index]), len(actions)) - 1 for index in ids]
+        batch = [actions[step][index] for step, index in zip(taken, ids, strict=True)]
+        if between is not None:
+            between(envs, number)
+        number += 1
+        results = envs.step(np.array(batch))
+
+
+def _infos_of(infos: dict[str, Any], row: int, ended: bool) -> dict[str, Any]:
+    """The infos of one environment, sorted: the order of keys is that of the first environment of the batch that has them."""
+    found: dict[str, Any] = {}
+    for key in sorted(infos):
+        value = infos[key]
+        there = infos[f"_{key}"][row] if f"_{key}" in infos else ended or key != "final_obs"
+        if there and not key.startswith("_") and key != "env_id":
+            found[key] = _infos_of(value, row, ended) if isinstance(value, dict) else value[row]
+    return found
