@@ -212,14 +212,13 @@ EVERYWHERE: list[dict[str, Any]] = [
 POISONED = {"max_num_frames_per_episode": 20, "autoreset_mode": SAME, "repeat_action_probability": 0.25, "img_height": 20}
 
 
-def test_one_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_fingerprint() -> None:
     actions = np.random.default_rng(0).integers(0, 4, (15, 4))
 
     def play(envs: Any) -> list[Any]:
         return trajectories(envs, actions, seed=11)
 
     expected = fingerprint(played(AtariVectorEnv("breakout", 4, **POISONED, **INLINE), play))
-    debugged(monkeypatch)
     for place in [INLINE | {"batch_size": 2}, *EVERYWHERE[:: 1 if LONG else 9]]:
         assert fingerprint(played(AtariVectorEnv("breakout", 4, **POISONED, **place), play)) == expected, place
 

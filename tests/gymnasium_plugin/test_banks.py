@@ -1,0 +1,594 @@
+"""Banks that take turns: each environment is given and returns what it would alone, in a fixed order, while the caller works."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_like_sync, assert_same, fingerprint, played, rollout, trajectories
+from envs import Facts, Samples
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from test_vector_env import Slow
+from test_vector_env_faults import faulty
+
+from reactor_gymnasium import ReactorVectorEnv, make_vec
+from reactor_rl import Program, RunError
+from reactor_rl.runtime.poison import Poison
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*You are calling 'step:UserWarning"),  # after the end of an episode, in DISABLED mode
+]
+
+N = 8
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+WORKS: dict[str, list[Callable[[], Any]]] = {
+    "CartPole": [partial(gymnasium.make, "CartPole-v1", max_episode_steps=6 + i) for i in range(N)],
+    "Blackjack": [partial(gymnasium.make, "Blackjack-v1")] * N,
+    "FrozenLake": [partial(gymnasium.make, "FrozenLake-v1")] * N,
+    "spaces": [partial(Samples, spaces.Dict(a=BOX, b=spaces.Text(4)), spaces.Discrete(2), length=i % 3 + 1) for i in range(N)],
+    "objects": [partial(Samples, spaces.Text(6), spaces.Discrete(2), length=3)] * N,
+    "nested infos": [partial(Facts, i, length=i % 3 + 1, infos="nested") for i in range(N)],
+    "changing infos": [partial(Facts, i, length=i % 4 + 2, infos="changing") for i in range(N)],
+    "joysticks": [partial(Facts, i, action_space=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))) for i in range(N)],
+}
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "workers": 2},
+    {"executor": "threads", "workers": 3, "caller_works": True},
+    {"executor": "processes", "workers": 2},
+    {"executor": "processes", "workers": 2, "caller_works": True},
+]
+RNG = np.random.default_rng(0)
+ACTIONS = RNG.integers(0, 2, (16, N))
+
+
+def facts(n: int = N, **kwargs: Any) -> list[Any]:
+    return [partial(Facts, i, **{"length": 1000, **kwargs}) for i in range(n)]
+
+
+def zeros(n: int) -> Any:
+    return np.zeros(n, np.int64)
+
+
+def actions_for(work: str) -> Any:
+    return np.stack([ACTIONS, 1 - ACTIONS], -1) if work == "joysticks" else ACTIONS
+
+
+class Batches:
+    """Hands a vector environment its actions in the form of its batched action space."""
+
+    def __init__(self, envs: Any) -> None:
+        self.envs = envs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.envs, name)
+
+    def step(self, actions: Any) -> Any:
+        return self.envs.step((actions[:, 0], actions[:, 1]) if actions.ndim == 2 else actions)
+
+
+def play(work: str) -> Callable[[Any], list[Any]]:
+    return lambda envs: trajectories(Batches(envs), actions_for(work), seed=4)
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, slots hold a pattern before they are written. Those of the banks that wait keep what they have."""
+    start = Program.start
+    monkeypatch.setattr(Program, "start", lambda self, **how: start(self, **{**how, "debug": how["executor"] != "processes"}))
+    monkeypatch.setattr(Poison, "before_pass", lambda self: None)
+
+
+# ---------------------------------------------------------------------- what is returned
+
+
+def by_bank(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[list[Any]]:
+    """What each bank returns, as a vector environment of its own would."""
+    banks = envs.num_envs // batch_size
+    seen: list[list[Any]] = [[] for _ in range(banks)]
+    results: Any = envs.reset(seed=seed)
+    for number in range(banks * (len(actions) + 1)):
+        bank, taken = number % banks, min(number // banks, len(actions) - 1)
+        *rest, infos = results
+        if banks > 1:
+            assert_same(infos.pop("env_id"), np.arange(bank * batch_size, (bank + 1) * batch_size))
+            assert_same(infos.pop("_env_id"), np.ones(batch_size, np.bool_))
+        if number in range(1, banks):  # the results of the reset in the place of a step's
+            flags = np.zeros(batch_size, np.bool_)
+            assert_same(rest[1:], [np.zeros(batch_size), flags, flags])
+            rest = rest[:1]
+        seen[bank].append(deepcopy((*rest, infos)))
+        results = envs.step(actions[taken, bank * batch_size : (bank + 1) * batch_size])
+    return seen
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("work", sorted(WORKS))
+def test_each_bank_returns_what_a_sync_vector_env_of_its_own_does(
+    work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = actions_for(work)
+    poisoned(monkeypatch)
+    for batch_size in (4, 2, 1):
+        expected = []
+        for lo in range(0, N, batch_size):
+            env_fns = WORKS[work][lo : lo + batch_size]
+            alone: Any = SyncVectorEnv(env_fns, autoreset_mode=mode)
+            if mode is AutoresetMode.DISABLED:  # in which a SyncVectorEnv refuses to step environments that have ended
+                alone = ReactorVectorEnv(env_fns, autoreset_mode=mode, executor="inline")
+            expected += by_bank(Batches(alone), actions[:, lo:], batch_size, seed=4 + lo)
+            alone.close()
+        for place in PLACES if batch_size == 4 else PLACES[:3]:
+            with ReactorVectorEnv(WORKS[work], autoreset_mode=mode, batch_size=batch_size, **place) as envs:
+                assert_same(by_bank(Batches(envs), actions, batch_size), expected, f"{place}, batch_size={batch_size}, ")
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("work", ["CartPole", "Blackjack", "spaces", "objects", "nested infos", "joysticks"])
+def test_each_environment_returns_what_it_does_without_banks(
+    work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = played(ReactorVectorEnv(WORKS[work], autoreset_mode=mode, executor="inline"), play(work))
+    assert [len(of_one) for of_one in expected] == [len(ACTIONS) + 1] * N
+    poisoned(monkeypatch)
+    for batch_size, place in zip((N, 4, 2, 1), (*PLACES[:3], PLACES[1]), strict=True):
+        found = played(ReactorVectorEnv(WORKS[work], autoreset_mode=mode, batch_size=batch_size, **place), play(work))
+        assert_same(found, expected, f"{place}, batch_size={batch_size}, ")
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_helpers_of_any_number(batch_size: int) -> None:
+    expected = played(ReactorVectorEnv(WORKS["CartPole"], executor="inline"), play("CartPole"))
+    for workers in (1, 2, 3, 4):
+        for caller in (True, False):
+            place: dict[str, Any] = {"executor": "threads" if workers < 4 else "processes", "workers": workers}
+            with ReactorVectorEnv(WORKS["CartPole"], batch_size=batch_size, caller_works=caller, **place) as envs:
+                assert envs.workers <= workers + 1
+                assert_same(play("CartPole")(envs), expected, str(place))
+
+
+def test_one_bank_is_no_bank() -> None:
+    for mode in AutoresetMode:
+        assert_like_sync(WORKS["CartPole"], rollout(3), batch_size=N, autoreset_mode=mode, executor="threads", workers=2)
+
+
+def assert_batched(value: Any, batch_size: int, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            assert_batched(item, batch_size, f"{where}[{key!r}]")
+            if not key.startswith("_"):
+                mask = value[f"_{key}"]
+                assert mask.dtype == np.bool_ and mask.shape == (batch_size,), where
+    else:
+        assert isinstance(value, np.ndarray) and len(value) == batch_size, where
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("work", ["FrozenLake", "nested infos"])
+def test_the_order_is_fixed_and_everything_is_of_the_size_of_a_batch(work: str, place: dict[str, Any]) -> None:
+    batch_size = 2
+    with ReactorVectorEnv(WORKS[work], batch_size=batch_size, autoreset_mode="SameStep", **place) as envs:
+        assert (envs.num_envs, envs.batch_size) == (N, batch_size)
+        assert envs.action_space.shape == (batch_size,)
+        results: Any = envs.reset(seed=0)
+        for number in range(4 * N):
+            lo = number * batch_size % N
+            assert_same(results[-1]["env_id"], np.arange(lo, lo + batch_size))
+            assert_same(results[-1]["_env_id"], np.ones(batch_size, np.bool_))
+            assert_batched(results[-1], batch_size, "infos")
+            if work != "FrozenLake":
+                assert results[0][:, 0].tolist() == [lo, lo + 1]
+            assert results[0] in envs.observation_space
+            if number:
+                _, rewards, terminations, truncations, _ = results
+                assert (rewards.dtype, rewards.shape) == (np.float64, (batch_size,))
+                assert {(flags.dtype, flags.shape) for flags in (terminations, truncations)} == {(np.dtype(bool), (batch_size,))}
+            results = envs.step(zeros(batch_size))
+
+
+def test_seeds_go_by_index() -> None:
+    with ReactorVectorEnv(facts(4), batch_size=2, executor="threads", workers=2) as envs:
+        for seeds, expected in ((7, [7, 8, 9, 10]), ([5, None, 3, 1], [5, -1, 3, 1]), (None, [-1] * 4)):
+            found = [*envs.reset(seed=seeds)[0][:, 1], *envs.step(zeros(2))[0][:, 1]]
+            assert found == expected
+
+
+def test_the_choice_says_what_it_is() -> None:
+    with make_vec("CartPole-v1", 4, batch_size=2, executor="threads", workers=2) as envs:
+        assert repr(envs).startswith("ReactorVectorEnv(CartPole-v1, num_envs=4, batch_size=2, executor='threads', workers=")
+        assert envs.reset(seed=0)[0].shape == (2, 4)
+
+
+# ---------------------------------------------------------------------- what comes between
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_reset_forgets_what_goes_on(batch_size: int, place: dict[str, Any]) -> None:
+    expected = played(ReactorVectorEnv(WORKS["CartPole"], executor="inline"), play("CartPole"))
+    with ReactorVectorEnv(WORKS["CartPole"], batch_size=batch_size, **place) as envs:
+        for before in (0, 1, 2, 3, N // batch_size + 1):
+            envs.reset(seed=before)
+            for _ in range(before):
+                envs.step(zeros(batch_size))
+            assert_same(play("CartPole")(envs), expected, f"after {before} steps, ")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_steps_that_were_begun_are_taken_before_a_reset(place: dict[str, Any]) -> None:
+    with ReactorVectorEnv(facts(4), batch_size=2, **place) as envs:
+        envs.reset(seed=0)
+        for taken in ((0, 0), (1, 0), (1, 1), (2, 1)):
+            envs.reset(seed=sum(taken))
+            before = envs.get_attr("total")
+            for _ in range(sum(taken)):
+                envs.step(zeros(2))
+            observations, _ = envs.reset(seed=0)
+            assert observations[:, 3].tolist() == [0, 0]
+            assert observations[:, 4].tolist() == [before[0] + taken[0], before[1] + taken[0]]
+            second, rewards, *_ = envs.step(zeros(2))
+            assert second[:, 3].tolist() == rewards.tolist() == [0, 0]
+            assert second[:, 4].tolist() == [before[2] + taken[1], before[3] + taken[1]]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_calls_in_the_middle_lose_nothing(batch_size: int, place: dict[str, Any], tmp_path: Path) -> None:
+    env_fns = [partial(Facts, i, length=i % 3 + 2, infos="array") for i in range(N)]
+    calls: list[Callable[[Any], Any]] = [
+        lambda envs: envs.get_attr("index"),
+        lambda envs: envs.render(),
+        lambda envs: envs.call("draw_number"),
+        lambda envs: envs.set_attr("memory", [{"a": i} for i in range(N)]),
+        lambda envs: envs.np_random_seed,
+        lambda envs: envs.trace(str(tmp_path / "trace.json")),
+        lambda envs: envs.draw(),
+    ]
+
+    def between(envs: Any, number: int) -> None:
+        if number % 3 == 1:
+            calls[number // 3 % len(calls)](envs)
+        if number % 5 == 2:
+            assert envs.get_attr("index") == tuple(range(N))
+
+    expected = played(ReactorVectorEnv(env_fns, executor="inline"), lambda envs: trajectories(envs, ACTIONS))
+    with ReactorVectorEnv(env_fns, batch_size=batch_size, **place) as envs:
+        assert_same(trajectories(envs, ACTIONS, between=between), expected)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_a_call_sees_every_step_that_was_begun(place: dict[str, Any]) -> None:
+    with ReactorVectorEnv(facts(4), batch_size=2, **place) as envs:
+        envs.reset()
+        for number in range(1, 6):
+            envs.step(zeros(2))
+            first, second = (number + 1) // 2, number // 2
+            assert envs.get_attr("total") == (first, first, second, second)
+        envs.set_attr("total", 100)
+        assert envs.step(zeros(2))[0][:, 4].tolist() == [3, 3]  # of before
+        assert envs.step(zeros(2))[0][:, 4].tolist() == [101, 101]
+
+
+# ---------------------------------------------------------------------- beginning and ending
+
+
+class InTwo(Batches):
+    """Steps by halves."""
+
+    def __init__(self, envs: Any, begin: str, end: str) -> None:
+        super().__init__(envs)
+        self.begin, self.end = getattr(envs, begin), getattr(envs, end)
+
+    def step(self, actions: Any) -> Any:
+        self.begin(actions)
+        return self.end()
+
+
+@pytest.mark.parametrize("names", [("send", "recv"), ("step_async", "step_wait"), ("send", "step_wait")], ids=str)
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_a_step_is_send_and_recv(place: dict[str, Any], names: tuple[str, str]) -> None:
+    for batch_size in (N, 4, 2):
+        expected = played(ReactorVectorEnv(WORKS["nested infos"], executor="inline"), play("nested infos"))
+        with ReactorVectorEnv(WORKS["nested infos"], batch_size=batch_size, **place) as envs:
+            assert_same(trajectories(InTwo(envs, *names), ACTIONS, seed=4), expected)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_what_comes_in_the_wrong_order_is_refused_and_changes_nothing(place: dict[str, Any]) -> None:
+    def play_wrongly(envs: Any) -> list[Any]:
+        seen: list[Any] = [envs.reset(seed=0)]
+        for number in range(7):
+            for end in (envs.recv, envs.step_wait, envs.reset_wait, envs.call_wait):
+                with pytest.raises(NoAsyncCallError):
+                    end()
+            for bad in (zeros(3), zeros(1), [0], np.zeros(2), zeros(4)):
+                with pytest.raises(ValueError, match=r"actions"):
+                    envs.send(bad)
+            envs.send(zeros(2) + number % 3)
+            for again in (
+                lambda: envs.send(zeros(2)), lambda: envs.step(zeros(2)), envs.reset, lambda: envs.get_attr("index"),
+                lambda: envs.set_attr("index", 9), envs.render, envs.reset_async,
+            ):  # fmt: skip
+                with pytest.raises(AlreadyPendingCallError, match="pending call to `step`"):
+                    again()
+            for end in (envs.reset_wait, envs.call_wait):
+                with pytest.raises(NoAsyncCallError):
+                    end()
+            seen.append(envs.recv())
+        return [*seen, envs.call("kept")]
+
+    def play_rightly(envs: Any) -> list[Any]:
+        return [envs.reset(seed=0), *(envs.step(zeros(2) + number % 3) for number in range(7)), envs.call("kept")]
+
+    expected = played(ReactorVectorEnv(facts(4), batch_size=2, executor="inline"), play_rightly)
+    assert_same(played(ReactorVectorEnv(facts(4), batch_size=2, **place), play_wrongly), expected)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_nothing_is_lost_by_timeouts(place: dict[str, Any]) -> None:
+    with ReactorVectorEnv([partial(Slow, i, 0.1) for i in range(4)], batch_size=2, **place) as envs:
+        envs.reset(seed=0)
+        assert envs.step(zeros(2))[0][:, :4].tolist() == [[2, 2, 1, 0], [3, 3, 1, 0]]
+        late = 0
+        for number in range(2, 6):
+            envs.step_async(zeros(2))
+            results: Any = None
+            for timeout in (0.01, 0.01, 20):
+                if results is None:
+                    try:
+                        results = envs.step_wait(timeout=timeout)
+                    except multiprocessing.TimeoutError:
+                        late += 1
+            index = 2 * (number % 2)
+            assert results[0][:, :4].tolist() == [[index, index, 1, number // 2], [index + 1, index + 1, 1, number // 2]]
+        assert late > 2  # a machine that stands still for a while may have it done in time
+        envs.reset_async(seed=9)
+        with pytest.raises(multiprocessing.TimeoutError, match="`reset_wait` has timed out"):
+            envs.reset_wait(timeout=0.01)
+        assert envs.reset_wait()[0][:, 1].tolist() == [9, 10]
+        assert envs.step(zeros(2))[0][:, 1].tolist() == [11, 12]
+
+
+# ---------------------------------------------------------------------- whose memory it is
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("work", ["FrozenLake", "spaces", "nested infos"])
+def test_what_was_returned_stays_as_it_was(work: str, place: dict[str, Any]) -> None:
+    with ReactorVectorEnv(WORKS[work], batch_size=4, **place) as envs:
+        given: list[Any] = [envs.reset(seed=0)]
+        given += [envs.step(zeros(4)) for _ in range(4)]
+        before = pickle.dumps(given)
+        for _ in range(5):
+            envs.step(zeros(4))
+        given[1][-1].clear()  # what the caller does to its infos is nobody else's business
+        envs.reset(seed=1)
+        given[1] = pickle.loads(before)[1]
+        assert fingerprint(given) == fingerprint(pickle.loads(before))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_views_last_until_the_same_environments_step_again(place: dict[str, Any]) -> None:
+    with ReactorVectorEnv(facts(4), batch_size=2, copy=False, **place) as envs:
+        views: dict[int, Any] = {}
+        observations, _ = envs.reset(seed=0)
+        for number in range(8):
+            bank = number % 2
+            assert views.setdefault(bank, observations) is observations
+            assert not np.shares_memory(observations, views[0]) or bank == 0
+            before = observations.copy()
+            envs.get_attr("total")  # the other bank has taken its step by now
+            np.testing.assert_array_equal(observations, before)
+            assert before[:, 0].tolist() == [2 * bank, 2 * bank + 1]
+            assert before[:, 3].tolist() == [number // 2] * 2
+            observations, *_ = envs.step(zeros(2))
+        observations[:] = 0  # as AsyncVectorEnv's, they may be written into
+
+
+FORMS: list[tuple[Any, Callable[[Any], Any]]] = [
+    (spaces.Discrete(5), lambda actions: actions),
+    (spaces.Discrete(5), lambda actions: actions.astype(np.int32)),
+    (spaces.Discrete(5), list),
+    (BOX, lambda actions: np.stack([actions, actions], 1).astype(np.float32)),
+    (BOX, lambda actions: [np.full(2, action, np.float32) for action in actions]),
+    (spaces.Dict(a=spaces.Discrete(5), b=BOX), lambda actions: {"a": actions.copy(), "b": np.stack([actions] * 2, 1) / 8}),
+]
+
+
+def spoil(actions: Any) -> None:
+    for part in actions.values() if isinstance(actions, dict) else [actions]:
+        for i in range(len(part)):
+            if isinstance(part[i], np.ndarray):
+                part[i][:] = -1
+            else:
+                part[i] = -1
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_actions_may_be_changed_once_they_were_sent(form: int, place: dict[str, Any]) -> None:
+    space, formed = FORMS[form]
+
+    def play_spoiling(envs: Any, spoils: bool) -> Any:
+        envs.reset()
+        for number in range(7):
+            actions = formed(np.arange(2) + number % 4)
+            envs.send(actions)
+            if spoils:
+                spoil(actions)
+            envs.recv()
+        return envs.call("kept")
+
+    expected = played(
+        ReactorVectorEnv(facts(6, action_space=space), batch_size=2, executor="inline"), partial(play_spoiling, spoils=False)
+    )
+    found = played(ReactorVectorEnv(facts(6, action_space=space), batch_size=2, **place), partial(play_spoiling, spoils=True))
+    assert_same(found, expected)
+    assert [len(kept) for kept in found] == [3, 3, 2, 2, 2, 2]
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("where", ["step", "reset", "call"])
+def test_an_exception_in_the_second_bank_names_the_environment(where: str, place: dict[str, Any]) -> None:
+    envs = ReactorVectorEnv(faulty({3: (where, LookupError("lost"))}), batch_size=2, **place)
+
+    def steps(number: int) -> None:
+        for _ in range(number):
+            envs.step(zeros(2))
+
+    envs.reset(seed=0)
+    steps(4)  # of which the last begins the second step of environments 2 and 3, if it can
+    with pytest.raises(LookupError, match="lost") as raised:
+        {"step": lambda: steps(1), "reset": envs.reset, "call": lambda: envs.call("draw_number")}[where]()
+    assert "raised in environment 3 of" in raised.value.__notes__[-1]
+    if where == "call":
+        steps(2)
+    else:
+        with pytest.raises(RunError, match="environment 3 raised LookupError"):
+            envs.step(zeros(2))
+    envs.close()
+    assert envs.closed
+
+
+@pytest.mark.parametrize("call", ["get_attr", "reset", "set_attr"])
+def test_an_exception_of_a_step_that_goes_on_is_raised_by_what_waits_for_it(call: str) -> None:
+    for place in PLACES[1:4]:
+        envs = ReactorVectorEnv(faulty({3: ("step", LookupError("lost"))}), batch_size=2, **place)
+        envs.reset(seed=0)
+        for _ in range(4):
+            envs.step(zeros(2))
+        calls: dict[str, Callable[[], Any]] = {
+            "get_attr": lambda envs=envs: envs.get_attr("index"),
+            "reset": envs.reset,
+            "set_attr": lambda envs=envs: envs.set_attr("index", 3),
+        }
+        with pytest.raises(LookupError, match="lost"):
+            calls[call]()
+        with pytest.raises(RunError):
+            envs.reset()
+        envs.close()
+
+
+class Closing(Slow):
+    """Leaves a file when it is closed, and another at each step that it has taken."""
+
+    def __init__(self, index: int, folder: Path) -> None:
+        super().__init__(index, 0.05)
+        self.folder = folder
+
+    def step(self, action: Any) -> Any:
+        results = super().step(action)
+        (self.folder / f"{self.index}.{self.total}").touch()
+        return results
+
+    def close(self) -> None:
+        (self.folder / f"{self.index}.closed").touch()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_closing_while_a_bank_steps(place: dict[str, Any], tmp_path: Path) -> None:
+    envs = ReactorVectorEnv([partial(Closing, i, tmp_path) for i in range(4)], batch_size=2, **place)
+    envs.reset()
+    for _ in range(2):
+        envs.step(zeros(2))
+    envs.close()  # no call is pending, so there is nothing to warn of
+    assert sorted(path.stem for path in tmp_path.glob("*.closed")) == ["0", "1", "2", "3"]
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step(zeros(2))
+
+
+@pytest.mark.parametrize("place", [PLACES[0], *PLACES[3:]], ids=str)
+def test_what_is_dropped_while_a_bank_steps_leaves_nothing(place: dict[str, Any]) -> None:
+    envs = ReactorVectorEnv([partial(Slow, i, 0.05) for i in range(4)], batch_size=2, **place)
+    envs.reset()
+    envs.step(zeros(2))
+    del envs
+
+
+def test_closing_while_results_are_awaited_warns() -> None:
+    envs = ReactorVectorEnv([partial(Slow, i, 0.05) for i in range(4)], batch_size=2, executor="threads", workers=2)
+    envs.reset()
+    envs.send(zeros(2))
+    with pytest.warns(UserWarning, match="Calling `close` while waiting for a pending call to `step`"):
+        envs.close()
+
+
+@pytest.mark.parametrize("batch_size", [0, -2, 3, 5, 8, 2.0, True, "2"], ids=repr)
+def test_a_batch_size_that_does_not_divide(batch_size: Any) -> None:
+    with pytest.raises(ValueError, match=r"batch_size=.*a divisor of 4 \(num_envs // 2 for two banks\)"):
+        ReactorVectorEnv(facts(4), batch_size=batch_size)
+
+
+def test_what_banks_cannot_do() -> None:
+    with pytest.raises(ValueError, match="needs one observation space for all banks"):
+        ReactorVectorEnv(facts(4), batch_size=2, observation_mode="different")
+    with ReactorVectorEnv(facts(4), batch_size=2, executor="inline") as envs:
+        envs.reset(seed=0)
+        envs.step(zeros(2))
+        mask = np.array([True, False, False, False])
+        with pytest.raises(ValueError, match="`options\\['reset_mask'\\]` needs all environments in one batch"):
+            envs.reset(options={"reset_mask": mask})
+        assert envs.step(zeros(2))[0][:, 3].tolist() == [1, 1]  # nothing has happened
+
+
+# ---------------------------------------------------------------------- the caller works while they do
+
+SECONDS = 0.02
+
+
+class Clocked(Facts):
+    """Takes its time, and says when."""
+
+    def step(self, action: Any) -> Any:
+        begin = time.monotonic()
+        time.sleep(SECONDS)
+        *results, _ = super().step(action)
+        return *results, {"begin": begin, "end": time.monotonic()}
+
+
+def overlaps(envs: Any, batch_size: int, rounds: int, halves: bool) -> int:
+    """In how many rounds an environment stepped while the caller did something else, for a quarter of its time at least."""
+    mine: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+
+    def work() -> None:
+        begin = time.monotonic()
+        time.sleep(SECONDS)
+        mine.append((begin, time.monotonic()))
+
+    envs.reset()
+    for _ in range(rounds):
+        if halves:
+            envs.send(zeros(batch_size))
+            work()
+            infos = envs.recv()[-1]
+        else:
+            work()
+            infos = envs.step(zeros(batch_size))[-1]
+        if "begin" in infos:
+            theirs += zip(infos["begin"].tolist(), infos["end"].tolist(), strict=True)
+    return sum(any(min(e, end) - max(b, begin) > SECONDS / 4 for b, e in theirs) for begin, end in mine)
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_the_caller_works_while_a_bank_steps(executor: Any) -> None:
+    rounds = 12
+    with ReactorVectorEnv([partial(Clocked, i) for i in range(4)], batch_size=2, executor=executor, workers=2) as envs:
+        assert overlaps(envs, 2, rounds, halves=False) >= rounds // 2
+    with ReactorVectorEnv([partial(Clocked, i) for i in range(2)], executor=executor, workers=2, caller_works=False) as envs:
+        assert overlaps(envs, 2, rounds, halves=True) >= rounds // 2
+        assert overlaps(envs, 2, rounds, halves=False) == 0  # all of them wait for the caller
