@@ -192,6 +192,8 @@ def _merged(groups: list[_Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, A
             for rows in where:
                 mask[_index(rows)] = True
         value = _value(where, found, envs)
+        if value is None:
+            value = _assigned(key, where, found, envs)
         if value is not None:
             merged[key], merged[f"_{key}"] = value, mask.copy()
         else:
@@ -225,6 +227,24 @@ def _value(where: list[_Rows], found: list[_Column], envs: VectorEnv[Any, Any, A
     return value
 
 
+def _assigned(key: str, where: list[_Rows], found: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
+    """Values of different kinds, such as 1 and 0.5, assigned one by one to what the first one makes Gymnasium begin with.
+
+    None if some are dicts, which are not assigned.
+    """
+    values = list(chain.from_iterable(map(_values, where, found)))
+    if key != "final_obs" and any(issubclass(kind, dict) for kind in set(map(type, values))):
+        return None
+    indices = list(chain.from_iterable(map(_indices, where)))
+    if not _is_all(where, envs.num_envs):
+        order = sorted(range(len(indices)), key=indices.__getitem__)
+        indices, values = [indices[i] for i in order], [values[i] for i in order]
+    array = envs._add_info({}, {key: values[0]}, indices[0])[key]
+    for index, value in zip(indices, values, strict=True):
+        array[index] = value
+    return array
+
+
 def _is_all(where: list[_Rows], num_envs: int) -> bool:
     """Whether it is every environment in order, block after block."""
     end = 0
@@ -243,6 +263,10 @@ def _index(rows: _Rows) -> Any:
     return slice(*rows) if type(rows) is tuple else rows
 
 
+def _indices(rows: _Rows) -> Sequence[int]:
+    return range(*rows) if type(rows) is tuple else rows
+
+
 def _count(rows: _Rows) -> int:
     return rows[1] - rows[0] if type(rows) is tuple else len(rows)
 
@@ -251,7 +275,7 @@ def _items(groups: list[_Group]) -> _Items:
     """The infos as they were before they were packed, in order of environments."""
     items: _Items = []
     for rows, keys, columns in groups:
-        indices = range(*rows) if type(rows) is tuple else rows
+        indices = _indices(rows)
         if keys is None:
             items += zip(indices, columns, strict=True)
         elif keys:
