@@ -85,7 +85,7 @@ def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, f
 def _cost_of_another(maker: Any) -> float | None:
     cost = None
     if type(maker) is Pickled:
-        with global_random_state(), contextlib.suppress(Exception):
+        with global_random_state(), contextlib.suppress(Exception, SystemExit):
             env = decode(maker)()
             try:
                 cost = step_cost(env)

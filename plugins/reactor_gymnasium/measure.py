@@ -24,7 +24,7 @@ def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     other things may take that long for, and in any case no more after 0.1 s. Global random generators are put back.
     """
     times = []
-    with global_random_state(), contextlib.suppress(Exception):
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
         space = deepcopy(env.action_space)
         space.seed(0)
         env.reset(seed=0)

@@ -48,7 +48,9 @@ class EnvShard(Reactor):
     items = Input()
     """Actions as a list of ``n`` objects, where they are no such array."""
     request = Input()
-    """What is asked besides stepping: ``(name, argument)``."""
+    """What is asked besides stepping: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
+    environment its own, ``None`` for those that are left alone.
+    """
 
     observations = Output((0,), np.uint8)
     objects = Output()
@@ -277,23 +279,24 @@ class EnvShard(Reactor):
 
     @reaction(request, effects=(observations, objects, extras, replies))
     def serve(self) -> None:
-        """Reset some environments, or call something of all of them."""
-        name, argument = self.request.value
-        if name == "reset":
-            self._serve_reset(*argument)
+        """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
+        must not depend on where they are.
+        """
+        function, given = self.request.value
+        if function == "reset":
+            self._serve_reset(given)
         else:
-            self._serve_call(name, argument)
+            self._serve_call(function, given)
 
-    def _serve_reset(self, seeds: Sequence[int | None], options: Any, mask: Sequence[bool] | None) -> None:
-        """Every environment gets its own copy of the options, for the same reason that holds in :meth:`_serve_call`."""
+    def _serve_reset(self, given: Sequence[Any]) -> None:
         self._unfold()
         infos: _Infos = {}
-        failures: list[tuple[int, Failure]] = []
-        for row, seed in enumerate(seeds):
-            if mask is None or mask[row]:
+        failures: _Failures = []
+        for row, kwargs in enumerate(given):
+            if kwargs is not None:
                 self.done[row] = False
                 try:
-                    self.last[row], info = self._reset(row, self.envs[row].reset, seed=seed, options=decode(options))
+                    self.last[row], info = self._reset(row, self.envs[row].reset, **decode(kwargs))
                     if info:
                         infos[row] = info
                 except Exception as error:
@@ -306,24 +309,16 @@ class EnvShard(Reactor):
         self._finish(infos, failures)
         self._refold()
 
-    def _serve_call(self, name: str, argument: Any) -> None:
-        """Arguments and results are pickled for each environment: what two of them share must not depend on the placement."""
+    def _serve_call(self, function: Callable[..., Any], given: Sequence[Any]) -> None:
         results: list[bytes | None] = []
-        failures: list[tuple[int, Failure]] = []
+        failures: _Failures = []
         self._unfold()
-        for row, env in enumerate(self.envs):
-            try:
-                if name == "set_attr":
-                    attribute, values = argument
-                    env.set_wrapper_attr(attribute, decode(values[row]))
-                    results.append(None)
-                else:
-                    method, given = argument
-                    args, kwargs = decode(given)
-                    found = env.get_wrapper_attr(method)
-                    results.append(dumps(found(*args, **kwargs) if callable(found) else found))
-            except Exception as error:
-                failures.append(self._failure(row, error))
+        for row, (env, args) in enumerate(zip(self.envs, given, strict=True)):
+            if args is not None:
+                try:
+                    results.append(dumps(function(env, *decode(args))))
+                except Exception as error:
+                    failures.append(self._failure(row, error))
         self._refold()
         self.replies.set(results)
         self._finish({}, failures)

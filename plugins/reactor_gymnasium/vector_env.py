@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -270,11 +270,11 @@ class ReactorVectorEnv(ShardedVectorEnv):
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
             self._assert_whole()
-        kept = encode(options)
-        self._begin_reset({
-            number: ("reset", (seeds[lo:hi], kept, None if mask is None else mask[lo:hi].tolist()))
-            for number, lo, hi in self._shards()
-        })  # fmt: skip
+        which = range(self.num_envs) if mask is None else np.flatnonzero(mask)
+        given: list[Any] = [None] * self.num_envs
+        for index in which:
+            given[index] = encode({"seed": seeds[index], "options": options})
+        self._begin_reset({number: ("reset", given[lo:hi]) for number, lo, hi in self._shards()})
 
     # ------------------------------------------------------------------ step
 
@@ -324,9 +324,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         self._assert_nothing_pending("call_async")
         if name in _NOT_THROUGH_CALL:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._drain()
-        self._request({number: ("call", (name, encode((args, kwargs)))) for number, _, _ in self._shards()})
-        self._state = AsyncState.WAITING_CALL
+        self._begin_calls(_call, [(name, args, kwargs)] * self.num_envs)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End the call that :meth:`call_async` began.
@@ -337,11 +335,17 @@ class ReactorVectorEnv(ShardedVectorEnv):
             Exception: What an environment raised, a missing attribute for instance. The environments live on.
         """
         self._assert_pending(AsyncState.WAITING_CALL)
-        self._end_call(timeout)
-        parts = [part for bank in self._banks for part in self._run.values(f"replies{bank.suffix}")]
-        return tuple(loads(result) for part in parts for result in part)
+        return tuple(self._end_calls(timeout))
 
-    def _end_call(self, timeout: float | None) -> None:
+    def _begin_calls(self, function: Callable[..., Any], given: Sequence[tuple[Any, ...] | None]) -> None:
+        """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
+        kept: dict[int, Any] = {id(args): args if args is None else encode(args) for args in given}
+        every = [kept[id(args)] for args in given]
+        self._drain()
+        self._request({number: (function, every[lo:hi]) for number, lo, hi in self._shards()})
+        self._state = AsyncState.WAITING_CALL
+
+    def _end_calls(self, timeout: float | None = None) -> list[Any]:
         self._wait(AsyncState.WAITING_CALL, timeout)
         self._state = AsyncState.DEFAULT
         found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
@@ -350,6 +354,8 @@ class ReactorVectorEnv(ShardedVectorEnv):
             last, failure = max(failures, key=lambda failure: failure[0])
             failure.error.add_note(f"raised in environment {last} of {self!r}")
             raise failure.error
+        parts = [part for bank in self._banks for part in self._run.values(f"replies{bank.suffix}")]
+        return [loads(result) for part in parts for result in part]
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every environment, or of the wrapper around it that has one."""
@@ -366,16 +372,15 @@ class ReactorVectorEnv(ShardedVectorEnv):
             ValueError: If there are not as many values as environments.
         """
         self._assert_is_running()
-        values = list(map(encode, values)) if isinstance(values, (list, tuple)) else [encode(values)] * self.num_envs
+        values = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(values) != self.num_envs:
             raise ValueError(
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
         self._assert_nothing_pending("set_attr")
-        self._drain()
-        self._request({number: ("set_attr", (name, values[lo:hi])) for number, lo, hi in self._shards()})
-        self._end_call(None)
+        self._begin_calls(_set_attr, [(name, value) for value in values])
+        self._end_calls()
 
     def render(self) -> tuple[Any, ...]:
         """What every environment's ``render`` returns."""
@@ -390,3 +395,12 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def np_random_seed(self) -> Any:
         """The seeds of the environments' random generators, a tuple."""
         return self.get_attr("np_random_seed")
+
+
+def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    found = env.get_wrapper_attr(name)
+    return found(*args, **kwargs) if callable(found) else found
+
+
+def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
+    env.set_wrapper_attr(name, value)
