@@ -164,7 +164,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             self.single_action_space = Discrete(len(dummy.actions))
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
-        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, alike=True)
+        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works)
         self._why = choice.why
         threshold = float(continuous_action_threshold) if continuous else None
         program, placement = self._program(choice.workers, threshold, thread_affinity_offset)

@@ -27,28 +27,25 @@ class EnvChoice:
     why: str
 
 
-def decide(
-    costs: Callable[[], EnvCosts], batch_size: int, workers: int, executor: ExecutorName, caller_works: bool, alike: bool
-) -> EnvChoice:
+def decide(costs: Callable[[], EnvCosts], batch_size: int, workers: int, executor: ExecutorName, caller_works: bool) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
+    Who names an executor has no throw-away instances stepped, and environments placed evenly.
+
     Args:
-        costs: Times throw-away instances; called only if that matters.
+        costs: Times throw-away instances.
         batch_size: How many environments step together.
         workers: How many workers there may be.
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
-        alike: Whether all environments are known to be of one kind, so that they are placed evenly whatever they cost.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
-    if executor == "auto" and workers == 1 and caller_works:
-        return EnvChoice("inline", 1, None, "one worker")
-    if executor != "auto" and (alike or workers == 1):
-        return EnvChoice(executor, workers, None, "")
-    found = costs()
     if executor != "auto":
-        return EnvChoice(executor, workers, found.seconds, found.why)
+        return EnvChoice(executor, workers, None, "")
+    if workers == 1 and caller_works:
+        return EnvChoice("inline", 1, None, "one worker")
+    found = costs()
     parallel: ExecutorName = "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
     seconds = found.seconds
     if seconds is None:

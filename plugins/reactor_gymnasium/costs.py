@@ -19,7 +19,7 @@ from reactor_gymnasium.measure import step_cost
 from reactor_rl.autotune import global_random_state
 from reactor_rl.serialise import Pickled, decode
 
-__all__ = ["EnvCosts", "env_costs", "kinds_of"]
+__all__ = ["EnvCosts", "env_costs"]
 
 SECONDS = 1.0
 ENOUGH = 8
@@ -49,7 +49,7 @@ def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: i
     """
     if workers == 1:
         return EnvCosts(None, "one worker")
-    kinds = kinds_of(encoded)
+    kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
     makers = dict(zip(kinds, encoded, strict=True))
     found = _timed(dummy, list(makers.values()))
     if not found:
@@ -62,11 +62,6 @@ def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: i
         found = {}
     by_kind = {kind: found.get(number, median) for number, kind in enumerate(makers)}
     return EnvCosts(tuple(by_kind[kind] for kind in kinds), why)
-
-
-def kinds_of(encoded: Sequence[Any]) -> list[bytes | int]:
-    """What tells apart the kinds of environments that some functions make."""
-    return [one.data if type(one) is Pickled else id(one) for one in encoded]
 
 
 def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, float]:

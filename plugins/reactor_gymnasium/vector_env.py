@@ -24,7 +24,7 @@ from reactor_gymnasium.arguments import (
     made,
 )
 from reactor_gymnasium.choice import decide
-from reactor_gymnasium.costs import env_costs, kinds_of
+from reactor_gymnasium.costs import env_costs
 from reactor_gymnasium.infos import merge
 from reactor_gymnasium.leaves import Leaves, check_shared_memory
 from reactor_gymnasium.placement import place
@@ -67,7 +67,8 @@ class ReactorVectorEnv(ShardedVectorEnv):
         max_concurrency: The most environments that are stepped or reset at the same time: at most so many workers are used.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
             changes a result, nor does ``executor``.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
+            some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
         caller_works: Whether the calling thread steps shards itself. If not, ``workers`` helpers do everything, and the caller
             may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several banks.
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
@@ -136,10 +137,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
             self._set_observation_spaces(observation_mode, dummy)
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            choice = decide(
-                lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works,
-                alike=len(set(kinds_of(self._encoded))) == 1,
-            )  # fmt: skip
+            choice = decide(lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works)
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space)
