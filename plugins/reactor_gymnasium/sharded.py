@@ -10,7 +10,8 @@ from __future__ import annotations
 import multiprocessing
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -232,11 +233,14 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_is_running()
         return self._run.draw(path, format=format)
 
-    def trace(self, path: str) -> Tracing:
+    @contextmanager
+    def trace(self, path: str) -> Iterator[Tracing]:
         """Record what each worker does: ``with envs.trace("trace.json"): ...`` writes a file that Perfetto opens."""
         self._assert_is_running()
         self._drain()
-        return self._run.trace(path)
+        with self._run.trace(path) as tracing:
+            yield tracing
+            self._drain()  # workers hand over what they have recorded between ticks only
 
     @property
     def workers(self) -> int:
