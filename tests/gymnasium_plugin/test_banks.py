@@ -246,13 +246,18 @@ def test_steps_that_were_begun_are_taken_before_a_reset(place: dict[str, Any]) -
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_calls_in_the_middle_lose_nothing(batch_size: int, place: dict[str, Any], tmp_path: Path) -> None:
     env_fns = [partial(Facts, i, length=i % 3 + 2, infos="array") for i in range(N)]
+
+    def traced(envs: Any) -> None:
+        with envs.trace(str(tmp_path / "trace.json")):
+            pass
+
     calls: list[Callable[[Any], Any]] = [
         lambda envs: envs.get_attr("index"),
         lambda envs: envs.render(),
         lambda envs: envs.call("draw_number"),
         lambda envs: envs.set_attr("memory", [{"a": i} for i in range(N)]),
         lambda envs: envs.np_random_seed,
-        lambda envs: envs.trace(str(tmp_path / "trace.json")),
+        traced,
         lambda envs: envs.draw(),
     ]
 
@@ -278,6 +283,34 @@ def test_a_call_sees_every_step_that_was_begun(place: dict[str, Any]) -> None:
         envs.set_attr("total", 100)
         assert envs.step(zeros(2))[0][:, 4].tolist() == [3, 3]  # of before
         assert envs.step(zeros(2))[0][:, 4].tolist() == [101, 101]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_a_trace_of_banks(place: dict[str, Any], tmp_path: Path) -> None:
+    with ReactorVectorEnv(facts(4), batch_size=2, **place) as envs:
+        envs.reset(seed=0)
+        envs.step(zeros(2))
+        with envs.trace(str(tmp_path / "trace.json")) as tracing:
+            for _ in range(6):
+                envs.step(zeros(2))
+        assert tracing.reactions >= 6
+        assert envs.step(zeros(2))[0][:, 3].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_the_results_of_a_reset_have_nothing_of_the_steps_before(place: dict[str, Any]) -> None:
+    env_fns = [partial(Facts, i, length=1) for i in range(4)]
+    with ReactorVectorEnv(env_fns, batch_size=2, autoreset_mode="SameStep", **place) as envs:
+        envs.reset(seed=0)
+        ended = [envs.step(zeros(2)) for _ in range(8)]
+        assert {(*results[2].tolist(), *results[3].tolist()) for results in ended[1:]} == {(1, 1, 0, 0), (0, 0, 1, 1)}
+        assert "final_obs" in ended[-1][-1]
+        for _ in range(2):
+            envs.reset(seed=0)
+            _, *rest, infos = envs.step(zeros(2))
+            assert_same(rest, [np.zeros(2), np.zeros(2, np.bool_), np.zeros(2, np.bool_)])
+            assert sorted(infos) == ["_env_id", "env_id"]
+            envs.step(zeros(2))
 
 
 # ---------------------------------------------------------------------- beginning and ending
