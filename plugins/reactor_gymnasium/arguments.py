@@ -16,7 +16,7 @@ from reactor_rl.serialise import encode
 
 __all__ = [
     "Bools", "EnvFn", "check_actions", "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
-    "checked_workers", "encoded", "made",
+    "checked_workers", "encoded", "made", "thrown_away",
 ]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
@@ -92,6 +92,15 @@ def made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
         return env_fns[index]()
     except Exception as error:
         error.add_note(f"while environment {index} was constructed")
+        raise
+
+
+def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
+    """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
+    try:
+        return getattr(env_fn, "throw_away", env_fn)()
+    except Exception as error:
+        error.add_note("while environment 0 was constructed")
         raise
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 
+from reactor_gymnasium.arguments import thrown_away
 from reactor_gymnasium.measure import step_cost
 from reactor_rl.autotune import global_random_state
 from reactor_rl.serialise import Pickled, decode
@@ -81,7 +82,7 @@ def _cost_of_another(maker: Any) -> float | None:
     cost = None
     if type(maker) is Pickled:
         with global_random_state(), contextlib.suppress(Exception, SystemExit):
-            env = decode(maker)()
+            env = thrown_away(decode(maker))
             try:
                 cost = step_cost(env)
             finally:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-__all__ = ["Packed", "merge", "pack"]
+__all__ = ["Packed", "merge", "pack", "unpack"]
 
 _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
@@ -166,6 +166,11 @@ def merge(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, 
     for index, info in _items([*ended, *infos]):
         added = envs._add_info(added, info, index)
     return added
+
+
+def unpack(part: Packed) -> tuple[_Items, _Items]:
+    """What a shard has packed, environment by environment: of episodes that ended within the step, and of the step."""
+    return _items(part[0]), _items(part[1])
 
 
 def _keys(groups: list[_Group]) -> set[str]:

@@ -22,10 +22,11 @@ from reactor_gymnasium.arguments import (
     checked_workers,
     encoded,
     made,
+    thrown_away,
 )
 from reactor_gymnasium.choice import decide
 from reactor_gymnasium.costs import env_costs
-from reactor_gymnasium.infos import merge
+from reactor_gymnasium.infos import Packed, merge
 from reactor_gymnasium.leaves import Leaves, check_shared_memory
 from reactor_gymnasium.placement import place
 from reactor_gymnasium.registry import repeat_registrations
@@ -127,7 +128,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
             begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
         self._encoded = encoded(env_fns)  # before any of them is called, which may change it
 
-        dummy = made(env_fns, 0)
+        dummy = thrown_away(env_fns[0])
         try:
             # A copy: Gymnasium's own environments share one dict between all instances of a class.
             self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
@@ -295,10 +296,13 @@ class ReactorVectorEnv(ShardedVectorEnv):
         if bank.any_extras():
             found: list[Extras] = self._run.values(f"extras{bank.suffix}")
             self._raise_failures([failure for part in found for failure in part[1]])
-            infos = merge([part[0] for part in found], self if self._alone else bank.counted)
+            infos = self._merged([part[0] for part in found], bank)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(bank.lo, bank.hi), np.ones(self.batch_size, np.bool_)
         return infos
+
+    def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
+        return merge(parts, self if self._alone else bank.counted)
 
     def _observe(self, bank: Bank) -> Any:
         return self._leaves.assemble(bank.rows, bank.objects, self.copy)
