@@ -283,11 +283,14 @@ class ReactorVectorEnv(ShardedVectorEnv):
                 return actions
             check_actions(actions, self.single_action_space, self.batch_size)
         # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
-        items = list(iterate(self.action_space, actions))
+        items = self._single(actions)
         if len(items) != self.batch_size:
             raise ValueError(f"{len(items)} actions were given for {self.batch_size} environments")
         first = bank.lo
         return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in bank.shards}
+
+    def _single(self, actions: Any) -> list[Any]:
+        return list(iterate(self.action_space, actions))
 
     def _harvest(self, bank: Bank) -> dict[str, Any]:
         if self._leaves.objects:

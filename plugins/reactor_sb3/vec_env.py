@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -58,6 +59,9 @@ class _NoLog:
 
 class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
+
+    def _single(self, actions: Any) -> list[Any]:
+        return list(actions)
 
     def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
         ended: dict[int, dict[str, Any]] = {}
@@ -120,6 +124,7 @@ class ReactorVecEnv(VecEnv):
         executor: Literal["auto", "inline", "threads", "processes"] = "auto",
         caller_works: bool = True,
     ) -> None:
+        multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
         self._envs = envs = _Envs(
             [_Make(env_fn) for env_fn in env_fns],
