@@ -126,7 +126,9 @@ OPTIONS: list[tuple[str, dict[str, Any], bool]] = [
     ("breakout", {"life_loss_info": True}, True),
     ("breakout", {"life_loss_info": True, "autoreset_mode": SAME}, True),
     ("breakout", {"life_loss_info": True, "episodic_life": True, "autoreset_mode": "SameStep"}, True),
-    ("ms_pacman", {"reward_clipping": False} | SHORT, True),
+    ("skiing", {} | SHORT, True),  # rewards of -7 from the beginning on
+    ("carnival", {} | SHORT, True),  # soon of 60; 214 rows
+    ("carnival", {"reward_clipping": False} | SHORT, True),
     ("breakout", {"use_fire_reset": False, "episodic_life": True, "full_action_space": True}, False),
     ("breakout", {"max_num_frames_per_episode": 7, "autoreset_mode": SAME, "grayscale": False, "img_height": 40}, True),
     ("montezuma_revenge", {"max_num_frames_per_episode": 30, "autoreset_mode": SAME}, True),
@@ -177,6 +179,33 @@ def test_every_number_of_no_ops_is_drawn_as_ale_draws_it() -> None:
                     assert_same(found, theirs.step(np.zeros(1, np.int64))[4] | {"final_obs": found["final_obs"]})
                     drawn.add(int(found["episode_frame_number"][0]))
             assert len(drawn) >= most - 2
+
+
+def both(game: str, steps: int, actions: int, **options: Any) -> list[Any]:
+    """The first actions in turn, on ALE and on ours, which must return the same; returns that."""
+    theirs = ale_py.AtariVectorEnv(game, 1, noop_max=0, **options)
+    with AtariVectorEnv(game, 1, noop_max=0, **options, **INLINE) as ours:
+        assert_same(ours.reset(seed=3), theirs.reset(seed=3))
+        seen = []
+        for step in range(steps):
+            action = np.array([step % actions])
+            seen.append(ours.step(action))
+            assert_same(seen[-1], theirs.step(action))
+        return seen
+
+
+def test_a_life_that_is_lost_at_the_last_frame_is_no_truncation() -> None:
+    lost = next(i for i, results in enumerate(both("breakout", 150, 1, frameskip=1, life_loss_info=True)) if results[2])
+    for options in ({"life_loss_info": True}, {"episodic_life": True}, {}):
+        *_, last = both("breakout", lost + 1, 1, frameskip=1, max_num_frames_per_episode=lost + 1, **options)
+        assert (last[2].tolist(), last[3].tolist()) == ([options != {}], [options == {}])
+
+
+def test_the_last_life_is_not_lost_before_the_game_is_over() -> None:
+    seen = both("frogger", 210, 2, life_loss_info=True)
+    ended = [i for i, results in enumerate(seen) if results[2]]
+    zero = next(i for i, results in enumerate(seen) if not results[4]["lives"])
+    assert len(ended) == 4 and ended[-1] > zero
 
 
 def test_through_opencv_too(monkeypatch: pytest.MonkeyPatch) -> None:
