@@ -7,6 +7,7 @@ scaled to the wanted size is the finished frame.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,14 +72,14 @@ class CompiledFrames:
     """Grey frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
 
     Args:
-        ale: The emulator. It must not load a game with another palette later on.
+        ale: The emulator. It must not load a game with another palette later on, and is to be played by the thread that makes this.
         maxpool: As for :func:`frames_of`.
         avx2: Whether AVX2 may be used where the processor has it. It never changes a frame.
     """
 
     def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True) -> None:
         self._ale, self._maxpool = ale, maxpool
-        self._screen = np.zeros((210, 160), np.uint8)
+        self._screen = _screen_of_this_thread()
         self._show = ale.getScreen
         self._kernel = _frames.Kernel(self._screen, avx2)
         self.finish = self._kernel.finish
@@ -105,6 +106,17 @@ class CompiledFrames:
         grey = np.empty_like(self._screen)
         self._ale.getScreenGrayscale(grey)
         self._kernel.learn(grey)
+
+
+_shared = threading.local()
+
+
+def _screen_of_this_thread() -> Frame:
+    """Where emulators that are played by this thread put their screens: one buffer for all stays in the cache."""
+    if not hasattr(_shared, "screen"):
+        _shared.screen = np.zeros((210, 160), np.uint8)
+    screen: Frame = _shared.screen
+    return screen
 
 
 class OpenCVFrames:
