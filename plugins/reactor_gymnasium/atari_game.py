@@ -42,6 +42,10 @@ class AtariOptions:
 class AtariGame:
     """An emulator, and what has to be remembered between two of its steps.
 
+    Args:
+        options: What it is played with.
+        screen: As for :func:`~reactor_gymnasium.frames.frames_of`.
+
     Attributes:
         actions: The emulator's number of each action.
         reward: Of the last step, clipped if that was asked for.
@@ -51,7 +55,7 @@ class AtariGame:
         lives: Lives that are left.
     """
 
-    def __init__(self, options: AtariOptions) -> None:
+    def __init__(self, options: AtariOptions, screen: npt.NDArray[np.uint8] | None = None) -> None:
         from ale_py import ALEInterface, LoggerMode
 
         self._options = options
@@ -64,7 +68,7 @@ class AtariGame:
         self.actions = [int(action.value) for action in actions]
         self._fires = options.use_fire_reset and _FIRE in self.actions
         self._act, self._game_over, self._lives_left = ale.act, ale.game_over, ale.lives
-        self._frames = frames_of(ale, options.img_height, options.img_width, options.grayscale, options.maxpool)
+        self._frames = frames_of(ale, options.img_height, options.img_width, options.grayscale, options.maxpool, screen)
         # What happens after an emulated frame, of which there are `frameskip` in a step: only the last two are looked at.
         self._looks = [None] * (options.frameskip - 2) + [self._frames.see_first, self._frames.see_last][-options.frameskip :]
         self._stack = np.zeros((options.stack_num, *options.frame_shape), np.uint8)

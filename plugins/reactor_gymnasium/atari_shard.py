@@ -70,7 +70,8 @@ class AtariShard(Reactor):
         if self.core is not None and os.getpid() != self.caller and hasattr(os, "sched_setaffinity"):
             with contextlib.suppress(OSError):  # a core that this process may not use: ALE's own goes on too
                 os.sched_setaffinity(0, {self.core})
-        self.games = [AtariGame(self.options) for _ in range(self.n)]
+        screen = np.zeros((210, 160), np.uint8)
+        self.games = [AtariGame(self.options, screen) for _ in range(self.n)]
         if self.continuous_action_threshold is not None:
             from ale_py.env import AtariEnv
 

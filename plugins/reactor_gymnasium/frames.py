@@ -7,7 +7,6 @@ scaled to the wanted size is the finished frame.
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,7 +46,9 @@ class Frames(Protocol):
         """
 
 
-def frames_of(ale: ALEInterface, height: int = 84, width: int = 84, grayscale: bool = True, maxpool: bool = True) -> Frames:
+def frames_of(
+    ale: ALEInterface, height: int = 84, width: int = 84, grayscale: bool = True, maxpool: bool = True, screen: Frame | None = None
+) -> Frames:
     """What makes the finished frames of an emulator that has loaded its game.
 
     Args:
@@ -56,6 +57,8 @@ def frames_of(ale: ALEInterface, height: int = 84, width: int = 84, grayscale: b
         width: Columns of a finished frame.
         grayscale: Whether frames are grey, or have three colours.
         maxpool: Whether a frame is the larger of the last two screens, or the last one alone.
+        screen: Where the emulator may put a screen of 210 x 160, uint8. Emulators that are never played at the same time may have
+            one between them, which then stays in the cache.
 
     Raises:
         ValueError: If a size is not positive.
@@ -64,7 +67,7 @@ def frames_of(ale: ALEInterface, height: int = 84, width: int = 84, grayscale: b
     if height < 1 or width < 1:
         raise ValueError(f"a frame must have rows and columns, got {height} x {width}")
     if _frames is not None and grayscale and (height, width) == (84, 84) and tuple(ale.getScreenDims()) == (210, 160):
-        return CompiledFrames(ale, maxpool)
+        return CompiledFrames(ale, maxpool, screen=screen)
     return OpenCVFrames(ale, height, width, grayscale, maxpool)
 
 
@@ -72,14 +75,15 @@ class CompiledFrames:
     """Grey frames of 84 x 84 from screens of 210 x 160, by the compiled kernel.
 
     Args:
-        ale: The emulator. It must not load a game with another palette later on, and is to be played by the thread that makes this.
+        ale: The emulator. It must not load a game with another palette later on.
         maxpool: As for :func:`frames_of`.
         avx2: Whether AVX2 may be used where the processor has it. It never changes a frame.
+        screen: As for :func:`frames_of`.
     """
 
-    def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True) -> None:
+    def __init__(self, ale: ALEInterface, maxpool: bool = True, avx2: bool = True, screen: Frame | None = None) -> None:
         self._ale, self._maxpool = ale, maxpool
-        self._screen = _screen_of_this_thread()
+        self._screen = np.zeros((210, 160), np.uint8) if screen is None else screen
         self._show = ale.getScreen
         self._kernel = _frames.Kernel(self._screen, avx2)
         self.finish = self._kernel.finish
@@ -106,17 +110,6 @@ class CompiledFrames:
         grey = np.empty_like(self._screen)
         self._ale.getScreenGrayscale(grey)
         self._kernel.learn(grey)
-
-
-_shared = threading.local()
-
-
-def _screen_of_this_thread() -> Frame:
-    """Where emulators that are played by this thread put their screens: one buffer for all stays in the cache."""
-    if not hasattr(_shared, "screen"):
-        _shared.screen = np.zeros((210, 160), np.uint8)
-    screen: Frame = _shared.screen
-    return screen
 
 
 class OpenCVFrames:

@@ -272,7 +272,6 @@ def test_masks_and_resets_are_the_same_everywhere(monkeypatch: pytest.MonkeyPatc
         assert_same(played(AtariVectorEnv("breakout", 4, **POISONED, **place), play), expected)
 
 
-@pytest.mark.xfail(reason="emulators made by one thread share a screen buffer, whichever threads play them", strict=False)
 def test_threads_that_play_what_another_one_has_made() -> None:
     begin = threading.Barrier(2)
 
