@@ -698,10 +698,10 @@ def test_a_game_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The throw-away game is made, the second one in a helper is not."""
     plain, made = AtariGame.__init__, threading.Semaphore(2)
 
-    def limited(game: AtariGame, options: Any) -> None:
+    def limited(game: AtariGame, *args: Any) -> None:
         if not made.acquire(blocking=False):
             raise MemoryError("no room for another game")
-        plain(game, options)
+        plain(game, *args)
 
     monkeypatch.setattr(AtariGame, "__init__", limited)
     begin = time.monotonic()
