@@ -131,6 +131,7 @@ def trajectories(
                 assert rest == [0, False, False]  # where banks take turns, resets are handed out in the place of steps
                 rest = []
             seen[index].append(deepcopy([observation, *rest, _infos_of(results[4], row, sum(rest[1:]) > 0)]))
+        assert max(map(len, seen)) <= len(actions) + 2, "some environments step more often than others"
         if min(map(len, seen)) > len(actions):
             return [of_one[: len(actions) + 1] for of_one in seen]
         taken = [min(len(seen[index]), len(actions)) - 1 for index in ids]

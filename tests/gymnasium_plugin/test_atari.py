@@ -587,7 +587,7 @@ def test_a_mask_of_none_reports_what_was_last_seen() -> None:
         assert_same(envs.reset(options={"reset_mask": MASK[:2] & False}), (last[0], infos))
 
 
-def test_masks_need_all_games_in_one_batch() -> None:
+def test_masks_need_all_games_in_one_batch_and_actions_are_named_by_environment() -> None:
     with AtariVectorEnv("pong", 2, batch_size=1, **INLINE) as envs:
         envs.reset(seed=0)
         options = {"reset_mask": np.array([True, False])}
@@ -595,6 +595,8 @@ def test_masks_need_all_games_in_one_batch() -> None:
             envs.reset(options=options)
         assert list(options) == ["reset_mask"]
         assert envs.step(np.zeros(1, np.int64))[4]["env_id"].tolist() == [1]
+        with pytest.raises(ValueError, match=r"action 6 of environment 1 is not one of Discrete\(6\)"):
+            envs.step([6])
 
 
 # ---------------------------------------------------------------------- what goes wrong
