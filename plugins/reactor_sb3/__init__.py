@@ -1,8 +1,9 @@
 """Stable-Baselines3 on reactor programs: the same weights on any number of cores."""
 
 from reactor_rl.runtime.launch import preload
+from reactor_sb3.sync_dqn import SyncDQN
 from reactor_sb3.vec_env import ReactorVecEnv
 
-__all__ = ["ReactorVecEnv"]
+__all__ = ["ReactorVecEnv", "SyncDQN"]
 
-preload("stable_baselines3.common.monitor", "stable_baselines3.common.vec_env", "reactor_sb3.vec_env")
+preload("stable_baselines3.common.monitor", "stable_baselines3.common.vec_env", "reactor_sb3.vec_env", "reactor_sb3.evaluator")

@@ -13,48 +13,20 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common import monitor
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
-from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
 from reactor_gymnasium.arguments import EnvFn
 from reactor_gymnasium.infos import Packed, unpack
 from reactor_gymnasium.vector_env import ReactorVectorEnv
 from reactor_rl.serialise import encode
+from reactor_sb3.environments import Made
 
 if TYPE_CHECKING:
     from reactor_gymnasium.sharded import Bank
     from reactor_rl.trace import Tracing
 
 __all__ = ["ReactorVecEnv"]
-
-
-class _Make:
-    """Makes one environment as SB3 does."""
-
-    def __init__(self, env_fn: EnvFn) -> None:
-        self.env_fn = env_fn
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return _patch_env(self.env_fn())
-
-    def throw_away(self) -> gymnasium.Env[Any, Any]:
-        """An environment that is only looked at and timed: what it does must not be found in a Monitor's log."""
-        writer = monitor.ResultsWriter
-        monitor.ResultsWriter = _NoLog  # type: ignore[misc, assignment]
-        try:
-            return self()
-        finally:
-            monitor.ResultsWriter = writer  # type: ignore[misc]
-
-
-class _NoLog:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def write_row(self, info: dict[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class _Envs(ReactorVectorEnv):
@@ -127,7 +99,7 @@ class ReactorVecEnv(VecEnv):
         multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
         self._envs = envs = _Envs(
-            [_Make(env_fn) for env_fn in env_fns],
+            [Made(env_fn) for env_fn in env_fns],
             shared_memory=False,
             context=start_method,
             autoreset_mode=AutoresetMode.SAME_STEP,

@@ -1,0 +1,191 @@
+"""Greedy actions of a Q-network whose parameters are views of a port's slot.
+
+One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the usual
+layers are evaluated by numpy, layer by layer into buffers that are made once; any other is built again from its structure, which
+travels without its weights, and evaluated by torch. Which of the two depends on the network alone, and the batch is always an
+actor's own environments, so neither changes with the number of workers.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+
+__all__ = ["Greedy", "Network", "network_of"]
+
+Array = npt.NDArray[Any]
+Greedy = Callable[[dict[str, Array]], Array]
+"""From observations, ``(envs, ...)`` by key, to greedy actions, ``(envs,)``."""
+
+
+class Network(Protocol):
+    """The structure of a network, light enough to travel."""
+
+    def bind(self, parameters: Array, envs: int) -> Greedy:
+        """The network with its weights in a record of parameters, for a batch of ``envs`` observations."""
+        ...
+
+
+def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
+    """The structure of a Q-network of SB3's policies."""
+    return _layered(q_net, space) or TorchNetwork(q_net, space)
+
+
+# ---------------------------------------------------------------------- numpy
+
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
+
+
+@dataclass(frozen=True)
+class Layered:
+    """Linear layers, layer normalisation and activations, on flat or one-hot observations.
+
+    Attributes:
+        layers: Kind of each, the name of its parameters, its number of outputs, and epsilon for a normalisation.
+        features: Length of an observation.
+        one_hot: Whether an observation is a number below ``features``.
+    """
+
+    layers: tuple[tuple[str, str, int, float], ...]
+    features: int
+    one_hot: bool
+
+    def bind(self, parameters: Array, envs: int) -> Greedy:
+        """See :class:`Network`."""
+        views = {name: parameters[name] for name in parameters.dtype.names or ()}
+        batch = envs > 1
+        shape = (envs,) if batch else ()
+        inputs = np.zeros((*shape, self.features), np.float32)
+        steps: list[Callable[[], Any]] = []
+        current = inputs
+        for kind, name, outputs, epsilon in self.layers:
+            if kind == "linear":
+                below, current = current, np.empty((*shape, outputs), np.float32)
+                weights = views[f"{name}.weight"]
+                steps.append(_call(np.dot, below, weights.T, current) if batch else _call(np.dot, weights, below, current))
+                if f"{name}.bias" in views:
+                    steps.append(_call(np.add, current, views[f"{name}.bias"], current))
+            elif kind == "relu":
+                steps.append(_rectified(current))
+            elif kind == "tanh":
+                steps.append(_call(np.tanh, current, current))
+            else:
+                steps.append(_normalised(current, views[f"{name}.weight"], views[f"{name}.bias"], np.float32(epsilon)))
+        return self._one_hot(inputs, current, steps) if self.one_hot else self._flat(inputs, current, steps)
+
+    def _flat(self, inputs: Array, outputs: Array, steps: list[Callable[[], Any]]) -> Greedy:
+        rows = inputs.reshape(-1, self.features)
+        argmax = outputs.reshape(len(rows), -1).argmax
+
+        def greedy(observations: dict[str, Array]) -> Array:
+            rows[...] = observations[""].reshape(rows.shape)
+            for step in steps:
+                step()
+            return argmax(1)  # type: ignore[no-any-return]
+
+        return greedy
+
+    def _one_hot(self, inputs: Array, outputs: Array, steps: list[Callable[[], Any]]) -> Greedy:
+        rows = inputs.reshape(-1, self.features)
+        numbers = np.arange(len(rows))
+        argmax = outputs.reshape(len(rows), -1).argmax
+
+        def greedy(observations: dict[str, Array]) -> Array:
+            inputs.fill(0)
+            rows[numbers, observations[""]] = 1
+            for step in steps:
+                step()
+            return argmax(1)  # type: ignore[no-any-return]
+
+        return greedy
+
+
+def _call(function: Callable[..., Any], a: Array, b: Array, out: Array | None = None) -> Callable[[], Any]:
+    if out is None:
+        return lambda: function(a, b)
+    return lambda: function(a, b, out)
+
+
+def _rectified(rows: Array) -> Callable[[], Any]:
+    zero, maximum = np.float32(0), np.maximum
+    return lambda: maximum(rows, zero, out=rows)
+
+
+def _normalised(rows: Array, weight: Array, bias: Array, epsilon: np.float32) -> Callable[[], Any]:
+    squares = np.empty_like(rows)
+    scale = np.float32(1 / rows.shape[-1])
+    sums = np.add.reduce
+
+    def normalise() -> None:
+        np.subtract(rows, sums(rows, -1, keepdims=True) * scale, out=rows)
+        np.multiply(rows, rows, out=squares)
+        np.divide(rows, np.sqrt(sums(squares, -1, keepdims=True) * scale + epsilon), out=rows)
+        np.multiply(rows, weight, out=rows)
+        np.add(rows, bias, out=rows)
+
+    return normalise
+
+
+def _layered(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
+    """The layers, if there are no others than those that numpy evaluates."""
+    body = getattr(q_net, "q_net", None)
+    if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential:
+        return None
+    one_hot = isinstance(space, spaces.Discrete)
+    if not one_hot and (not isinstance(space, spaces.Box) or (is_image_space(space) and getattr(q_net, "normalize_images", True))):
+        return None
+    features = width = int(space.n) if isinstance(space, spaces.Discrete) else int(np.prod(space.shape or ()))
+    layers: list[tuple[str, str, int, float]] = []
+    for number, layer in enumerate(body):
+        name = f"q_net.{number}"
+        if type(layer) is nn.Linear and layer.weight.dtype == torch.float32:
+            width = layer.out_features
+            layers.append(("linear", name, width, 0.0))
+        elif type(layer) is nn.LayerNorm and layer.normalized_shape == (width,) and layer.bias is not None:
+            layers.append(("normalised", name, width, layer.eps))
+        elif type(layer) in _ACTIVATIONS:
+            layers.append((_ACTIVATIONS[type(layer)], name, width, 0.0))
+        else:
+            return None
+    return Layered(tuple(layers), features, one_hot)
+
+
+# ---------------------------------------------------------------------- torch
+
+
+class TorchNetwork:
+    """Any network, evaluated by torch."""
+
+    def __init__(self, q_net: nn.Module, space: spaces.Space[Any]) -> None:
+        training = q_net.training
+        self.structure = copy.deepcopy(q_net).to("meta")
+        self.structure.train(False)
+        q_net.train(training)
+        self.keyed = isinstance(space, spaces.Dict)
+
+    def bind(self, parameters: Array, envs: int) -> Greedy:
+        """See :class:`Network`."""
+        network = copy.deepcopy(self.structure)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody will write to it
+            state = {name: torch.from_numpy(parameters[name]) for name in network.state_dict()}
+        network.load_state_dict(state, assign=True)
+        network.requires_grad_(False)
+
+        def greedy(observations: dict[str, Array]) -> Array:
+            with torch.inference_mode():
+                given: Any = {key: torch.from_numpy(rows) for key, rows in observations.items()}
+                return network(given if self.keyed else given[""]).argmax(1).numpy()  # type: ignore[no-any-return]
+
+        return greedy

@@ -1,0 +1,132 @@
+"""One environment of an actor or evaluator: its episode so far, and how to save it between two steps."""
+
+from __future__ import annotations
+
+import pickle
+from functools import lru_cache
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
+from reactor_rl.serialise import Pickled, decode, loads
+from reactor_sb3 import env_state
+from reactor_sb3.streams import Purpose, seed_of
+
+__all__ = ["KeptEnv"]
+
+Array = npt.NDArray[Any]
+
+
+class KeptEnv:
+    """An environment and its episode.
+
+    The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed from
+    the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more than some episodes do.)
+
+    Args:
+        make: Makes the environment; encoded.
+        seed: Of the trainer.
+        purpose: What the environment is for.
+        number: Of the environment, among those for that purpose.
+
+    Attributes:
+        env: The environment.
+        step: What to call with an action; may leave out wrappers, see :mod:`reactor_gymnasium.fold`.
+        limit: Length at which an episode is to be truncated, because the wrapper that does it is left out.
+        observation: The last one, from which the next action follows.
+        length: Steps of this episode.
+        total: Return of this episode.
+    """
+
+    def __init__(self, make: Pickled, seed: int, purpose: Purpose, number: int) -> None:
+        self.env: gymnasium.Env[Any, Any] = decode(make)()
+        self.make, self.seed, self.purpose, self.number = make, seed, purpose, number
+        self.observation: Any = None
+        self.length, self.total = 0, 0.0
+        self.episode = -1
+        self.log: list[Array] = []  # actions since the last seeded reset, round by round
+        self.logged_seed = 0
+        self._seeded_at: int | None = None  # step of this round
+        self._unfold()
+
+    def _unfold(self) -> None:
+        self.folded: Folded | None = None
+        self.step, self._reset, self.limit = self.env.step, self.env.reset, NO_LIMIT
+
+    # ------------------------------------------------------------------ rounds
+
+    def begin_round(self, afresh: bool) -> None:
+        """To be called before the first step of a round; begins a new episode if told so, or if there is none."""
+        self._seeded_at = None
+        if self.folded is None and self.episode >= 0:
+            folded = fold(self.env)
+            if folded.settled:
+                self.folded, self.step, self._reset, self.limit = folded, folded.step, folded.reset, folded.limit
+        if afresh or self.episode < 0:
+            self.reset(0)
+
+    def reset(self, step: int) -> None:
+        """Begin an episode before step ``step`` of the round."""
+        self.episode += 1
+        if self._seeded_at is None:
+            self._seeded_at, self.log = step, []
+            self.logged_seed = seed_of(self.seed, self.purpose, self.number, self.episode)
+            self.observation, _ = self._reset(seed=self.logged_seed)
+        else:
+            self.observation, _ = self._reset()
+        self.length, self.total = 0, 0.0
+
+    def end_round(self, actions: Array) -> None:
+        """To be called after the last step of a round, with its actions."""
+        self.log.append(actions[self._seeded_at or 0 :].copy())
+
+    def report(self, info: dict[str, Any], whole: bool) -> dict[str, Any]:
+        """What to report of an episode that ends with ``info``, as SB3's ``Monitor`` would, but for the time, which is the caller's."""
+        found = dict(info) if whole else {key: info[key] for key in ("episode", "is_success") if key in info}
+        if "episode" not in found:
+            found["episode"] = {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length}
+        return found
+
+    # ------------------------------------------------------------------ saving
+
+    def saved(self) -> dict[str, Any]:
+        """All that the coming steps depend on; ``blob`` is a pickle, everything else plain numbers and an array."""
+        way = _way(self.make.data) if self.episode >= 0 else None
+        found: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
+        if way == "state":
+            if self.folded is not None:
+                self.folded.write_back(self.length)
+            found["blob"] = pickle.dumps((env_state.save(self.env), self.observation))
+        elif way == "replay":
+            found["seed"] = self.logged_seed
+            found["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
+        return found
+
+    def put_back(self, saved: dict[str, Any]) -> None:
+        """Make the environment, which has just been made, what it was; begins a new episode if nothing else is possible."""
+        self._unfold()
+        self.episode, self.length, self.total = saved["episode"], saved["length"], saved["total"]
+        if saved["way"] == "state":
+            state, self.observation = pickle.loads(saved["blob"])
+            self.env = env_state.load(self.env, state)
+            self._unfold()
+        elif saved["way"] == "replay":
+            self.logged_seed, actions = saved["seed"], saved["actions"]
+            self.log = [actions]
+            self.observation, _ = self.env.reset(seed=self.logged_seed)
+            for action in actions:
+                self.observation, _, terminated, truncated, _ = self.env.step(action)
+                if terminated or truncated:
+                    self.observation, _ = self.env.reset()
+        elif self.episode >= 0:
+            self._seeded_at = None
+            self.reset(0)
+
+
+@lru_cache(maxsize=32)
+def _way(make: bytes) -> str | None:
+    """How environments of a kind are saved; tried once in every process."""
+    return env_state.way(loads(make))

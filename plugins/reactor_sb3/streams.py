@@ -1,0 +1,73 @@
+"""Random streams keyed by what they are for: (seed, purpose, index). None is shared, so none depends on who draws first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Purpose", "drawing_from", "seed_of", "stream", "torch_stream"]
+
+
+class Purpose(IntEnum):
+    """What a stream is for."""
+
+    EXPLORATION = 0
+    EPISODES = 1
+    REPLAY = 2
+    TORCH = 3
+    EVALUATION = 4
+    MINIBATCHES = 5
+    SPARE = 6
+
+
+def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
+    """The generator of one purpose."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, *index))))
+
+
+def seed_of(seed: int, purpose: Purpose, *index: int) -> int:
+    """A seed below 2**31, which every environment accepts, for one purpose."""
+    return int(np.random.SeedSequence(seed, spawn_key=(purpose, *index)).generate_state(1)[0]) >> 1
+
+
+@contextlib.contextmanager
+def drawing_from(generator: np.random.Generator) -> Iterator[None]:
+    """Let ``np.random``'s functions, which SB3's replay buffers draw from, draw from a generator of ours."""
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(generator.bit_generator)
+    try:
+        yield
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@contextlib.contextmanager
+def torch_stream(state: torch.Tensor) -> Iterator[None]:
+    """Let torch's CPU generator (dropout) go on from ``state``, which is brought up to date at the end."""
+    before = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        state.copy_(torch.get_rng_state())
+        torch.set_rng_state(before)
+
+
+def torch_state(seed: int) -> torch.Tensor:
+    """The state that :func:`torch_stream` begins with."""
+    return torch.Generator().manual_seed(seed_of(seed, Purpose.TORCH)).get_state()
+
+
+def state_of(generator: np.random.Generator) -> dict[str, Any]:
+    """The generator's state, as plain numbers and strings."""
+    return dict(generator.bit_generator.state)
+
+
+def restore(generator: np.random.Generator, state: dict[str, Any]) -> None:
+    """Put a generator into a state that :func:`state_of` gave."""
+    generator.bit_generator.state = state

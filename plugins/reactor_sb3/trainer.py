@@ -1,0 +1,551 @@
+"""What the trainers have in common: the program of actors, learner, evaluator and logger, and the loop that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common import utils
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.logger import Logger as Sb3Logger
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
+from threadpoolctl import ThreadpoolController
+
+from reactor_gymnasium.arguments import checked_executor, checked_number, thrown_away
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_rl import Program
+from reactor_rl.autotune import global_random_state
+from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.serialise import Pickled, dumps
+from reactor_sb3.actor import Actor, Blueprint, Ended
+from reactor_sb3.choice import Choice, choose, recommendations
+from reactor_sb3.environments import Made, maker_of, spare_envs
+from reactor_sb3.evaluator import Evaluation, EvaluationPlan, Evaluator
+from reactor_sb3.inference import network_of
+from reactor_sb3.learner import Learner, Live, Logger
+from reactor_sb3.records import Observations, parameter_record, write_parameters
+from reactor_sb3.streams import Purpose, stream, torch_state
+
+if TYPE_CHECKING:
+    from reactor_rl.runtime.run import Run
+    from reactor_rl.trace import Tracing
+
+__all__ = ["Trainer"]
+
+Array = npt.NDArray[Any]
+ExecutorName = Literal["auto", "inline", "threads", "processes"]
+
+
+class Trainer(BaseAlgorithm):
+    """An SB3 algorithm whose rounds are ticks of a reactor program.
+
+    A subclass says what it learns from a round (:meth:`learn_from`), which network the actors use (:meth:`acting_network`), and how
+    much they explore (:meth:`exploration_rates`).
+    """
+
+    default_log_name: ClassVar[str] = "run"
+
+    # ------------------------------------------------------------------ construction
+
+    def _set_parallelism(
+        self,
+        *,
+        n_actors: int,
+        envs_per_actor: int,
+        epsilon_spread: float,
+        pipeline: int,
+        learner_threads: int,
+        evaluate_every: int | None,
+        evaluate_episodes: int,
+        evaluate_steps: int | None,
+        evaluate_env: Any,
+        workers: int | None,
+        executor: ExecutorName,
+        start_method: str | None,
+        seed: int | None,
+    ) -> None:
+        """Check and keep what SB3's own constructor does not know."""
+        for name, number in (
+            ("n_actors", n_actors), ("envs_per_actor", envs_per_actor), ("learner_threads", learner_threads),
+            ("evaluate_episodes", evaluate_episodes),
+        ):  # fmt: skip
+            checked_number(name, number, 1)
+        for name, optional in (("workers", workers), ("evaluate_every", evaluate_every), ("evaluate_steps", evaluate_steps)):
+            if optional is not None:
+                checked_number(name, optional, 1)
+        checked_executor(executor)
+        if pipeline not in (0, 1):
+            raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")
+        if epsilon_spread < 0:
+            raise ValueError(f"epsilon_spread={epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
+        if executor == "threads" and learner_threads > 1:
+            raise ValueError(
+                'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
+                "actors' threads would find changed"
+            )
+        self.n_actors, self.envs_per_actor, self.epsilon_spread = int(n_actors), int(envs_per_actor), float(epsilon_spread)
+        self.pipeline, self.learner_threads = int(pipeline), int(learner_threads)
+        self.evaluate_every, self.evaluate_episodes, self.evaluate_steps = evaluate_every, evaluate_episodes, evaluate_steps
+        self.workers, self.executor, self.start_method = workers, executor, start_method
+        self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
+        self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type, operator]
+        self.evaluations: list[Evaluation] = []
+        self._run: Run | None = None
+        self._choice: Choice | None = None
+        self._afresh = True  # whether the actors are to begin new episodes
+        self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
+        self._whole_infos = False
+
+    def _spare(self, env: Any) -> VecEnv | None:
+        """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
+        if env is None:
+            return None
+        made = maker_of(env)
+        with global_random_state():
+            like = thrown_away(made)
+            like.close()
+        return spare_envs(made, like, self.n_actors * self.envs_per_actor)
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        made = maker_of(env)
+        if not isinstance(env, VecEnv):
+            with global_random_state():
+                like = thrown_away(made)
+                like.close()
+            env = spare_envs(made, like, 1)
+        return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
+
+    def _setup_model(self) -> None:
+        self.n_envs = self.n_actors * self.envs_per_actor
+        if self.env is not None and self.env.num_envs != self.n_envs:  # a model that has been loaded
+            spare = self._spare(self.env)
+            assert spare is not None
+            self.env = self._wrap_env(spare)
+        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
+        self._torch_stream = torch_state(self._base_seed)
+        self._live = Live(self)
+
+    # ------------------------------------------------------------------ what an algorithm says
+
+    @property
+    @abstractmethod
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+
+    @abstractmethod
+    def acting_network(self) -> torch.nn.Module:
+        """The Q-network that the actors use."""
+
+    @abstractmethod
+    def exploration_rates(self) -> Array:
+        """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
+
+    @abstractmethod
+    def learn_from(self, transitions: Array) -> None:
+        """Learn from one round: a record for each actor, see :func:`reactor_sb3.records.transition_record`."""
+
+    @abstractmethod
+    def learner_cost(self) -> float:
+        """Seconds of the learner's part of a round, measured on a throw-away copy of the networks."""
+
+    def parameter_record(self) -> np.dtype[Any]:
+        """Layout of the parameters that actors get."""
+        return parameter_record(self.broadcast_state())
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers that actors get."""
+        return self.acting_network().state_dict()
+
+    # ------------------------------------------------------------------ the program
+
+    def program(self) -> Program:
+        """The reactor program that :meth:`learn` runs, one tick a round."""
+        blueprint, evaluation = self._plans()
+        record = self.parameter_record()
+        late = self.pipeline or None
+        program = Program(type(self).__name__)
+        actors = program.bank(Actor, self.n_actors, blueprint, name="actor")
+        learner = program.add(Learner, self._live, record, name="learner")
+        beat, orders = program.input("epsilon", (blueprint.steps,), np.float32), program.input("orders", (2,), np.bool_)
+        program.connect(beat, actors.epsilon)
+        program.connect(orders, actors.orders)
+        program.connect(beat, learner.beat)
+        program.connect(actors.transitions, learner.transitions.rows, after=late)
+        program.connect(actors.infos, learner.infos.rows, after=late)
+        first = np.zeros((), record)
+        write_parameters(first, self.broadcast_state())
+        program.connect(learner.parameters, actors.parameters, after=1, initial=first)
+        program.connect(actors.transitions, program.output("transitions").rows)
+        program.connect(actors.infos, program.output("infos").rows)
+        if evaluation is not None:
+            evaluator = program.add(Evaluator, evaluation, record, name="evaluator")
+            program.connect(learner.parameters, evaluator.parameters, after=1, initial=first)
+            program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
+            program.connect(evaluator.result, program.output("evaluation"))
+        logger = program.add(Logger, self._live, name="logger")
+        program.connect(program.input("records"), logger.records)
+        program.worker_setup(repeat_registrations())
+        return program
+
+    def _plans(self) -> tuple[Blueprint, EvaluationPlan | None]:
+        """What actors and evaluator are made from."""
+        if self.env is None:
+            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
+        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)  # type: ignore[attr-defined]
+        network = network_of(self.acting_network(), self.observation_space)
+        make = Pickled(dumps(maker_of(self.env)))
+        assert isinstance(self.action_space, spaces.Discrete)
+        blueprint = Blueprint(
+            make, observations, self.action_space, network, self.rollout_steps, self.envs_per_actor, self.n_actors, self._base_seed,
+            self.epsilon_spread,
+        )  # fmt: skip
+        if self.evaluate_every is None:
+            return blueprint, None
+        return blueprint, EvaluationPlan(
+            make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations, network, self._base_seed,
+            self.evaluate_every, self.evaluate_episodes, self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
+        )  # fmt: skip
+
+    def start(self) -> Run:
+        """Start the workers, if they do not run yet. :meth:`learn` does it by itself."""
+        if self._run is None or self._run.stopped:
+            blueprint, evaluation = self._plans()
+            relative = None if evaluation is None else evaluation.steps / (blueprint.steps * blueprint.envs)
+            choice = self._choice = choose(self, blueprint, relative)
+            program = self.program()
+            self._run = program.start(
+                executor=choice.executor,
+                workers=choice.workers,
+                context=self.start_method,
+                placement=choice.placement,
+                fingerprint="off",
+            )
+            self._set_order = self._run.writer("orders")
+            self._set_epsilon = self._run.writer("epsilon")
+            self._sent = self.fingerprint()
+            self._afresh = False  # they will begin with new episodes anyway
+        return self._run
+
+    def close(self) -> None:
+        """End the workers and their environments. The model stays usable; :meth:`learn` would begin new episodes."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
+        """The program as a picture; see :meth:`reactor_rl.Program.draw`."""
+        return self.start().draw(path, format=format)
+
+    def trace(self, path: str) -> AbstractContextManager[Tracing]:
+        """Record what each worker does: ``with model.trace("trace.json"): model.learn(...)`` writes a file that Perfetto opens."""
+        return self.start().trace(path)
+
+    def fingerprint(self) -> str:
+        """A hash of the parameters that actors get: the same for every executor and number of workers."""
+        found = new_hash()
+        for name, tensor in self.broadcast_state().items():
+            canonical((name, tensor.detach().cpu().numpy()), found)
+        return str(found.hexdigest())
+
+    def __repr__(self) -> str:
+        running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
+        return (
+            f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, rollout_steps={self.rollout_steps}, "
+            f"pipeline={self.pipeline}{running})"
+        )
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train.
+
+        Callbacks are called when a round is done: ``on_step`` once for each step of all environments, in the order in which they
+        were taken, with the arrays that SB3 gives them (a row for each environment, in actor order). One that returns ``False`` ends the
+        training with that round.
+
+        Args:
+            total_timesteps: Steps to take in all environments together; whole rounds of ``rollout_steps * n_envs`` are taken.
+            callback: As for any SB3 algorithm.
+            log_interval: Episodes between two logs; at most one log a round.
+            tb_log_name: Name of the run in TensorBoard.
+            reset_num_timesteps: Whether to count steps from 0 and begin new episodes, or to go on.
+            progress_bar: Whether to show one.
+
+        Returns:
+            The model.
+
+        Raises:
+            Exception: What an environment raised, with its actor and the tag.
+            WorkerDiedError: If a worker process ended.
+        """
+        total, found = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar)
+        found.on_training_start(locals(), globals())
+        watched = not (isinstance(found, ConvertCallback) and found.callback is None)
+        try:
+            with self._numeric_threads():
+                run = self.start()
+                self._send_changed()
+                assert self._choice is not None
+                for sentence in recommendations(self, self._choice):
+                    self.logger.info(sentence)
+                while self.num_timesteps < total:
+                    found.on_rollout_start()
+                    self._tick(run, watched)
+                    if not self._account(run, found if watched else None, log_interval):
+                        break
+                    found.on_rollout_end()
+            self._write_records()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
+        found.on_training_end()
+        return self
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        # SB3's own would reset the environments of `get_env()`, which the actors do not use.
+        self.start_time = time.time_ns()
+        if self.ep_info_buffer is None or self.ep_success_buffer is None or reset_num_timesteps:
+            self.ep_info_buffer = deque(maxlen=self._stats_window_size)
+            self.ep_success_buffer = deque(maxlen=self._stats_window_size)
+        if reset_num_timesteps:
+            self._learned_timesteps -= self.num_timesteps  # not 0 if a round is still under way
+            self.num_timesteps = self._episode_num = 0
+            self._afresh = self._run is not None
+        else:
+            total_timesteps += self.num_timesteps
+        self._total_timesteps, self._num_timesteps_at_start = total_timesteps, self.num_timesteps
+        self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+        if not self._custom_logger:
+            self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
+        self._records: tuple[dict[str, Any], dict[str, Any], int] | None = None
+        return total_timesteps, self._init_callback(callback, progress_bar)
+
+    @contextlib.contextmanager
+    def _numeric_threads(self) -> Iterator[None]:
+        """One thread for numeric libraries in this process, as helpers have: with another number, sums come out otherwise."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadpoolController().limit(limits=1, user_api="blas"):
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    @contextlib.contextmanager
+    def _learner_threads(self) -> Iterator[None]:
+        if self.learner_threads == 1:
+            yield
+            return
+        torch.set_num_threads(self.learner_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(1)
+
+    def _send_changed(self) -> None:
+        """If parameters were changed since they were sent out last (``set_parameters``), put them in the place of those under way."""
+        if self._sent != self.fingerprint():
+            run = self.start()
+            snapshot = run.snapshot()
+            fresh = np.zeros((), self.parameter_record())
+            write_parameters(fresh, self.broadcast_state())
+            for _, slots in snapshot.part.outputs.values():
+                for slot in slots:
+                    if isinstance(slot, np.ndarray) and slot.dtype == fresh.dtype and slot.shape == ():
+                        slot[...] = fresh
+            run.restore(snapshot)
+
+    def _tick(self, run: Run, watched: bool) -> None:
+        self._set_epsilon(self.exploration_rates())
+        self._set_order(np.array([self._afresh, watched or self._whole_infos]))
+        self._afresh = False
+        if self.evaluate_every is not None:
+            run.set(timesteps=np.array(self._learned_timesteps))
+        if self._records is not None:
+            run.set(records=self._records)
+            self._records = None
+        run.tick()
+        self._sent = ""
+
+    def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
+        """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
+        found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
+        for _, _, info in found:
+            if "episode" in info and "t" not in info["episode"]:
+                info["episode"]["t"] = round((time.time_ns() - self.start_time) / 1e9, 6)
+        before = self._episode_num
+        go_on = True
+        if callback is None:
+            self.num_timesteps += self.rollout_steps * self.n_envs
+            found.sort(key=lambda ended: ended[:2])
+            self._count([info for _, _, info in found if "episode" in info])
+        else:
+            go_on = self._tell(run, found, callback)
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        self._evaluated(run)
+        self._round_done()
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+        return go_on
+
+    def _count(self, infos: list[dict[str, Any]]) -> None:
+        """Episodes that have ended."""
+        self._episode_num += len(infos)
+        self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
+
+    def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
+        """Call callbacks, step by step."""
+        n, env, go_on = self.n_envs, self.env, True
+        rounds = run.transitions
+        layout = Observations(self.observation_space, self.observation_space)
+        columns = {name: self._by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+        nexts = {key: self._by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
+        news = {key: self._by_step(part) for key, part in layout.of(rounds, "observations").items()}
+        by_step: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
+        for step, number, info in found:
+            by_step[step][number] = info
+        replay_buffer = getattr(self, "replay_buffer", None)
+        for step in range(self.rollout_steps):
+            actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
+            infos = [by_step[step].get(number, {}) for number in range(n)]
+            terminal = {key: part[step] for key, part in nexts.items()}
+            for number in range(n):
+                infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
+                if dones[number]:
+                    infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
+            # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
+            new_obs = layout.outside(terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()})
+            self.num_timesteps += n
+            num_collected_steps = step + 1
+            if go_on:
+                callback.update_locals(locals())
+                go_on = callback.on_step()
+            self._count([infos[number] for number in np.flatnonzero(dones)])
+            self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        return go_on
+
+    def _by_step(self, field: Array) -> Array:
+        """From ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
+        return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(self.rollout_steps, self.n_envs, *field.shape[3:])
+
+    def _evaluated(self, run: Run) -> None:
+        if self.evaluate_every is None:
+            return
+        found: Evaluation | None = run.evaluation
+        if found is not None:
+            self.evaluations.append(found)
+            self.logger.record("eval/mean_reward", found.mean)
+            self.logger.record("eval/mean_ep_length", float(np.mean(found.lengths)))
+            self.logger.record("eval/timesteps", found.timesteps, exclude="tensorboard")
+
+    def _round_done(self) -> None:
+        """What an algorithm does after each round."""
+
+    # ------------------------------------------------------------------ logs
+
+    def dump_logs(self) -> None:
+        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
+        record = self.logger.record
+        record("time/episodes", self._episode_num, exclude="tensorboard")
+        if self.ep_info_buffer:
+            record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
+            record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))
+        record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        if self.ep_success_buffer:
+            record("rollout/success_rate", utils.safe_mean(self.ep_success_buffer))
+        logger = self.logger
+        if type(logger) is not Sb3Logger or not logger.output_formats:
+            logger.dump(step=self.num_timesteps)
+            return
+        self._records = dict(logger.name_to_value), dict(logger.name_to_excluded), self.num_timesteps
+        logger.name_to_value.clear()
+        logger.name_to_count.clear()
+        logger.name_to_excluded.clear()
+
+    def _write_records(self) -> None:
+        """Write what is left when there is no next round."""
+        if self._records is not None:
+            values, excluded, steps = self._records
+            self._records = None
+            for output in self.logger.output_formats:
+                output.write(values, excluded, steps)
+
+    # ------------------------------------------------------------------ SB3's other methods
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Go on with other environments: an id, a function that makes one, or one that can be made again.
+
+        Raises:
+            ValueError: If its spaces differ.
+            TypeError: If no more of it can be made.
+        """
+        spare = self._spare(env)
+        if spare is None:
+            raise ValueError("set_env() needs an environment")
+        wrapped = self._wrap_env(spare)
+        utils.check_for_correct_spaces(wrapped, self.observation_space, self.action_space)
+        self.close()
+        self.env = wrapped
+
+    def _excluded_save_params(self) -> list[str]:
+        return [
+            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_sent", "_records",
+            "_replay_stream", "_torch_stream", "_evaluate_env", "evaluations",
+        ]  # fmt: skip
+
+
+def checked_spaces(env: VecEnv | None) -> None:
+    """Refuse spaces that a Q-learner cannot act in.
+
+    Raises:
+        TypeError: For actions that are not discrete.
+        ValueError: For actions that do not count from 0.
+    """
+    if env is None:
+        return
+    space = env.action_space
+    if not isinstance(space, spaces.Discrete):
+        raise TypeError(f"a Q-learner needs discrete actions, and {space} is not spaces.Discrete; for others there are SAC, TD3 and PPO")
+    if space.start != 0:
+        raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")
