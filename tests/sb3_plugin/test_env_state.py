@@ -1,0 +1,457 @@
+"""An environment that is saved and loaded goes on to the bit, and ``way`` says honestly where that does not work."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from ale_py.roms import get_rom_path
+from gymnasium import spaces
+from gymnasium.utils import EzPickle
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+from stable_baselines3.common.monitor import Monitor
+
+from reactor_gymnasium.atari_game import AtariGame, AtariOptions
+from reactor_sb3.env_state import load, save, way
+
+gymnasium.register_envs(ale_py)
+
+Make = Callable[[], gymnasium.Env[Any, Any]]
+HERE = Path(__file__)
+
+
+def pong() -> gymnasium.Env[Any, Any]:
+    env = gymnasium.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0)
+    return FrameStackObservation(AtariPreprocessing(env), 4)
+
+
+def atari(game: str) -> gymnasium.Env[Any, Any]:
+    return AtariWrapper(Monitor(gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)))
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Random walks of random length; its observation is always the same array."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = spaces.Discrete(3)
+        self.at = np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at[:] = self.np_random.normal(size=2)
+        return self.at, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at += self.draw() * (int(action) - 1)
+        return self.at, float(self.at.sum()), bool(self.np_random.random() < 0.05), False, {}
+
+    def draw(self) -> Any:
+        return self.np_random.normal(size=2)
+
+
+class Locked(Walk):
+    """Holds what nobody can pickle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Generated(Walk):
+    """Draws from a generator, which nobody can pickle, or tell where it stands."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        given = super().reset(seed=seed, options=options)
+        if seed is not None:
+            self.drawn = (np.full(2, 0.1 * i) for i in range(10**9))
+        return given
+
+    def draw(self) -> Any:
+        return next(self.drawn)
+
+
+class Easy(Walk, EzPickle):
+    """Would come out of a pickle as good as new."""
+
+    def __init__(self, scale: float) -> None:
+        Walk.__init__(self)
+        EzPickle.__init__(self, scale)
+        self.scale, self.inner, self.steps = scale, None if scale == 0 else Easy(0), 0
+
+    def draw(self) -> Any:
+        self.steps += 1
+        if self.inner is not None:
+            self.inner.steps += 2
+        return super().draw() * (self.steps + (self.inner.steps if self.inner else 0))
+
+
+class OwnWay(Walk):
+    """Says itself what its state is, and rebuilds the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock, self.count = threading.Lock(), 0
+
+    def draw(self) -> Any:
+        self.count += 1
+        return self.np_random.normal(size=2) * self.count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=threading.Lock())
+
+
+class View(Walk):
+    """Its state is two views of the same numbers, which a pickle tears apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = self.at[:1]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.view *= 0.5
+        return super().step(action)
+
+
+class Global(Walk):
+    """Draws from numpy's global generator."""
+
+    def draw(self) -> Any:
+        return np.random.normal(size=2)
+
+
+class Unseeded(Walk):
+    """Ignores seeds: what it did cannot be repeated, but what it is can be saved."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=None)
+
+
+class Slotted(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Keeps its state in a slot, and calls a method of what it wraps that it has fetched once."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.offset, self.fetched = 0.0, env.step
+
+    def step(self, action: Any) -> Any:
+        observation, *others = self.fetched(action)
+        self.offset += 0.5
+        return (observation + self.offset, *others)
+
+
+class Shut(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cannot be stepped."""
+
+    def step(self, action: Any) -> Any:
+        raise RuntimeError("never")
+
+
+def script() -> Make:
+    """What a script defines, with a class that only it knows."""
+
+    class Board:
+        def __init__(self) -> None:
+            self.sum = 0.0
+
+        def __eq__(self, other: object) -> bool:
+            return type(other) is Board and other.sum == self.sum
+
+        def __hash__(self) -> int:
+            return 0
+
+    class Scripted(Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.board = Board()
+
+        def draw(self) -> Any:
+            self.board.sum += 1.0
+            same = Board()
+            same.sum = self.board.sum
+            return super().draw() * self.board.sum * (1 if self.board == same else -1)
+
+    return Scripted
+
+
+STATE: dict[str, Make] = {
+    "CartPole": partial(gymnasium.make, "CartPole-v1"),
+    "Blackjack": partial(gymnasium.make, "Blackjack-v1"),
+    "FrozenLake": partial(gymnasium.make, "FrozenLake-v1"),
+    "HalfCheetah": partial(gymnasium.make, "HalfCheetah-v5"),
+    "Pong, preprocessed": pong,
+    "Breakout, SB3": partial(atari, "Breakout"),
+    "Qbert, SB3": partial(atari, "Qbert"),
+    "Monitor": lambda: Monitor(gymnasium.make("CartPole-v1")),
+    "EzPickle": lambda: Easy(2.0),
+    "its own way": OwnWay,
+    "slots": lambda: Slotted(Walk()),
+    "no seeds": Unseeded,
+    "script": script(),
+}
+REPLAY: dict[str, Make] = {
+    "Pong, sticky": partial(gymnasium.make, "ALE/Pong-v5"),
+    "lock": Locked,
+    "generator": lambda: TimeLimit(Generated(), 7),
+    "views": View,
+}
+
+
+def trajectory(env: gymnasium.Env[Any, Any], actions: list[Any]) -> list[bytes]:
+    """Everything that it gives, infos aside; the last part begins with a reset that nobody asked for."""
+    seen: list[bytes] = []
+    for number, action in enumerate(actions):
+        observation, reward, terminated, truncated, _ = env.step(action)
+        seen.append(pickle.dumps((np.array(observation).tolist(), float(reward), bool(terminated), bool(truncated))))
+        if terminated or truncated or number == len(actions) * 2 // 3:
+            seen.append(pickle.dumps(np.array(env.reset()[0]).tolist()))
+    return seen
+
+
+def some_actions(env: gymnasium.Env[Any, Any], count: int, seed: int) -> list[Any]:
+    env.action_space.seed(seed)
+    return [env.action_space.sample() for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", STATE)
+def test_a_loaded_environment_goes_on_as_the_saved_one(name: str, seed: int) -> None:
+    make, steps = STATE[name], 60
+    env = make()
+    env.reset(seed=seed)
+    trajectory(env, some_actions(env, 31 + 40 * seed, seed))
+    saved = save(env)
+    actions = some_actions(env, steps, seed + 10)
+    wanted = trajectory(env, actions)
+
+    other = make()
+    assert load(other, saved) is other
+    assert trajectory(other, actions) == wanted
+    # Once more from the same bytes, into one that has been used.
+    assert trajectory(load(other, saved), actions) == wanted
+    assert len(set(wanted)) > 1
+    env.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_way_state(name: str) -> None:
+    assert way(STATE[name], 40) == "state"
+
+
+@pytest.mark.parametrize("name", REPLAY)
+def test_way_replay(name: str) -> None:
+    assert way(REPLAY[name], 40) == "replay"
+
+
+def test_box2d_has_to_be_replayed() -> None:
+    pytest.importorskip("Box2D")
+    env = gymnasium.make("LunarLander-v3")
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="cannot pickle 'SwigPyObject'"):
+        save(env)
+    assert way(partial(gymnasium.make, "LunarLander-v3"), 40) == "replay"
+
+
+@pytest.mark.parametrize("make", [Global, lambda: Shut(Walk())])
+def test_there_may_be_no_way(make: Make) -> None:
+    assert way(make) is None
+
+
+def test_way_leaves_no_traces() -> None:
+    closed = []
+
+    class Closing(Global):
+        def close(self) -> None:
+            closed.append(self)
+            raise RuntimeError("cannot be closed")
+
+    before = np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
+    assert way(Closing) is None
+    assert np.array_equal(np.random.get_state()[1], before)  # type: ignore[index]
+    assert len(closed) == len(set(map(id, closed))) == 3
+
+
+def test_way_lets_an_environment_that_cannot_be_made_say_so() -> None:
+    with pytest.raises(ZeroDivisionError):
+        way(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+
+
+def test_the_middle_of_an_episode_with_a_time_limit() -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return TimeLimit(gymnasium.make("Pendulum-v1"), 10)
+
+    env = make()
+    env.reset(seed=0)
+    for _ in range(7):
+        env.step(env.action_space.sample())
+    other = load(make(), save(env))
+    assert [other.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
+    # The saved one has not moved.
+    assert [env.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
+
+
+def test_other_wrappers_are_refused() -> None:
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"state of .*TimeLimit.* of .*CartPoleEnv, it cannot be put into .*Monitor of"):
+        load(Monitor(gymnasium.make("CartPole-v1")), save(env))
+
+
+@pytest.mark.parametrize("make", [REPLAY["lock"], REPLAY["generator"], REPLAY["Pong, sticky"]])
+def test_what_cannot_be_saved_says_so(make: Make) -> None:
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises((TypeError, pickle.PicklingError), match=r"cannot pickle|sticky"):
+        save(env)
+    env.step(env.action_space.sample())  # and is none the worse for it
+    env.close()
+
+
+def test_windows_and_logs_stay_the_new_ones(tmp_path: Path) -> None:
+    def make(number: int) -> gymnasium.Env[Any, Any]:
+        return Monitor(gymnasium.make("FrozenLake-v1", render_mode="rgb_array"), str(tmp_path / str(number)))
+
+    env, other = make(0), make(1)
+    env.reset(seed=0)
+    drawn = env.render()
+    load(other, save(env))
+    assert np.array_equal(other.render(), drawn)  # type: ignore[arg-type]
+    for one in env, other:
+        over = False
+        while not over:
+            over = one.step(2)[2]
+        one.close()
+    logs = [(tmp_path / f"{number}.monitor.csv").read_text().splitlines()[2].split(",")[:2] for number in range(2)]
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"grayscale": False, "img_height": 42, "frameskip": 2, "stack_num": 3},
+        {"frameskip": 1, "episodic_life": False, "life_loss_info": True},
+    ],
+)
+def test_a_game_of_ours_goes_on(others: dict[str, Any]) -> None:
+    options = AtariOptions(
+        rom_path=str(get_rom_path("breakout")), max_num_frames_per_episode=400, repeat_action_probability=0.0,
+        full_action_space=False, img_height=84, img_width=84, grayscale=True, stack_num=4, frameskip=4, maxpool=True,
+        noop_max=30, episodic_life=True, life_loss_info=False, reward_clipping=True, use_fire_reset=True,
+    )  # fmt: skip
+    options = replace(options, **others)
+
+    def play(game: AtariGame, steps: int, seed: int) -> list[Any]:
+        rng, seen, row = np.random.default_rng(seed), [], np.zeros((options.stack_num, *options.frame_shape), np.uint8)
+        for _ in range(steps):
+            game.reset() if game.over else game.step(int(rng.integers(len(game.actions))), 1.0)
+            game.write(row)
+            seen.append((row.tobytes(), game.reward, game.terminated, game.truncated, game.numbers()))
+        return seen
+
+    game = AtariGame(options)
+    game.reset(seed=3)
+    for steps in 5, 33, 90:
+        play(game, steps, steps)
+        other = load(AtariGame(options), save(game))
+        assert play(other, 150, 1) == play(game, 150, 1)
+
+    with pytest.raises(pickle.PicklingError, match="sticky"):
+        save(AtariGame(replace(options, repeat_action_probability=0.25)))
+
+
+def test_a_class_that_a_new_environment_does_not_know_travels_along() -> None:
+    def make(known: bool) -> gymnasium.Env[Any, Any]:
+        class Late:
+            at = 7 if known else 8
+
+        env = Walk()
+        if known:
+            env.late = Late(), Late()  # type: ignore[attr-defined]
+        return env
+
+    env = load(make(False), save(make(True)))
+    assert [one.at for one in env.late] == [7, 7]  # type: ignore[attr-defined]
+    assert type(env.late[0]) is type(env.late[1])  # type: ignore[attr-defined]
+
+
+LOAD_ELSEWHERE = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import test_env_state as t
+from reactor_sb3.env_state import load
+env = load(t.STATE[sys.argv[2]](), pathlib.Path(sys.argv[3]).read_bytes())
+sys.stdout.write(repr(t.trajectory(env, t.some_actions(env, 60, 5))))
+"""
+
+
+@pytest.mark.parametrize("name", ["CartPole", "Breakout, SB3", "script"])
+def test_another_process_goes_on(name: str, tmp_path: Path) -> None:
+    env = STATE[name]()
+    env.reset(seed=0)
+    trajectory(env, some_actions(env, 50, 0))
+    (tmp_path / "saved").write_bytes(save(env))
+    command = [sys.executable, "-c", LOAD_ELSEWHERE, str(HERE.parent), name, str(tmp_path / "saved")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == repr(trajectory(env, some_actions(env, 60, 5)))
+    env.close()
+
+
+MAIN = """
+import pathlib, sys
+import gymnasium, numpy as np
+from gymnasium import spaces
+from reactor_sb3.env_state import load, save, way
+
+class Board:
+    def __init__(self):
+        self.sum = 0
+
+class Env(gymnasium.Env):
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Discrete(1000), spaces.Discrete(2)
+        self.board, self.rule = Board(), lambda n: n + 1
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.board.sum, {}
+    def step(self, action):
+        assert type(self.board) is Board
+        self.board.sum = self.rule(self.board.sum)
+        return self.board.sum, 0.0, False, False, {}
+
+path = pathlib.Path(sys.argv[1])
+env = Env()
+if path.exists():
+    load(env, path.read_bytes())
+else:
+    assert way(Env) == "state"
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(0)
+    path.write_bytes(save(env))
+sys.stdout.write(str(env.step(0)[0]))
+"""
+
+
+def test_what_a_script_defines_is_what_it_stays(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN, str(tmp_path / "saved")]
+    said = [subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout for _ in range(2)]
+    assert said == ["6", "6"]
