@@ -61,7 +61,7 @@ class Slot:
         observations = layout.of(record, "observations")
         self.put = layout.writer(observations)
         self.put_next = layout.writer(layout.of(record, "next_observations"))
-        self.rows = [{key: part[step] for key, part in observations.items()} for step in range(record["actions"].shape[0])]
+        self.observations = observations
         self.floats = [
             part
             for name in ("observations", "next_observations")
@@ -97,7 +97,7 @@ class Actor(Reactor):
         self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
         self.exponent = np.float32(1 + (plan.spread * self.index / (plan.actors - 1) if plan.actors > 1 else 0))
         self.slots: dict[int, Slot] = {}
-        self.networks: dict[int, tuple[Array, Greedy]] = {}
+        self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
         try:
             for number in range(first, first + plan.envs):
                 self.envs.append(KeptEnv(plan.make, plan.seed, Purpose.EPISODES, number))
@@ -118,7 +118,7 @@ class Actor(Reactor):
         slot = self.slots.get(id(record))
         if slot is None:
             slot = self.slots[id(record)] = Slot(record, self.blueprint.observations)
-        greedy = self._network()
+        greedy = self._network(slot)
         afresh, watched = self.orders.value.tolist()
         for kept in self.envs:
             kept.begin_round(afresh)
@@ -127,13 +127,13 @@ class Actor(Reactor):
         if ended or watched:
             self.infos.set(ended)
 
-    def _network(self) -> Greedy:
-        """The network whose weights are views of the slot that is read at this tick."""
+    def _network(self, slot: Slot) -> Greedy:
+        """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
         record = self.parameters.value
-        address = record.__array_interface__["data"][0]
-        found = self.networks.get(address)
+        key = record.__array_interface__["data"][0], id(slot)
+        found = self.networks.get(key)
         if found is None:
-            found = self.networks[address] = record, self.blueprint.network.bind(record, self.blueprint.envs)
+            found = self.networks[key] = record, self.blueprint.network.bind(record, slot.observations)
         return found[1]
 
     def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[Ended]:
@@ -148,14 +148,14 @@ class Actor(Reactor):
         dones.fill(False)
         timeouts.fill(False)
         ended: list[Ended] = []
-        put, put_next, rows, envs = slot.put, slot.put_next, slot.rows, self.envs
+        put, put_next, envs = slot.put, slot.put_next, self.envs
         at = 0
         for step in range(steps):
             for number, kept in enumerate(envs):
                 put(at + number, kept.observation)
             actions = chosen[step]
             if not at_random[step]:
-                best = greedy(rows[step])
+                best = greedy(step)
                 actions = chosen[step] = np.where(exploring[step], actions, best) if n > 1 else best
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.step(actions[number])
@@ -186,7 +186,7 @@ class Actor(Reactor):
 
     def _check(self, slot: Slot) -> None:
         """Refuse what would make every weight a NaN."""
-        wrong = ~np.isfinite(slot.record["rewards"])
+        wrong = np.logical_not(np.isfinite(slot.record["rewards"]))
         if wrong.any():
             self._complain("reward", slot.record["rewards"], wrong)
         for part in slot.floats:
@@ -232,4 +232,3 @@ class Actor(Reactor):
         restore(self.random, state["random"])
         for kept, saved in zip(self.envs, state["envs"], strict=True):
             kept.put_back(saved)
-

@@ -69,14 +69,17 @@ def choose(trainer: Trainer, blueprint: Blueprint, evaluator: float | None) -> C
         workers = 1
     unit = actor or 1.0
     homes = placed(
-        trainer.n_actors, workers, unit, learner or 0.0, None if evaluator is None else unit * evaluator, overlap=bool(trainer.pipeline)
+        trainer.n_actors,
+        workers,
+        unit,
+        learner or 0.0,
+        None if evaluator is None else unit * evaluator,
+        overlap=bool(trainer.pipeline),
     )
     return Choice(executor, workers, homes, actor, learner)
 
 
-def placed(
-    actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool
-) -> dict[str, int]:
+def placed(actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
     The learner and the logger are on worker 0, which is the caller; the evaluator on the last one. Actors go one by one to the
@@ -131,7 +134,8 @@ def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
     if choice.actor is None or choice.learner is None:
         return []
     busiest = max(
-        sum(home == worker for name, home in choice.placement.items() if name.startswith("actor")) for worker in range(choice.workers)
+        sum(home == worker for name, home in choice.placement.items() if name.startswith("actor"))
+        for worker in range(choice.workers)
     )
     sampling, learning = choice.actor * busiest, choice.learner
     found = []
@@ -148,5 +152,7 @@ def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
             "fewer gradient steps or smaller batches"
         )
     if sampling < 1e-3 and choice.workers > 1:
-        found.append(f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination")
+        found.append(
+            f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination"
+        )
     return found

@@ -81,9 +81,9 @@ class Evaluator(Reactor):
         plan = self.plan
         self.env = KeptEnv(plan.make, plan.seed, Purpose.EVALUATION, 0)
         self.snapshot: Array = np.zeros((), self.record)
-        self.greedy: Greedy = plan.network.bind(self.snapshot, 1)
-        layout = {key: np.zeros((1, *shape), dtype) for key, (shape, dtype) in plan.observations.parts.items()}
-        self.rows, self.put = layout, plan.observations.writer(layout)
+        rows = {key: np.zeros((1, 1, *shape), dtype) for key, (shape, dtype) in plan.observations.parts.items()}
+        self.put = plan.observations.writer(rows)
+        self.greedy: Greedy = plan.network.bind(self.snapshot, rows)
         self.began: int | None = None  # steps that the evaluated parameters have seen, while an evaluation goes on
         self.wait = 0
         self.returns: list[float] = []
@@ -105,7 +105,7 @@ class Evaluator(Reactor):
         actions: list[Any] = []
         for step in range(plan.steps):
             self.put(0, env.observation)
-            action = self.greedy(self.rows)[0]
+            action = self.greedy(0)[0]
             actions.append(action)
             observation, reward, terminated, truncated, info = env.step(action)
             env.length += 1

@@ -25,15 +25,15 @@ from torch import nn
 __all__ = ["Greedy", "Network", "network_of"]
 
 Array = npt.NDArray[Any]
-Greedy = Callable[[dict[str, Array]], Array]
-"""From observations, ``(envs, ...)`` by key, to greedy actions, ``(envs,)``."""
+Greedy = Callable[[int], Array]
+"""From a step to the greedy actions for its observations, ``(envs,)``, int64; valid until the next call."""
 
 
 class Network(Protocol):
     """The structure of a network, light enough to travel."""
 
-    def bind(self, parameters: Array, envs: int) -> Greedy:
-        """The network with its weights in a record of parameters, for a batch of ``envs`` observations."""
+    def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
+        """The network with its weights in a record of parameters, for observations ``(steps, envs, ...)``, by key."""
         ...
 
 
@@ -61,9 +61,10 @@ class Layered:
     features: int
     one_hot: bool
 
-    def bind(self, parameters: Array, envs: int) -> Greedy:
+    def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
         """See :class:`Network`."""
-        views = {name: parameters[name] for name in parameters.dtype.names or ()}
+        given = observations[""]
+        envs = given.shape[1]
         batch = envs > 1
         shape = (envs,) if batch else ()
         inputs = np.zeros((*shape, self.features), np.float32)
@@ -72,40 +73,28 @@ class Layered:
         for kind, name, outputs, epsilon in self.layers:
             if kind == "linear":
                 below, current = current, np.empty((*shape, outputs), np.float32)
-                weights = views[f"{name}.weight"]
+                weights = parameters[f"{name}.weight"]
                 steps.append(_call(np.dot, below, weights.T, current) if batch else _call(np.dot, weights, below, current))
-                if f"{name}.bias" in views:
-                    steps.append(_call(np.add, current, views[f"{name}.bias"], current))
+                if f"{name}.bias" in (parameters.dtype.names or ()):
+                    steps.append(_call(np.add, current, parameters[f"{name}.bias"], current))
             elif kind == "relu":
                 steps.append(_rectified(current))
             elif kind == "tanh":
                 steps.append(_call(np.tanh, current, current))
             else:
-                steps.append(_normalised(current, views[f"{name}.weight"], views[f"{name}.bias"], np.float32(epsilon)))
-        return self._one_hot(inputs, current, steps) if self.one_hot else self._flat(inputs, current, steps)
+                steps.append(_normalised(current, parameters[f"{name}.weight"], parameters[f"{name}.bias"], np.float32(epsilon)))
+        rows, argmax = inputs.reshape(envs, self.features), current.reshape(envs, -1).argmax
+        numbers, flat = np.arange(envs), given.reshape(len(given), envs, -1)
+        one_hot = self.one_hot
 
-    def _flat(self, inputs: Array, outputs: Array, steps: list[Callable[[], Any]]) -> Greedy:
-        rows = inputs.reshape(-1, self.features)
-        argmax = outputs.reshape(len(rows), -1).argmax
-
-        def greedy(observations: dict[str, Array]) -> Array:
-            rows[...] = observations[""].reshape(rows.shape)
-            for step in steps:
-                step()
-            return argmax(1)  # type: ignore[no-any-return]
-
-        return greedy
-
-    def _one_hot(self, inputs: Array, outputs: Array, steps: list[Callable[[], Any]]) -> Greedy:
-        rows = inputs.reshape(-1, self.features)
-        numbers = np.arange(len(rows))
-        argmax = outputs.reshape(len(rows), -1).argmax
-
-        def greedy(observations: dict[str, Array]) -> Array:
-            inputs.fill(0)
-            rows[numbers, observations[""]] = 1
-            for step in steps:
-                step()
+        def greedy(step: int) -> Array:
+            if one_hot:
+                inputs.fill(0)
+                rows[numbers, given[step]] = 1
+            else:
+                rows[...] = flat[step]
+            for function in steps:
+                function()
             return argmax(1)  # type: ignore[no-any-return]
 
         return greedy
@@ -174,7 +163,7 @@ class TorchNetwork:
         q_net.train(training)
         self.keyed = isinstance(space, spaces.Dict)
 
-    def bind(self, parameters: Array, envs: int) -> Greedy:
+    def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
         """See :class:`Network`."""
         network = copy.deepcopy(self.structure)
         with warnings.catch_warnings():
@@ -182,10 +171,12 @@ class TorchNetwork:
             state = {name: torch.from_numpy(parameters[name]) for name in network.state_dict()}
         network.load_state_dict(state, assign=True)
         network.requires_grad_(False)
+        given = {key: torch.from_numpy(rows) for key, rows in observations.items()}
+        keyed = self.keyed
 
-        def greedy(observations: dict[str, Array]) -> Array:
+        def greedy(step: int) -> Array:
             with torch.inference_mode():
-                given: Any = {key: torch.from_numpy(rows) for key, rows in observations.items()}
-                return network(given if self.keyed else given[""]).argmax(1).numpy()  # type: ignore[no-any-return]
+                found = network({key: rows[step] for key, rows in given.items()} if keyed else given[""][step])
+                return found.argmax(1).numpy()  # type: ignore[no-any-return]
 
         return greedy

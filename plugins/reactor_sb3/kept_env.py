@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -54,7 +55,9 @@ class KeptEnv:
 
     def _unfold(self) -> None:
         self.folded: Folded | None = None
-        self.step, self._reset, self.limit = self.env.step, self.env.reset, NO_LIMIT
+        self.step: Callable[[Any], Any] = self.env.step
+        self._reset: Callable[..., Any] = self.env.reset
+        self.limit = NO_LIMIT
 
     # ------------------------------------------------------------------ rounds
 
@@ -85,7 +88,7 @@ class KeptEnv:
 
     def report(self, info: dict[str, Any], whole: bool) -> dict[str, Any]:
         """What to report of an episode that ends with ``info``, as SB3's ``Monitor`` would, but for the time, which is the caller's."""
-        found = dict(info) if whole else {key: info[key] for key in ("episode", "is_success") if key in info}
+        found: dict[str, Any] = dict(info) if whole else {key: info[key] for key in ("episode", "is_success") if key in info}
         if "episode" not in found:
             found["episode"] = {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length}
         return found

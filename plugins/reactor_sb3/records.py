@@ -90,7 +90,9 @@ def transition_record(observations: Observations, steps: int, envs: int) -> np.d
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:
     """The parameters and buffers of a network, by name."""
-    return _packed([(name, np.dtype(str(tensor.dtype).removeprefix("torch.")), tuple(tensor.shape)) for name, tensor in state.items()])
+    return _packed(
+        [(name, np.dtype(str(tensor.dtype).removeprefix("torch.")), tuple(tensor.shape)) for name, tensor in state.items()]
+    )
 
 
 def _packed(fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Purpose", "drawing_from", "seed_of", "stream", "torch_stream"]
+__all__ = ["Purpose", "drawing_from", "restore", "seed_of", "state_of", "stream", "torch_state", "torch_stream"]
 
 
 class Purpose(IntEnum):
@@ -22,7 +22,6 @@ class Purpose(IntEnum):
     TORCH = 3
     EVALUATION = 4
     MINIBATCHES = 5
-    SPARE = 6
 
 
 def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
@@ -38,12 +37,13 @@ def seed_of(seed: int, purpose: Purpose, *index: int) -> int:
 @contextlib.contextmanager
 def drawing_from(generator: np.random.Generator) -> Iterator[None]:
     """Let ``np.random``'s functions, which SB3's replay buffers draw from, draw from a generator of ours."""
-    before = np.random.get_bit_generator()
-    np.random.set_bit_generator(generator.bit_generator)
+    random: Any = np.random  # numpy's stubs do not export these two
+    before = random.get_bit_generator()
+    random.set_bit_generator(generator.bit_generator)
     try:
         yield
     finally:
-        np.random.set_bit_generator(before)
+        random.set_bit_generator(before)
 
 
 @contextlib.contextmanager

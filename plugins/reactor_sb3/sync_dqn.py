@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -24,7 +25,7 @@ from reactor_gymnasium.arguments import checked_number
 from reactor_rl.autotune import global_random_state
 from reactor_sb3.records import Observations
 from reactor_sb3.streams import drawing_from, torch_stream
-from reactor_sb3.trainer import ExecutorName, Trainer, checked_spaces
+from reactor_sb3.trainer import ExecutorName, Trainer, check_actions
 
 __all__ = ["SyncDQN"]
 
@@ -69,7 +70,8 @@ class SyncDQN(Trainer, DQN):
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
 
     Raises:
-        TypeError: If ``env`` is a live vector environment or its actions are not discrete.
+        TypeError: If ``env`` is a live vector environment.
+        AssertionError: If its actions are not discrete (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a batch or a round, or something is asked for that
             rounds of fixed length cannot give: episodic ``train_freq``, hindsight replay.
 
@@ -131,7 +133,9 @@ class SyncDQN(Trainer, DQN):
         if rollout_steps is not None:
             checked_number("rollout_steps", rollout_steps, 1)
             if train_freq not in (4, rollout_steps, (rollout_steps, "step")):
-                raise ValueError(f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one")
+                raise ValueError(
+                    f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one"
+                )
             train_freq = int(rollout_steps)
         checked_number("batch_size", batch_size, 1)
         if buffer_size < batch_size:
@@ -150,14 +154,17 @@ class SyncDQN(Trainer, DQN):
             start_method=start_method, seed=seed,
         )  # fmt: skip
         spare = self._spare(env)
-        checked_spaces(spare)
+        check_actions(spare)
         self.double_q, self.loss = bool(double_q), loss
+        given: Any = spare  # SB3 takes None too, for load()
         super().__init__(
-            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps,
+            policy, given, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps,
             replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, target_update_interval,
             exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size, tensorboard_log,
             policy_kwargs, verbose, seed, device, _init_setup_model,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
+
+    _trained: list[torch.Tensor]
 
     def _setup_model(self) -> None:
         Trainer._setup_model(self)
@@ -165,7 +172,7 @@ class SyncDQN(Trainer, DQN):
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(
-                'train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in steps: '
+                "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in steps: "
                 f'train_freq=({self.train_freq.frequency}, "step")'
             )
         if self.rollout_steps < 1:
@@ -311,6 +318,11 @@ class SyncDQN(Trainer, DQN):
         buffer = self.replay_buffer
         if buffer is not None and self.optimize_memory_usage and reset_num_timesteps and (buffer.full or buffer.pos > 0):
             # Observations and next observations are one array there: the last step's next one is about to be another episode's.
+            warnings.warn(
+                "the last step in the replay buffer is marked as the end of an episode, because the next one begins anew and "
+                "optimize_memory_usage=True keeps no next observations; learn(..., reset_num_timesteps=False) goes on instead",
+                stacklevel=3,
+            )
             buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = True
         return Trainer._setup_learn(self, total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -33,7 +31,7 @@ from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.serialise import Pickled, dumps
 from reactor_sb3.actor import Actor, Blueprint, Ended
 from reactor_sb3.choice import Choice, choose, recommendations
-from reactor_sb3.environments import Made, maker_of, spare_envs
+from reactor_sb3.environments import maker_of, spare_envs
 from reactor_sb3.evaluator import Evaluation, EvaluationPlan, Evaluator
 from reactor_sb3.inference import network_of
 from reactor_sb3.learner import Learner, Live, Logger
@@ -102,7 +100,7 @@ class Trainer(BaseAlgorithm):
         self.evaluate_every, self.evaluate_episodes, self.evaluate_steps = evaluate_every, evaluate_episodes, evaluate_steps
         self.workers, self.executor, self.start_method = workers, executor, start_method
         self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
-        self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type, operator]
+        self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type]
         self.evaluations: list[Evaluation] = []
         self._run: Run | None = None
         self._choice: Choice | None = None
@@ -206,7 +204,7 @@ class Trainer(BaseAlgorithm):
         """What actors and evaluator are made from."""
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)  # type: ignore[attr-defined]
+        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)
         network = network_of(self.acting_network(), self.observation_space)
         make = Pickled(dumps(maker_of(self.env)))
         assert isinstance(self.action_space, spaces.Discrete)
@@ -307,7 +305,9 @@ class Trainer(BaseAlgorithm):
             Exception: What an environment raised, with its actor and the tag.
             WorkerDiedError: If a worker process ended.
         """
-        total, found = self._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar)
+        total, found = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
+        )
         found.on_training_start(locals(), globals())
         watched = not (isinstance(found, ConvertCallback) and found.callback is None)
         try:
@@ -451,7 +451,9 @@ class Trainer(BaseAlgorithm):
                 if dones[number]:
                     infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
             # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
-            new_obs = layout.outside(terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()})
+            new_obs = layout.outside(
+                terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()}
+            )
             self.num_timesteps += n
             num_collected_steps = step + 1
             if go_on:
@@ -535,17 +537,12 @@ class Trainer(BaseAlgorithm):
         ]  # fmt: skip
 
 
-def checked_spaces(env: VecEnv | None) -> None:
-    """Refuse spaces that a Q-learner cannot act in.
+def check_actions(env: VecEnv | None) -> None:
+    """Refuse actions that do not count from 0; SB3 refuses those that are not discrete.
 
     Raises:
-        TypeError: For actions that are not discrete.
-        ValueError: For actions that do not count from 0.
+        ValueError: If they do not.
     """
-    if env is None:
-        return
-    space = env.action_space
-    if not isinstance(space, spaces.Discrete):
-        raise TypeError(f"a Q-learner needs discrete actions, and {space} is not spaces.Discrete; for others there are SAC, TD3 and PPO")
-    if space.start != 0:
+    space = None if env is None else env.action_space
+    if isinstance(space, spaces.Discrete) and space.start != 0:
         raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")
