@@ -1,9 +1,11 @@
 """Stable-Baselines3 on reactor programs: the same weights on any number of cores."""
 
 from reactor_rl.runtime.launch import preload
+from reactor_sb3.callbacks import SaveCheckpoint, StopOnEvaluation
+from reactor_sb3.pqn import PQN
 from reactor_sb3.sync_dqn import SyncDQN
 from reactor_sb3.vec_env import ReactorVecEnv
 
-__all__ = ["ReactorVecEnv", "SyncDQN"]
+__all__ = ["PQN", "ReactorVecEnv", "SaveCheckpoint", "StopOnEvaluation", "SyncDQN"]
 
 preload("stable_baselines3.common.monitor", "stable_baselines3.common.vec_env", "reactor_sb3.vec_env", "reactor_sb3.evaluator")

@@ -76,6 +76,8 @@ class Actor(Reactor):
     """Takes epsilon-greedy steps in its own environments."""
 
     parameters = Input()
+    changed = Input()
+    """Parameters in the place of those that are under way, when somebody has changed them between two rounds."""
     epsilon = Input()
     """The rate of exploration at each step, ``(steps,)``, float32."""
     orders = Input()
@@ -111,7 +113,7 @@ class Actor(Reactor):
                     "function that makes environments must always make the same kind"
                 )
 
-    @reaction(epsilon, uses=(parameters, orders), effects=(transitions, infos))
+    @reaction(epsilon, uses=(parameters, changed, orders), effects=(transitions, infos))
     def sample(self) -> None:
         """One round: ``steps`` steps in each environment, one after the other."""
         record = self.transitions.buffer
@@ -129,7 +131,7 @@ class Actor(Reactor):
 
     def _network(self, slot: Slot) -> Greedy:
         """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
-        record = self.parameters.value
+        record = self.changed.value if self.changed.present else self.parameters.value
         key = record.__array_interface__["data"][0], id(slot)
         found = self.networks.get(key)
         if found is None:

@@ -112,6 +112,7 @@ def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
     record = np.zeros((), trainer.parameter_record())
     write_parameters(record, trainer.broadcast_state())
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
+    program.connect(program.input("changed", (), record.dtype), actor.changed)
     program.connect(program.input("epsilon", (blueprint.steps,), np.float32), actor.epsilon)
     program.connect(program.input("orders", (2,), np.bool_), actor.orders)
     best = math.inf

@@ -67,6 +67,8 @@ class Evaluator(Reactor):
     """Plays greedy episodes, a slice of steps at each tick, with the parameters as they were when it began."""
 
     parameters = Input()
+    changed = Input()
+    """See :class:`~reactor_sb3.actor.Actor`."""
     timesteps = Input()
     """Steps of training that the parameters of this tick have seen, ``()``, int64."""
     result = Output()
@@ -89,7 +91,7 @@ class Evaluator(Reactor):
         self.returns: list[float] = []
         self.lengths: list[int] = []
 
-    @reaction(timesteps, uses=parameters, effects=result)
+    @reaction(timesteps, uses=(parameters, changed), effects=result)
     def evaluate(self) -> None:
         """A slice of an evaluation, or the beginning of one if it is time."""
         plan, env = self.plan, self.env
@@ -99,7 +101,7 @@ class Evaluator(Reactor):
             if self.wait > 0 or not self.parameters.present:
                 return
             self.began, self.wait = int(self.timesteps.value), plan.every
-            self.snapshot[...] = self.parameters.value
+            self.snapshot[...] = self.changed.value if self.changed.present else self.parameters.value
             self.returns, self.lengths = [], []
         env.begin_round(afresh=False)
         actions: list[Any] = []

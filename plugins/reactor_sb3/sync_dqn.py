@@ -23,9 +23,10 @@ from torch.nn import functional
 
 from reactor_gymnasium.arguments import checked_number
 from reactor_rl.autotune import global_random_state
+from reactor_sb3.actor import Ended
 from reactor_sb3.records import Observations
-from reactor_sb3.streams import drawing_from, torch_stream
-from reactor_sb3.trainer import ExecutorName, Trainer, check_actions
+from reactor_sb3.streams import Purpose, drawing_from, stream, torch_stream
+from reactor_sb3.trainer import NOT_KEPT, ExecutorName, Trainer, check_actions
 
 __all__ = ["SyncDQN"]
 
@@ -130,6 +131,7 @@ class SyncDQN(Trainer, DQN):
         executor: ExecutorName = "auto",
         start_method: str | None = None,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
         if rollout_steps is not None:
             checked_number("rollout_steps", rollout_steps, 1)
             if train_freq not in (4, rollout_steps, (rollout_steps, "step")):
@@ -151,7 +153,7 @@ class SyncDQN(Trainer, DQN):
             n_actors=n_actors, envs_per_actor=envs_per_actor, epsilon_spread=epsilon_spread, pipeline=pipeline,
             learner_threads=learner_threads, evaluate_every=evaluate_every, evaluate_episodes=evaluate_episodes,
             evaluate_steps=evaluate_steps, evaluate_env=evaluate_env, workers=workers, executor=executor,
-            start_method=start_method, seed=seed,
+            start_method=start_method, seed=seed, arguments=arguments,
         )  # fmt: skip
         spare = self._spare(env)
         check_actions(spare)
@@ -182,6 +184,7 @@ class SyncDQN(Trainer, DQN):
             raise ValueError(
                 f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} environments"
             )
+        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self._whole_infos = type(self.replay_buffer) not in _BLOCKWISE
         self._trained = [parameter for group in self.policy.optimizer.param_groups for parameter in group["params"]]
 
@@ -204,10 +207,10 @@ class SyncDQN(Trainer, DQN):
         rates = [1.0 if at < self.learning_starts else self.exploration_schedule(1.0 - at / total) for at in steps.tolist()]
         return np.array(rates, np.float32)
 
-    def learn_from(self, transitions: Array) -> None:
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
         """Store a round, copy the target network if it is time, and update."""
         assert self.replay_buffer is not None
-        self._store(transitions)
+        self._store(transitions, infos)
         calls = self._n_calls
         self._n_calls += self.rollout_steps
         interval = max(self.target_update_interval // self.n_envs, 1)
@@ -222,6 +225,10 @@ class SyncDQN(Trainer, DQN):
                 self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
                 with self._learner_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
                     self.train(steps, self.batch_size)
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"replay": self._replay_stream}
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update the online network from the replay buffer; see SB3's ``DQN.train``."""
@@ -286,7 +293,7 @@ class SyncDQN(Trainer, DQN):
 
     # ------------------------------------------------------------------ the replay buffer
 
-    def _store(self, transitions: Array) -> None:
+    def _store(self, transitions: Array, found: list[list[Ended]]) -> None:
         buffer = self.replay_buffer
         assert buffer is not None
         layout = Observations(self.observation_space, self.observation_space)
@@ -296,8 +303,12 @@ class SyncDQN(Trainer, DQN):
         fields = {name: self._by_step(transitions[name]) for name in ("actions", "rewards", "dones", "timeouts")}
         observations = {key: self._by_step(part) for key, part in layout.of(transitions, "observations").items()}
         nexts = {key: self._by_step(part) for key, part in layout.of(transitions, "next_observations").items()}
+        by_step = {(step, number): info for of_actor in found for step, number, info in of_actor}
         for step in range(self.rollout_steps):
-            infos = [{"TimeLimit.truncated": bool(truncated)} for truncated in fields["timeouts"][step]]
+            infos = [
+                by_step.get((step, number), {}) | {"TimeLimit.truncated": bool(truncated)}
+                for number, truncated in enumerate(fields["timeouts"][step])
+            ]
             buffer.add(
                 layout.outside({key: part[step] for key, part in observations.items()}),
                 layout.outside({key: part[step] for key, part in nexts.items()}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from abc import abstractmethod
 from collections import deque
@@ -29,6 +30,7 @@ from reactor_rl import Program
 from reactor_rl.autotune import global_random_state
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.serialise import Pickled, dumps
+from reactor_sb3 import checkpoint
 from reactor_sb3.actor import Actor, Blueprint, Ended
 from reactor_sb3.choice import Choice, choose, recommendations
 from reactor_sb3.environments import maker_of, spare_envs
@@ -36,7 +38,7 @@ from reactor_sb3.evaluator import Evaluation, EvaluationPlan, Evaluator
 from reactor_sb3.inference import network_of
 from reactor_sb3.learner import Learner, Live, Logger
 from reactor_sb3.records import Observations, parameter_record, write_parameters
-from reactor_sb3.streams import Purpose, stream, torch_state
+from reactor_sb3.streams import torch_state
 
 if TYPE_CHECKING:
     from reactor_rl.runtime.run import Run
@@ -46,6 +48,8 @@ __all__ = ["Trainer"]
 
 Array = npt.NDArray[Any]
 ExecutorName = Literal["auto", "inline", "threads", "processes"]
+NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
+"""Of a constructor's local names, those that are no argument to make the same trainer again with."""
 
 
 class Trainer(BaseAlgorithm):
@@ -75,6 +79,7 @@ class Trainer(BaseAlgorithm):
         executor: ExecutorName,
         start_method: str | None,
         seed: int | None,
+        arguments: dict[str, Any],
     ) -> None:
         """Check and keep what SB3's own constructor does not know."""
         for name, number in (
@@ -100,6 +105,7 @@ class Trainer(BaseAlgorithm):
         self.evaluate_every, self.evaluate_episodes, self.evaluate_steps = evaluate_every, evaluate_episodes, evaluate_steps
         self.workers, self.executor, self.start_method = workers, executor, start_method
         self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
+        self.arguments = arguments
         self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type]
         self.evaluations: list[Evaluation] = []
         self._run: Run | None = None
@@ -134,7 +140,6 @@ class Trainer(BaseAlgorithm):
             spare = self._spare(self.env)
             assert spare is not None
             self.env = self._wrap_env(spare)
-        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self._torch_stream = torch_state(self._base_seed)
         self._live = Live(self)
 
@@ -154,8 +159,17 @@ class Trainer(BaseAlgorithm):
         """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
 
     @abstractmethod
-    def learn_from(self, transitions: Array) -> None:
-        """Learn from one round: a record for each actor, see :func:`reactor_sb3.records.transition_record`."""
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+        """Learn from one round.
+
+        Args:
+            transitions: A record for each actor, see :func:`reactor_sb3.records.transition_record`.
+            infos: Of each actor; empty unless somebody wants them.
+        """
+
+    @abstractmethod
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
 
     @abstractmethod
     def learner_cost(self) -> float:
@@ -187,12 +201,15 @@ class Trainer(BaseAlgorithm):
         program.connect(actors.infos, learner.infos.rows, after=late)
         first = np.zeros((), record)
         write_parameters(first, self.broadcast_state())
+        changed = program.input("parameters", (), record)
         program.connect(learner.parameters, actors.parameters, after=1, initial=first)
+        program.connect(changed, actors.changed)
         program.connect(actors.transitions, program.output("transitions").rows)
         program.connect(actors.infos, program.output("infos").rows)
         if evaluation is not None:
             evaluator = program.add(Evaluator, evaluation, record, name="evaluator")
             program.connect(learner.parameters, evaluator.parameters, after=1, initial=first)
+            program.connect(changed, evaluator.changed)
             program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
             program.connect(evaluator.result, program.output("evaluation"))
         logger = program.add(Logger, self._live, name="logger")
@@ -313,7 +330,10 @@ class Trainer(BaseAlgorithm):
         try:
             with self._numeric_threads():
                 run = self.start()
-                self._send_changed()
+                if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
+                    record = np.zeros((), self.parameter_record())
+                    write_parameters(record, self.broadcast_state())
+                    run.set(parameters=record)
                 assert self._choice is not None
                 for sentence in recommendations(self, self._choice):
                     self.logger.info(sentence)
@@ -324,6 +344,7 @@ class Trainer(BaseAlgorithm):
                         break
                     found.on_rollout_end()
             self._write_records()
+            self._sent = self.fingerprint()
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
@@ -379,19 +400,6 @@ class Trainer(BaseAlgorithm):
         finally:
             torch.set_num_threads(1)
 
-    def _send_changed(self) -> None:
-        """If parameters were changed since they were sent out last (``set_parameters``), put them in the place of those under way."""
-        if self._sent != self.fingerprint():
-            run = self.start()
-            snapshot = run.snapshot()
-            fresh = np.zeros((), self.parameter_record())
-            write_parameters(fresh, self.broadcast_state())
-            for _, slots in snapshot.part.outputs.values():
-                for slot in slots:
-                    if isinstance(slot, np.ndarray) and slot.dtype == fresh.dtype and slot.shape == ():
-                        slot[...] = fresh
-            run.restore(snapshot)
-
     def _tick(self, run: Run, watched: bool) -> None:
         self._set_epsilon(self.exploration_rates())
         self._set_order(np.array([self._afresh, watched or self._whole_infos]))
@@ -402,7 +410,6 @@ class Trainer(BaseAlgorithm):
             run.set(records=self._records)
             self._records = None
         run.tick()
-        self._sent = ""
 
     def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
@@ -512,6 +519,59 @@ class Trainer(BaseAlgorithm):
             self._records = None
             for output in self.logger.output_formats:
                 output.write(values, excluded, steps)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Save everything that the coming rounds depend on, between two rounds (from a callback's ``_on_rollout_end``, say).
+
+        A run that is resumed from it ends with the same weights, bit for bit, as one that was never interrupted, on any number of
+        workers. The file is replaced at once: whenever the process is killed, there is the old checkpoint or the new one. Weights,
+        buffers and counters in it are arrays and JSON; environments' states, factories and functions that the user has passed are
+        pickles, listed in its ``manifest.json``.
+
+        Args:
+            path: Of the file.
+
+        Warns:
+            UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
+
+        Raises:
+            ValueError: If the model has no environment.
+        """
+        if self.env is None:
+            raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
+        checkpoint.save(self, path)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
+        """Go on from a checkpoint: ``model.learn(model.remaining_timesteps, reset_num_timesteps=False)`` ends as it would have.
+
+        Args:
+            path: Of the file.
+            env: In place of the environment that was saved; must be of the same kind.
+            allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
+                checkpoints without pickles can be resumed.
+            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``, ``device``,
+                ``verbose``, ``tensorboard_log``.
+
+        Returns:
+            The model.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is damaged, of another algorithm or version, or holds pickles that are not allowed.
+            TypeError: If ``changed`` names something that would change results.
+        """
+        free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log"}
+        if not free >= set(changed):
+            raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
+        return checkpoint.load(cls, path, env, allow_pickle, changed)
+
+    @property
+    def remaining_timesteps(self) -> int:
+        """Steps that the last call of :meth:`learn` still had to take."""
+        return max(0, self._total_timesteps - self.num_timesteps)
 
     # ------------------------------------------------------------------ SB3's other methods
 

@@ -1,0 +1,28 @@
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Floats = npt.NDArray[np.float32]
+_Integers = npt.NDArray[np.int64]
+
+AVX2: int
+"""Whether this processor has AVX2 and FMA, and the module code for them."""
+
+class Network:
+    """Greedy actions of a network for ``observations``, ``(steps, envs, ...)``, float32 or float64, or numbers below ``numbers``.
+
+    A layer is its kind, its weight and its bias or None, its number of outputs, and epsilon for a normalisation. What the last one
+    makes of a step is in ``outputs``, ``(envs, actions)``. Arrays are C-contiguous, and read again at each call.
+    """
+
+    def __new__(
+        cls,
+        observations: npt.NDArray[Any],
+        numbers: int,
+        layers: tuple[tuple[str, _Floats | None, _Floats | None, int, float], ...],
+        outputs: _Floats,
+        actions: _Integers,
+        avx2: bool = True,
+    ) -> Network: ...
+    def greedy(self, step: int, /) -> _Integers: ...

@@ -1,0 +1,287 @@
+"""``PQN``: parallel Q-learning without replay and without a target network, as a reactor program."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import Schedule
+
+from reactor_gymnasium.arguments import checked_number
+from reactor_rl.autotune import global_random_state
+from reactor_sb3.actor import Ended
+from reactor_sb3.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.records import Observations
+from reactor_sb3.streams import Purpose, stream, torch_stream
+from reactor_sb3.trainer import NOT_KEPT, ExecutorName, Trainer, check_actions
+
+__all__ = ["PQN", "Annealed"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """A schedule that falls linearly from ``initial`` to 0 over the whole training."""
+
+    initial: float
+
+    def __call__(self, progress_remaining: float) -> float:
+        return self.initial * progress_remaining
+
+
+class PQN(Trainer):
+    """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
+
+    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"; the defaults are CleanRL's. A round is a tick of the reactor
+    program that :class:`~reactor_sb3.SyncDQN` runs too. Where a time limit cuts an episode off, the return goes on with the value
+    of the last observation.
+
+    Args:
+        policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
+        env: As for :class:`~reactor_sb3.SyncDQN`.
+        learning_rate: A number, or a function of what remains of the training (1 to 0); by default 2.5e-4 and falling.
+        rollout_steps: Steps of each environment in a round.
+        n_minibatches: Into how many a round is divided.
+        n_epochs: How often each is learned from.
+        gamma: Discount.
+        q_lambda: Weight of longer returns, 0 (one step) to 1 (the whole round).
+        exploration_fraction: Of the training, during which the rate of exploration falls.
+        exploration_initial_eps: Rate of exploration at its beginning.
+        exploration_final_eps: Rate of exploration at its end.
+        max_grad_norm: What gradients are clipped to.
+        stats_window_size: Episodes that logged means are taken over.
+        tensorboard_log: Folder for TensorBoard.
+        policy_kwargs: For the policy.
+        verbose: 1 to print logs.
+        seed: Of everything that is random.
+        device: Where the learner computes.
+        n_actors: How many actors there are.
+        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        epsilon_spread: As for ``SyncDQN``, as is everything that follows.
+
+    Raises:
+        TypeError: If ``env`` is a live vector environment.
+        AssertionError: If its actions are not discrete (SB3's own check).
+        ValueError: If a number makes no sense.
+
+    Example:
+        >>> from reactor_sb3 import PQN
+        >>> with PQN("MlpPolicy", "CartPole-v1", rollout_steps=16, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps
+        128
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
+    }  # fmt: skip
+    default_log_name: ClassVar[str] = "PQN"
+    policy: PQNPolicy
+
+    def __init__(
+        self,
+        policy: str | type[PQNPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = Annealed(2.5e-4),  # noqa: B008  (it cannot be changed)
+        rollout_steps: int = 128,
+        n_minibatches: int = 4,
+        n_epochs: int = 4,
+        gamma: float = 0.99,
+        q_lambda: float = 0.65,
+        exploration_fraction: float = 0.5,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10.0,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        n_actors: int = 4,
+        envs_per_actor: int = 1,
+        epsilon_spread: float = 0.0,
+        pipeline: int = 0,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
+        for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
+            checked_number(name, number, 1)
+        if not 0 <= q_lambda <= 1:
+            raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
+        self._set_parallelism(
+            n_actors=n_actors, envs_per_actor=envs_per_actor, epsilon_spread=epsilon_spread, pipeline=pipeline,
+            learner_threads=learner_threads, evaluate_every=evaluate_every, evaluate_episodes=evaluate_episodes,
+            evaluate_steps=evaluate_steps, evaluate_env=evaluate_env, workers=workers, executor=executor,
+            start_method=start_method, seed=seed, arguments=arguments,
+        )  # fmt: skip
+        size = rollout_steps * n_actors * envs_per_actor
+        if size % n_minibatches:
+            raise ValueError(
+                f"n_minibatches={n_minibatches} does not divide a round of {size} transitions "
+                f"({rollout_steps} steps in {n_actors * envs_per_actor} environments)"
+            )
+        self._rollout_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
+        self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
+        self.exploration_fraction = exploration_fraction
+        self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
+        self.exploration_rate = 0.0
+        spare = self._spare(env)
+        check_actions(spare)
+        super().__init__(
+            policy, spare, learning_rate, policy_kwargs, stats_window_size, tensorboard_log, verbose, device,
+            support_multi_env=True, seed=seed, supported_action_spaces=(spaces.Discrete,),
+        )  # fmt: skip
+        if _init_setup_model:
+            self._setup_model()
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        policy: Any = self.policy_class
+        self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
+        self.q_net = self.policy.q_net
+        self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        return self._rollout_steps
+
+    def acting_network(self) -> torch.nn.Module:
+        """The Q-network."""
+        return self.q_net
+
+    def exploration_rates(self) -> Array:
+        """Linear in the steps taken, until ``exploration_fraction`` of them."""
+        steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
+        return self._rate(steps / float(self._total_timesteps)).astype(np.float32)
+
+    def _rate(self, progress: Array) -> Array:
+        part = np.minimum(progress / max(self.exploration_fraction, 1e-12), 1.0)
+        return self.exploration_initial_eps + part * (self.exploration_final_eps - self.exploration_initial_eps)
+
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+        """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
+        size = self.rollout_steps * self.n_envs
+        self._learned_timesteps += size
+        self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
+        with self._learner_threads(), torch_stream(self._torch_stream):
+            self._update_learning_rate(self.policy.optimizer)
+            observations = self._flat(transitions, "observations")
+            actions = torch.as_tensor(self._by_step(transitions["actions"])).flatten().to(self.device)
+            returns = self._returns(transitions, self._flat(transitions, "next_observations"))
+            self.policy.set_training_mode(True)
+            losses = []
+            for _ in range(self.n_epochs):
+                order = torch.from_numpy(self._minibatch_stream.permutation(size)).to(self.device)
+                for rows in order.chunk(self.n_minibatches):
+                    part: Any = {key: value[rows] for key, value in observations.items()}
+                    losses.append(self._update(self.policy, self._given(part), actions[rows], returns[rows]))
+            self.policy.set_training_mode(False)
+        self._n_updates += self.n_epochs * self.n_minibatches
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        self.logger.record("train/q_return", float(returns.mean()))
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"minibatches": self._minibatch_stream}
+
+    def _flat(self, transitions: Array, name: str) -> dict[str, torch.Tensor]:
+        """Observations of a round, ``(steps * envs, ...)``, by key."""
+        layout = Observations(self.observation_space, self.observation_space)
+        return {
+            key: torch.as_tensor(self._by_step(part)).flatten(0, 1).to(self.device)
+            for key, part in layout.of(transitions, name).items()
+        }  # fmt: skip
+
+    def _given(self, parts: dict[str, torch.Tensor]) -> Any:
+        return parts if isinstance(self.observation_space, spaces.Dict) else parts[""]
+
+    def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""
+        with torch.no_grad():
+            following = self.q_net(self._given(next_observations)).amax(1).cpu().numpy().reshape(self.rollout_steps, self.n_envs)
+        rewards, dones, timeouts = (self._by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
+        one_step = rewards + np.float32(self.gamma) * following * (1 - (dones & ~timeouts).astype(np.float32))
+        returns = np.empty_like(one_step)
+        returns[-1] = later = one_step[-1]
+        for step in range(self.rollout_steps - 2, -1, -1):
+            mixed = rewards[step] + np.float32(self.gamma) * (
+                np.float32(self.q_lambda) * later + np.float32(1 - self.q_lambda) * following[step]
+            )
+            returns[step] = later = np.where(dones[step], one_step[step], mixed)
+        return torch.from_numpy(returns).flatten().to(self.device)
+
+    def _update(self, policy: PQNPolicy, observations: Any, actions: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+        """One gradient step. Returns the loss."""
+        found = policy.q_net(observations).gather(1, actions[:, None]).flatten()
+        loss = 0.5 * torch.nn.functional.mse_loss(found, returns)
+        policy.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)
+        policy.optimizer.step()
+        return loss.detach()
+
+    def learner_cost(self) -> float:
+        """Seconds of the learner's part of a round, measured on a throw-away copy of the network."""
+        with global_random_state(), self._learner_threads():
+            policy = copy.deepcopy(self.policy)
+            policy.set_training_mode(True)
+            size = self.rollout_steps * self.n_envs // self.n_minibatches
+            layout = Observations(self.observation_space, self.observation_space)
+            parts = {key: torch.as_tensor(np.zeros((size, *shape), dtype)) for key, (shape, dtype) in layout.parts.items()}
+            observations = self._given({key: part.to(self.device) for key, part in parts.items()})
+            actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
+            best = math.inf
+            for _ in range(3):
+                begin = time.perf_counter()
+                self._update(policy, observations, actions, returns)
+                best = min(best, time.perf_counter() - begin)
+        return best * self.n_epochs * self.n_minibatches
+
+    def _round_done(self) -> None:
+        self.exploration_rate = float(self._rate(np.array(1.0 - self._current_progress_remaining)))
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    # ------------------------------------------------------------------ SB3's other methods
+
+    def predict(
+        self,
+        observation: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
+        """Actions for observations: greedy if ``deterministic``, else with the present rate of exploration, as ``DQN.predict``."""
+        return DQN.predict(self, observation, state, episode_start, deterministic)  # type: ignore[arg-type]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "q_net", "_minibatch_stream"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
