@@ -1,6 +1,6 @@
-"""Compiles ``_frames.c`` into the wheel, or beside its source for an editable install.
+"""Compiles the extensions into the wheel, or beside their sources for an editable install.
 
-Without a compiler or Python's headers the package is installed all the same and makes its frames through OpenCV;
+Without a compiler or Python's headers the package is installed all the same and does without them, in more time;
 ``REACTOR_RL_NO_EXTENSION=1`` asks for that.
 """
 
@@ -12,13 +12,38 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("plugins", "reactor_gymnasium", "_frames.c")
-# A multiplication and an addition must not become one: frames would differ in their last bit.
-FLAGS = ["/O2", "/fp:precise"] if os.name == "nt" else ["-O3", "-g0", "-ffp-contract=off"]
+
+class Source(NamedTuple):
+    """One extension.
+
+    Attributes:
+        package: Where it belongs, in ``plugins``.
+        name: Of the module.
+        flags: For the compiler.
+        without: What happens if it is not compiled.
+    """
+
+    package: str
+    name: str
+    flags: list[str]
+    without: str
+
+
+WINDOWS = os.name == "nt"
+SOURCES = [
+    # A multiplication and an addition must not become one: frames would differ in their last bit.
+    Source(
+        "reactor_gymnasium",
+        "_frames",
+        ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
+        "frames will be made through OpenCV",
+    ),
+    Source("reactor_sb3", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
+]
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
@@ -27,36 +52,38 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and tell hatchling what there is."""
         self.folder = Path(tempfile.mkdtemp())
-        package = Path(self.root) / SOURCE.parent
-        if version == "editable":
-            for old in (*package.glob("_frames*.so"), *package.glob("_frames*.pyd")):
-                old.unlink()  # nobody wants one of an older source
-        if os.environ.get("REACTOR_RL_NO_EXTENSION", "0") not in ("", "0"):
-            return
-        try:
-            built = self.compile()
-        except (Exception, SystemExit) as error:
-            self.app.display_warning(f"{SOURCE.name} was not compiled, frames will be made through OpenCV: {error!r}")
-            return
-        if version == "editable":
-            shutil.copy(built, package)
-            return
-        build_data["force_include"][str(built)] = f"reactor_gymnasium/{built.name}"
-        build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        for source in SOURCES:
+            package = Path(self.root, "plugins", source.package)
+            if version == "editable":
+                for old in (*package.glob(f"{source.name}*.so"), *package.glob(f"{source.name}*.pyd")):
+                    old.unlink()  # nobody wants one of an older source
+            if os.environ.get("REACTOR_RL_NO_EXTENSION", "0") not in ("", "0"):
+                continue
+            try:
+                built = self.compile(source)
+            except (Exception, SystemExit) as error:
+                self.app.display_warning(f"{source.name}.c was not compiled, {source.without}: {error!r}")
+                continue
+            if version == "editable":
+                shutil.copy(built, package)
+                continue
+            build_data["force_include"][str(built)] = f"{source.package}/{built.name}"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was made on the way."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def compile(self) -> Path:
-        """Compile the extension. Returns where it is."""
+    def compile(self, source: Source) -> Path:
+        """Compile an extension. Returns where it is."""
         from setuptools import Distribution, Extension
         from setuptools.command.build_ext import build_ext
 
         if sys.implementation.name != "cpython":
             raise NotImplementedError("it is for CPython")
-        extension = Extension("_frames", [str(Path(self.root) / SOURCE)], extra_compile_args=FLAGS, py_limited_api=True)
+        path = Path(self.root, "plugins", source.package, f"{source.name}.c")
+        extension = Extension(source.name, [str(path)], extra_compile_args=source.flags, py_limited_api=True)
         command = build_ext(Distribution({"ext_modules": [extension]}))
         command.build_lib, command.build_temp = str(self.folder), str(self.folder / "objects")
         command.ensure_finalized()

@@ -67,13 +67,14 @@ rectify(const float *x, float *y, Py_ssize_t n)
 INLINE void
 squash(const float *x, float *y, Py_ssize_t n)
 {
-    const float bound = 7.9f; /* there it is 1 but for three roundings */
+    const float bound = 7.9f; /* there it is 1 but for a few roundings */
 
     for (Py_ssize_t i = 0; i < n; i++) {
-        float t = x[i];
-        t = t > bound ? bound : t;
-        t = t < -bound ? -bound : t;
-        float z = t * t;
+        float least = x[i] < -bound ? -bound : x[i];
+        y[i] = least > bound ? bound : least;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) { /* another loop, or compilers see what a constant gives and branch */
+        float z = y[i] * y[i];
         float p = 1.54280126e-08f;
         p = p * z + 2.20232741e-05f;
         p = p * z + 3.57899372e-03f;
@@ -81,10 +82,10 @@ squash(const float *x, float *y, Py_ssize_t n)
         p = p * z + 1.0f;
         float q = 8.59879606e-07f;
         q = q * z + 3.42365325e-04f;
-        q = q * z + 2.61922421e-02f;
+        q = q * z + 2.61922441e-02f;
         q = q * z + 4.67839509e-01f;
         q = q * z + 1.0f;
-        y[i] = t * p / q;
+        y[i] = y[i] * p / q;
     }
 }
 
@@ -240,7 +241,7 @@ pick(const Layer *layer, const int64_t *numbers, float *y, Py_ssize_t rows)
 
 /* The observations of a step as rows of floats, in the first scratch unless they are such rows already. */
 INLINE const float *
-read(const Network *network, Py_ssize_t step)
+observed(const Network *network, Py_ssize_t step)
 {
     Py_ssize_t rows = network->rows, features = network->features;
     float *into = network->scratch[0];
@@ -271,7 +272,7 @@ evaluate(const Network *network, Py_ssize_t step, Linear *linearly)
     const float *x = NULL;
 
     if (!network->one_hot || layer->kind != LINEAR) {
-        x = read(network, step);
+        x = observed(network, step);
     }
     for (; layer < end; layer++) {
         float *y = layer + 1 == end ? network->outputs.buf : network->scratch[x == network->scratch[0]];
@@ -334,8 +335,8 @@ choose(const Network *network)
 
 /* ---------------------------------------------------------------- Python */
 
-/* Get at the elements of an array, C-contiguous and aligned: `kinds` are the letters of the struct module that they may have, `size`
- * their size if not nought. Returns the letter, or -1 with an exception set. */
+/* Get at the elements of an array, C-contiguous and aligned: `kinds` are the letters of the struct module that they may have,
+ * `size` their size if not nought. Returns the letter, or -1 with an exception set. */
 static int
 elements_of(PyObject *array, const char *what, const char *kinds, Py_ssize_t size, int flags, Py_buffer *view)
 {
@@ -346,7 +347,7 @@ elements_of(PyObject *array, const char *what, const char *kinds, Py_ssize_t siz
     if (strlen(view->format) == 1 && strchr(kinds, view->format[0]) != NULL && (size == 0 || view->itemsize == size)) {
         return view->format[0];
     }
-    PyErr_Format(PyExc_ValueError, "%s: expected an aligned array of native elements, one of \"%s\", got \"%s\"", what, kinds, view->format);
+    PyErr_Format(PyExc_ValueError, "%s: expected aligned elements of a kind in \"%s\", got \"%s\"", what, kinds, view->format);
     PyBuffer_Release(view);
     return -1;
 }
@@ -484,8 +485,8 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     Py_ssize_t numbers;
     int avx2 = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|p:Network", names, &observations, &numbers, &PyTuple_Type, &layers, &outputs,
-                                     &actions, &avx2)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|p:Network", names, &observations, &numbers, &PyTuple_Type, &layers,
+                                     &outputs, &actions, &avx2)) {
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -539,8 +540,8 @@ network_greedy(Network *network, PyObject *number)
         const int64_t *numbers = (const int64_t *)network->observations.buf + step * network->rows;
         for (Py_ssize_t row = 0; row < network->rows; row++) {
             if (numbers[row] < 0 || numbers[row] >= network->features) {
-                return PyErr_Format(PyExc_IndexError, "an observation must be below %zd and not negative, got %lld", network->features,
-                                    (long long)numbers[row]);
+                return PyErr_Format(PyExc_IndexError, "an observation must be below %zd and not negative, got %lld",
+                                    network->features, (long long)numbers[row]);
             }
         }
     }

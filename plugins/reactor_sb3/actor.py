@@ -109,7 +109,8 @@ class Actor(Reactor):
         for kept in self.envs:
             if kept.env.action_space != plan.action_space:
                 raise ValueError(
-                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one {plan.action_space}: the "
+                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one "
+                    f"{plan.action_space}: the "
                     "function that makes environments must always make the same kind"
                 )
 
@@ -198,7 +199,7 @@ class Actor(Reactor):
                 if wrong.any():
                     self._complain("observation", None, wrong)
 
-    def _complain(self, what: str, values: Array | None, wrong: Array) -> None:
+    def _complain(self, what: str, values: Array | None, wrong: Any) -> None:
         step, number = np.argwhere(wrong)[0].tolist()
         found = "an observation with a NaN in it" if values is None else f"the {what} {values[step, number]}"
         raise ValueError(

@@ -1,7 +1,7 @@
 """A file of named arrays, one document of plain data, and pickles that are kept apart: written at once or not at all.
 
-It is an ordinary, uncompressed zip. Arrays are ``.npy`` and the document is JSON, so that both load without executing anything; what
-only pickle can hold has entries of its own, which the document lists under ``"pickles"``.
+It is an ordinary, uncompressed zip. Arrays are ``.npy`` and the document is JSON, so that both load without executing anything;
+what only pickle can hold has entries of its own, which the document lists under ``"pickles"``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class CorruptError(ValueError):
     """A file that is no archive, or not what was written."""
 
 
-def write(path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]) -> None:
+def write(path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]) ->
+None:
     """Write an archive. Whenever the process ends, what is at ``path`` is the old file or the new one, whole.
 
     Args:
@@ -87,7 +88,8 @@ def read(path: str | os.PathLike[str], *, allow_pickle: bool) -> tuple[dict[str,
             document: dict[str, Any] = json.loads(archive.read(_DOCUMENT))
             if document["pickles"] and not allow_pickle:
                 raise ValueError(
-                    f"{path} holds pickles, which execute code when they are loaded: {', '.join(document['pickles'])}. Load it with "
+                    f"{path} holds pickles, which execute code when they are loaded: {', '.join(document['pickles'])}. Load it "
+                    f"with "
                     "allow_pickle=True if you trust where it comes from"
                 )
             for name in archive.namelist():

@@ -1,7 +1,7 @@
 """Checkpoints of a trainer, taken between two ticks: a run that is killed and resumed ends with the same weights, bit for bit.
 
-A checkpoint is an archive (:mod:`reactor_sb3.archive`) of everything that the coming rounds depend on: weights, optimiser, replay buffer,
-counters, the state of every random stream, slots in flight, and each environment, which is saved in the way that
+A checkpoint is an archive (:mod:`reactor_sb3.archive`) of everything that the coming rounds depend on: weights, optimiser, replay
+buffer, counters, the state of every random stream, slots in flight, and each environment, which is saved in the way that
 :mod:`reactor_sb3.env_state` has found to work for it.
 """
 
@@ -169,8 +169,8 @@ def _run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
     return {
         "reactors": {index: state for index, state in reactors.items() if "envs" in state},
         "outputs": {
-            index: {"stamps": stamps, "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else None}
-            for index, (stamps, slots) in part.outputs.items()
+            index: {"stamps": stamps, "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else
+            None} for index, (stamps, slots) in part.outputs.items()
         },
         "clock": part.clock,
         "late": part.late,
@@ -187,8 +187,10 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
             ways[way] = ways.get(way, 0) + 1
     if "not at all" in ways:
         warnings.warn(
-            f"{ways['not at all']} environment(s) can neither be saved nor replayed exactly: a resumed run begins new episodes there, and "
-            "its weights will differ from those of an uninterrupted one. Usually they draw from a global random generator, or ignore "
+            f"{ways['not at all']} environment(s) can neither be saved nor replayed exactly: a resumed run begins new episodes "
+            f"there, and "
+            "its weights will differ from those of an uninterrupted one. Usually they draw from a global random generator, or "
+            "ignore "
             "the seed",
             stacklevel=4,
         )
@@ -204,7 +206,8 @@ def load(cls: type[T], path: str | os.PathLike[str], env: Any, allow_pickle: boo
     if document.get("format") != FORMAT:
         raise ValueError(f"{path} has the checkpoint format {document.get('format')!r}, this version reads {FORMAT}")
     if document["algorithm"] != cls.__name__:
-        raise ValueError(f"{path} is a checkpoint of {document['algorithm']}, not of {cls.__name__}: use {document['algorithm']}.resume()")
+        raise ValueError(f"{path} is a checkpoint of {document['algorithm']}, not of {cls.__name__}: use
+        {document['algorithm']}.resume()")
     different = {name: (then, _versions()[name]) for name, then in document["versions"].items() if _versions().get(name) != then}
     if different:
         listed = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in different.items())

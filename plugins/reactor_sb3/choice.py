@@ -1,7 +1,7 @@
 """Which executor, how many workers, and which reactor where: measured on throw-away copies, and never part of the result.
 
-After Spreeze (Hou et al. 2025), which adapts its parallelism to the machine while it trains; here only what cannot change a result is
-chosen, before the first round, and everything else is recommended.
+After Spreeze (Hou et al. 2025), which adapts its parallelism to the machine while it trains; here only what cannot change a result
+is chosen, before the first round, and everything else is recommended.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
     if not trainer.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
         both = max(learning, (trainer.n_actors * choice.actor + learning) / choice.workers)
         found.append(
-            f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they overlap, "
+            f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
+            f"overlap, "
             f"about {1e3 * both:.1f} ms a round"
         )
     if learning > 2 * sampling and cores > 2 and trainer.learner_threads == 1:

@@ -73,7 +73,8 @@ def maker_of(env: Any) -> Made:
         if lazy is not None:
             return lazy.make
         raise TypeError(
-            f"a live {type(env).__name__} cannot be taken apart and given to actors, each of which makes its own environments: pass "
+            f"a live {type(env).__name__} cannot be taken apart and given to actors, each of which makes its own environments: "
+            f"pass "
             'an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
         )
     if isinstance(env, gymnasium.vector.VectorEnv):

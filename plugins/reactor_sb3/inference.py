@@ -1,9 +1,12 @@
 """Greedy actions of a Q-network whose parameters are views of a port's slot.
 
-One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the usual
-layers are evaluated by numpy, layer by layer into buffers that are made once; any other is built again from its structure, which
-travels without its weights, and evaluated by torch. Which of the two depends on the network alone, and the batch is always an
-actor's own environments, so neither changes with the number of workers.
+One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the
+usual layers are evaluated by a compiled extension, or without it by numpy, layer by layer into buffers that are made once. Others
+are built again from their structure, which travels without its weights, and evaluated by torch. Which way is taken depends on the
+network and the installation alone, and the batch is always an actor's own environments: nothing changes with the number of workers.
+
+All ways give the same values but for the last bits, as two libraries of linear algebra do: where two actions are that close, an
+installation without the extension, or another processor, may choose the other one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,11 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
+
+try:
+    from reactor_sb3 import _network
+except ImportError:  # nobody compiled it: numpy does the same, in more time
+    _network = None  # type: ignore[assignment]
 
 __all__ = ["Greedy", "Network", "network_of"]
 
@@ -42,7 +50,7 @@ def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
     return _layered(q_net, space) or TorchNetwork(q_net, space)
 
 
-# ---------------------------------------------------------------------- numpy
+# ---------------------------------------------------------------------- layer by layer
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh"}
 
@@ -64,40 +72,75 @@ class Layered:
     def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
         """See :class:`Network`."""
         given = observations[""]
-        envs = given.shape[1]
-        batch = envs > 1
-        shape = (envs,) if batch else ()
-        inputs = np.zeros((*shape, self.features), np.float32)
-        steps: list[Callable[[], Any]] = []
-        current = inputs
-        for kind, name, outputs, epsilon in self.layers:
-            if kind == "linear":
-                below, current = current, np.empty((*shape, outputs), np.float32)
-                weights = parameters[f"{name}.weight"]
-                steps.append(_call(np.dot, below, weights.T, current) if batch else _call(np.dot, weights, below, current))
-                if f"{name}.bias" in (parameters.dtype.names or ()):
-                    steps.append(_call(np.add, current, parameters[f"{name}.bias"], current))
-            elif kind == "relu":
-                steps.append(_rectified(current))
-            elif kind == "tanh":
-                steps.append(_call(np.tanh, current, current))
-            else:
-                steps.append(_normalised(current, parameters[f"{name}.weight"], parameters[f"{name}.bias"], np.float32(epsilon)))
-        rows, argmax = inputs.reshape(envs, self.features), current.reshape(envs, -1).argmax
-        numbers, flat = np.arange(envs), given.reshape(len(given), envs, -1)
-        one_hot = self.one_hot
+        read = (np.int64,) if self.one_hot else (np.float32, np.float64)
+        way = bind_compiled if _network is not None and given.dtype in read else bind_numpy
+        return way(self, parameters, given)[0]
 
-        def greedy(step: int) -> Array:
-            if one_hot:
-                inputs.fill(0)
-                rows[numbers, given[step]] = 1
-            else:
-                rows[...] = flat[step]
-            for function in steps:
-                function()
-            return argmax(1)  # type: ignore[no-any-return]
 
-        return greedy
+def bind_compiled(network: Layered, parameters: Array, given: Array, avx2: bool = True) -> tuple[Greedy, Array]:
+    """A network evaluated by the extension.
+
+    Args:
+        network: Its layers.
+        parameters: A record of parameters.
+        given: Observations, ``(steps, envs, ...)``: float32, float64, or int64 if they are one-hot.
+        avx2: Whether AVX2 may be used where the processor has it.
+
+    Returns:
+        The function, and what each action was worth when it was last called, ``(envs, actions)``.
+
+    Raises:
+        ValueError: If an array is of the wrong shape or kind.
+    """
+    fields = parameters.dtype.names or ()
+
+    def part(name: str) -> Array | None:
+        return parameters[name] if name in fields else None
+
+    layers = tuple(
+        (kind, part(f"{name}.weight"), part(f"{name}.bias"), outputs, epsilon) for kind, name, outputs, epsilon in network.layers
+    )
+    envs = given.shape[1]
+    values, actions = np.zeros((envs, network.layers[-1][2]), np.float32), np.zeros(envs, np.int64)
+    numbers = network.features if network.one_hot else 0
+    return _network.Network(given, numbers, layers, values, actions, avx2).greedy, values
+
+
+def bind_numpy(network: Layered, parameters: Array, given: Array) -> tuple[Greedy, Array]:
+    """The same by numpy, for observations of any kind."""
+    envs = given.shape[1]
+    batch = envs > 1
+    shape = (envs,) if batch else ()
+    inputs = np.zeros((*shape, network.features), np.float32)
+    steps: list[Callable[[], Any]] = []
+    current = inputs
+    for kind, name, outputs, epsilon in network.layers:
+        if kind == "linear":
+            below, current = current, np.empty((*shape, outputs), np.float32)
+            weights = parameters[f"{name}.weight"]
+            steps.append(_call(np.dot, below, weights.T, current) if batch else _call(np.dot, weights, below, current))
+            if f"{name}.bias" in (parameters.dtype.names or ()):
+                steps.append(_call(np.add, current, parameters[f"{name}.bias"], current))
+        elif kind == "relu":
+            steps.append(_rectified(current))
+        elif kind == "tanh":
+            steps.append(_call(np.tanh, current, current))
+        else:
+            steps.append(_normalised(current, parameters[f"{name}.weight"], parameters[f"{name}.bias"], np.float32(epsilon)))
+    rows, values = inputs.reshape(envs, network.features), current.reshape(envs, -1)
+    numbers, flat, one_hot = np.arange(envs), given.reshape(len(given), envs, -1), network.one_hot
+
+    def greedy(step: int) -> Array:
+        if one_hot:
+            inputs.fill(0)
+            rows[numbers, given[step]] = 1
+        else:
+            rows[...] = flat[step]
+        for function in steps:
+            function()
+        return values.argmax(1)  # type: ignore[no-any-return]
+
+    return greedy, values
 
 
 def _call(function: Callable[..., Any], a: Array, b: Array, out: Array | None = None) -> Callable[[], Any]:
@@ -127,7 +170,7 @@ def _normalised(rows: Array, weight: Array, bias: Array, epsilon: np.float32) ->
 
 
 def _layered(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
-    """The layers, if there are no others than those that numpy evaluates."""
+    """The layers, if there are no others than those above."""
     body = getattr(q_net, "q_net", None)
     if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential:
         return None

@@ -24,7 +24,8 @@ Array = npt.NDArray[Any]
 class KeptEnv:
     """An environment and its episode.
 
-    The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed from
+    The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed
+    from
     the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more than some episodes do.)
 
     Args:
@@ -87,7 +88,8 @@ class KeptEnv:
         self.log.append(actions[self._seeded_at or 0 :].copy())
 
     def report(self, info: dict[str, Any], whole: bool) -> dict[str, Any]:
-        """What to report of an episode that ends with ``info``, as SB3's ``Monitor`` would, but for the time, which is the caller's."""
+        """What to report of an episode that ends with ``info``, as SB3's ``Monitor`` would, but for the time, which is the
+        caller's."""
         found: dict[str, Any] = dict(info) if whole else {key: info[key] for key in ("episode", "is_success") if key in info}
         if "episode" not in found:
             found["episode"] = {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length}

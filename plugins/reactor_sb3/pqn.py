@@ -43,7 +43,8 @@ class Annealed:
 class PQN(Trainer):
     """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
 
-    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"; the defaults are CleanRL's. A round is a tick of the reactor
+    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"; the defaults are CleanRL's. A round is a tick of the
+    reactor
     program that :class:`~reactor_sb3.SyncDQN` runs too. Where a time limit cuts an episode off, the return goes on with the value
     of the last observation.
 
@@ -93,7 +94,7 @@ class PQN(Trainer):
         self,
         policy: str | type[PQNPolicy],
         env: gymnasium.Env[Any, Any] | str | Any,
-        learning_rate: float | Schedule = Annealed(2.5e-4),  # noqa: B008  (it cannot be changed)
+        learning_rate: float | Schedule = Annealed(2.5e-4),
         rollout_steps: int = 128,
         n_minibatches: int = 4,
         n_epochs: int = 4,

@@ -136,12 +136,12 @@ MlpPolicy = PQNPolicy
 class CnnPolicy(PQNPolicy):
     """For images."""
 
-    def __init__(self, *args: Any, features_extractor_class: type[BaseFeaturesExtractor] = NormalisedCnn, **kwargs: Any) -> None:
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"features_extractor_class": NormalisedCnn, **kwargs})
 
 
 class MultiInputPolicy(PQNPolicy):
     """For dicts of observations."""
 
-    def __init__(self, *args: Any, features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor, **kwargs: Any) -> None:
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"features_extractor_class": CombinedExtractor, **kwargs})

@@ -40,9 +40,10 @@ class SyncDQN(Trainer, DQN):
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
     epsilon-greedy steps in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps``
-    updates (Kwok, Lohstroh, Lee 2023, "Efficient Parallel Reinforcement Learning Framework using the Reactor Model"). Everything up to
-    ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never change
-    a bit of the weights.
+    updates (Kwok, Lohstroh, Lee 2023, "Efficient Parallel Reinforcement Learning Framework using the Reactor Model"). Everything
+    up to
+    ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
+    change a bit of the weights.
 
     Args:
         policy: As for SB3's ``DQN``, and so is every parameter that is not named here.
@@ -50,8 +51,8 @@ class SyncDQN(Trainer, DQN):
             cannot be given to actors.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round.
-        target_update_interval: Steps of all environments between two copies of the target network, which come at the ends of rounds.
-        rollout_steps: The paper's name for ``train_freq``; give one of them.
+        target_update_interval: Steps of all environments between two copies of the target network, which come at the ends of
+        rounds. rollout_steps: The paper's name for ``train_freq``; give one of them.
         n_actors: How many actors there are.
         envs_per_actor: Environments of each actor; its network sees them as one batch.
         double_q: Whether the online network chooses the action that the target network values (van Hasselt et al. 2016).
@@ -66,7 +67,8 @@ class SyncDQN(Trainer, DQN):
         evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
         evaluate_env: Where it takes place, if not in ``env``.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of the
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
+        the
             learner, chooses, and places reactors so that all workers end together.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
 
@@ -146,7 +148,8 @@ class SyncDQN(Trainer, DQN):
             raise ValueError(f'loss={loss!r}: choose "huber" or "mse"')
         if replay_buffer_class is not None and issubclass(replay_buffer_class, HerReplayBuffer):
             raise ValueError(
-                "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep theirs to "
+                "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
+                "theirs to "
                 "themselves; use SB3's DQN, with ReactorVecEnv"
             )
         self._set_parallelism(
@@ -167,6 +170,7 @@ class SyncDQN(Trainer, DQN):
         )  # fmt: skip
 
     _trained: list[torch.Tensor]
+    _replay_stream: np.random.Generator
 
     def _setup_model(self) -> None:
         Trainer._setup_model(self)
@@ -174,7 +178,8 @@ class SyncDQN(Trainer, DQN):
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(
-                "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in steps: "
+                "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in "
+                "steps: "
                 f'train_freq=({self.train_freq.frequency}, "step")'
             )
         if self.rollout_steps < 1:
@@ -182,7 +187,8 @@ class SyncDQN(Trainer, DQN):
         assert self.replay_buffer is not None
         if self.replay_buffer.buffer_size < self.rollout_steps:
             raise ValueError(
-                f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} environments"
+                f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
+                f"environments"
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self._whole_infos = type(self.replay_buffer) not in _BLOCKWISE
@@ -327,11 +333,12 @@ class SyncDQN(Trainer, DQN):
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
         buffer = self.replay_buffer
-        if buffer is not None and self.optimize_memory_usage and reset_num_timesteps and (buffer.full or buffer.pos > 0):
+        afresh = reset_num_timesteps or self._afresh or self._run is None
+        if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
             # Observations and next observations are one array there: the last step's next one is about to be another episode's.
             warnings.warn(
-                "the last step in the replay buffer is marked as the end of an episode, because the next one begins anew and "
-                "optimize_memory_usage=True keeps no next observations; learn(..., reset_num_timesteps=False) goes on instead",
+                "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "
+                "because new ones begin and optimize_memory_usage=True keeps no next observations",
                 stacklevel=3,
             )
             buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = True

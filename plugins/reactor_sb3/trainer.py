@@ -19,7 +19,6 @@ from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from stable_baselines3.common.logger import Logger as Sb3Logger
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 from threadpoolctl import ThreadpoolController
@@ -34,10 +33,11 @@ from reactor_sb3 import checkpoint
 from reactor_sb3.actor import Actor, Blueprint, Ended
 from reactor_sb3.choice import Choice, choose, recommendations
 from reactor_sb3.environments import maker_of, spare_envs
-from reactor_sb3.evaluator import Evaluation, EvaluationPlan, Evaluator
+from reactor_sb3.evaluator import EvaluationPlan, Evaluator
 from reactor_sb3.inference import network_of
 from reactor_sb3.learner import Learner, Live, Logger
 from reactor_sb3.records import Observations, parameter_record, write_parameters
+from reactor_sb3.reporter import Reporter
 from reactor_sb3.streams import torch_state
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
 """Of a constructor's local names, those that are no argument to make the same trainer again with."""
 
 
-class Trainer(BaseAlgorithm):
+class Trainer(Reporter):
     """An SB3 algorithm whose rounds are ticks of a reactor program.
 
     A subclass says what it learns from a round (:meth:`learn_from`), which network the actors use (:meth:`acting_network`), and how
@@ -107,7 +107,7 @@ class Trainer(BaseAlgorithm):
         self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
         self.arguments = arguments
         self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type]
-        self.evaluations: list[Evaluation] = []
+        self.evaluations = []
         self._run: Run | None = None
         self._choice: Choice | None = None
         self._afresh = True  # whether the actors are to begin new episodes
@@ -144,11 +144,6 @@ class Trainer(BaseAlgorithm):
         self._live = Live(self)
 
     # ------------------------------------------------------------------ what an algorithm says
-
-    @property
-    @abstractmethod
-    def rollout_steps(self) -> int:
-        """Steps of each environment in a round."""
 
     @abstractmethod
     def acting_network(self) -> torch.nn.Module:
@@ -286,7 +281,8 @@ class Trainer(BaseAlgorithm):
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         return (
-            f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, rollout_steps={self.rollout_steps}, "
+            f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
+            f"rollout_steps={self.rollout_steps}, "
             f"pipeline={self.pipeline}{running})"
         )
 
@@ -304,8 +300,8 @@ class Trainer(BaseAlgorithm):
         """Train.
 
         Callbacks are called when a round is done: ``on_step`` once for each step of all environments, in the order in which they
-        were taken, with the arrays that SB3 gives them (a row for each environment, in actor order). One that returns ``False`` ends the
-        training with that round.
+        were taken, with the arrays that SB3 gives them (a row for each environment, in actor order). One that returns ``False``
+        ends the training with that round.
 
         Args:
             total_timesteps: Steps to take in all environments together; whole rounds of ``rollout_steps * n_envs`` are taken.
@@ -368,14 +364,14 @@ class Trainer(BaseAlgorithm):
         if reset_num_timesteps:
             self._learned_timesteps -= self.num_timesteps  # not 0 if a round is still under way
             self.num_timesteps = self._episode_num = 0
-            self._afresh = self._run is not None
+            self._afresh = True
         else:
             total_timesteps += self.num_timesteps
         self._total_timesteps, self._num_timesteps_at_start = total_timesteps, self.num_timesteps
         self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
         if not self._custom_logger:
             self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
-        self._records: tuple[dict[str, Any], dict[str, Any], int] | None = None
+        self._records = None
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     @contextlib.contextmanager
@@ -411,115 +407,6 @@ class Trainer(BaseAlgorithm):
             self._records = None
         run.tick()
 
-    def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
-        """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
-        found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
-        for _, _, info in found:
-            if "episode" in info and "t" not in info["episode"]:
-                info["episode"]["t"] = round((time.time_ns() - self.start_time) / 1e9, 6)
-        before = self._episode_num
-        go_on = True
-        if callback is None:
-            self.num_timesteps += self.rollout_steps * self.n_envs
-            found.sort(key=lambda ended: ended[:2])
-            self._count([info for _, _, info in found if "episode" in info])
-        else:
-            go_on = self._tell(run, found, callback)
-        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        self._evaluated(run)
-        self._round_done()
-        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
-            self.dump_logs()
-        return go_on
-
-    def _count(self, infos: list[dict[str, Any]]) -> None:
-        """Episodes that have ended."""
-        self._episode_num += len(infos)
-        self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
-
-    def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
-        """Call callbacks, step by step."""
-        n, env, go_on = self.n_envs, self.env, True
-        rounds = run.transitions
-        layout = Observations(self.observation_space, self.observation_space)
-        columns = {name: self._by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
-        nexts = {key: self._by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
-        news = {key: self._by_step(part) for key, part in layout.of(rounds, "observations").items()}
-        by_step: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
-        for step, number, info in found:
-            by_step[step][number] = info
-        replay_buffer = getattr(self, "replay_buffer", None)
-        for step in range(self.rollout_steps):
-            actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
-            infos = [by_step[step].get(number, {}) for number in range(n)]
-            terminal = {key: part[step] for key, part in nexts.items()}
-            for number in range(n):
-                infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
-                if dones[number]:
-                    infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
-            # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
-            new_obs = layout.outside(
-                terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()}
-            )
-            self.num_timesteps += n
-            num_collected_steps = step + 1
-            if go_on:
-                callback.update_locals(locals())
-                go_on = callback.on_step()
-            self._count([infos[number] for number in np.flatnonzero(dones)])
-            self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        return go_on
-
-    def _by_step(self, field: Array) -> Array:
-        """From ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
-        return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(self.rollout_steps, self.n_envs, *field.shape[3:])
-
-    def _evaluated(self, run: Run) -> None:
-        if self.evaluate_every is None:
-            return
-        found: Evaluation | None = run.evaluation
-        if found is not None:
-            self.evaluations.append(found)
-            self.logger.record("eval/mean_reward", found.mean)
-            self.logger.record("eval/mean_ep_length", float(np.mean(found.lengths)))
-            self.logger.record("eval/timesteps", found.timesteps, exclude="tensorboard")
-
-    def _round_done(self) -> None:
-        """What an algorithm does after each round."""
-
-    # ------------------------------------------------------------------ logs
-
-    def dump_logs(self) -> None:
-        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
-        assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
-        elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
-        record = self.logger.record
-        record("time/episodes", self._episode_num, exclude="tensorboard")
-        if self.ep_info_buffer:
-            record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
-            record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))
-        record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
-        record("time/time_elapsed", int(elapsed), exclude="tensorboard")
-        record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
-        if self.ep_success_buffer:
-            record("rollout/success_rate", utils.safe_mean(self.ep_success_buffer))
-        logger = self.logger
-        if type(logger) is not Sb3Logger or not logger.output_formats:
-            logger.dump(step=self.num_timesteps)
-            return
-        self._records = dict(logger.name_to_value), dict(logger.name_to_excluded), self.num_timesteps
-        logger.name_to_value.clear()
-        logger.name_to_count.clear()
-        logger.name_to_excluded.clear()
-
-    def _write_records(self) -> None:
-        """Write what is left when there is no next round."""
-        if self._records is not None:
-            values, excluded, steps = self._records
-            self._records = None
-            for output in self.logger.output_formats:
-                output.write(values, excluded, steps)
-
     # ------------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -552,7 +439,8 @@ class Trainer(BaseAlgorithm):
             env: In place of the environment that was saved; must be of the same kind.
             allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
                 checkpoints without pickles can be resumed.
-            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``, ``device``,
+            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
+            ``device``,
                 ``verbose``, ``tensorboard_log``.
 
         Returns:
@@ -578,10 +466,17 @@ class Trainer(BaseAlgorithm):
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Go on with other environments: an id, a function that makes one, or one that can be made again.
 
+        Args:
+            env: The environment. What :meth:`get_env` gives stands for the environments that the actors have.
+            force_reset: Whether the next :meth:`learn` begins new episodes; other environments always do.
+
         Raises:
             ValueError: If its spaces differ.
             TypeError: If no more of it can be made.
         """
+        if env is not None and env is self.env:
+            self._afresh = self._afresh or force_reset
+            return
         spare = self._spare(env)
         if spare is None:
             raise ValueError("set_env() needs an environment")

@@ -89,9 +89,9 @@ class Helpers:
 
     def ask(self, kernel: Kernel, request: str, argument: Any) -> list[messages.Reply]:
         """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
+        self.begin(Commands.MESSAGE, kernel.number)  # first: more than a pipe holds can only be sent to somebody who reads
         for worker in self._numbers:
             self._executor.send(worker, (request, argument))
-        self.begin(Commands.MESSAGE, kernel.number)
         replies = [messages.answer(kernel, (request, argument))]
         for worker in self._numbers:
             while True:

@@ -555,3 +555,30 @@ def test_a_timeout_can_be_waited_out(executor: str, caller_works: bool) -> None:
                 run.tick_async()
             run.tick_wait()
             assert run.x.tolist() == [tick, tick]
+
+
+class Heavy(Reactor):
+    beat = Timer(period=1)
+    out = Output((), np.int64)
+
+    def __init__(self) -> None:
+        self.weight = np.zeros(300_000)
+
+    @reaction(beat, effects=out)
+    def grow(self) -> None:
+        self.weight += 1
+        self.out.set(int(self.weight.sum()))
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_a_snapshot_may_be_larger_than_what_a_pipe_holds(executor: str) -> None:
+    program = Program("heavy")
+    for name in ("a", "b", "c"):
+        program.connect(program.add(Heavy, name=name).out, program.output(f"of_{name}"))
+    with program.start(executor=executor, workers=3) as run:  # type: ignore[arg-type]
+        run.tick()
+        snapshot = run.snapshot()
+        run.tick()
+        run.restore(snapshot)
+        run.tick()
+        assert (run.of_a, run.of_b, run.of_c) == (600_000, 600_000, 600_000)

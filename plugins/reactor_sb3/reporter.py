@@ -1,0 +1,148 @@
+"""What a trainer tells after each round: callbacks, statistics of episodes, logs, and evaluations."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common import utils
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger as Sb3Logger
+
+from reactor_sb3.actor import Ended
+from reactor_sb3.evaluator import Evaluation
+from reactor_sb3.records import Observations
+
+if TYPE_CHECKING:
+    from reactor_rl.runtime.run import Run
+
+__all__ = ["Reporter"]
+
+Array = npt.NDArray[Any]
+
+
+class Reporter(BaseAlgorithm):
+    """The part of a trainer that looks at what a round has brought and changes nothing in it."""
+
+    evaluations: list[Evaluation]
+    evaluate_every: int | None
+    _records: tuple[dict[str, Any], dict[str, Any], int] | None
+    """What is to be written while the next round is sampled: values, what is left out of which format, steps."""
+
+    @property
+    @abstractmethod
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+
+    def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
+        """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
+        found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
+        for _, _, info in found:
+            if "episode" in info and "t" not in info["episode"]:
+                info["episode"]["t"] = round((time.time_ns() - self.start_time) / 1e9, 6)
+        before = self._episode_num
+        go_on = True
+        if callback is None:
+            self.num_timesteps += self.rollout_steps * self.n_envs
+            found.sort(key=lambda ended: ended[:2])
+            self._count([info for _, _, info in found if "episode" in info])
+        else:
+            go_on = self._tell(run, found, callback)
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        self._evaluated(run)
+        self._round_done()
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+        return go_on
+
+    def _count(self, infos: list[dict[str, Any]]) -> None:
+        """Episodes that have ended."""
+        self._episode_num += len(infos)
+        self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
+
+    def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
+        """Call callbacks, step by step."""
+        n, env, go_on = self.n_envs, self.env, True
+        rounds = run.transitions
+        layout = Observations(self.observation_space, self.observation_space)
+        columns = {name: self._by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+        nexts = {key: self._by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
+        news = {key: self._by_step(part) for key, part in layout.of(rounds, "observations").items()}
+        by_step: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
+        for step, number, info in found:
+            by_step[step][number] = info
+        replay_buffer = getattr(self, "replay_buffer", None)
+        for step in range(self.rollout_steps):
+            actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
+            infos = [by_step[step].get(number, {}) for number in range(n)]
+            terminal = {key: part[step] for key, part in nexts.items()}
+            for number in range(n):
+                infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
+                if dones[number]:
+                    infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
+            # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
+            new_obs = layout.outside(
+                terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()}
+            )
+            self.num_timesteps += n
+            num_collected_steps = step + 1
+            if go_on:
+                callback.update_locals(locals())
+                go_on = callback.on_step()
+            self._count([infos[number] for number in np.flatnonzero(dones)])
+            self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        return go_on
+
+    def _by_step(self, field: Array) -> Array:
+        """From ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
+        return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(self.rollout_steps, self.n_envs, *field.shape[3:])
+
+    def _evaluated(self, run: Run) -> None:
+        if self.evaluate_every is None:
+            return
+        found: Evaluation | None = run.evaluation
+        if found is not None:
+            self.evaluations.append(found)
+            self.logger.record("eval/mean_reward", found.mean)
+            self.logger.record("eval/mean_ep_length", float(np.mean(found.lengths)))
+            self.logger.record("eval/timesteps", found.timesteps, exclude="tensorboard")
+
+    def _round_done(self) -> None:
+        """What an algorithm does after each round."""
+
+    # ------------------------------------------------------------------ logs
+
+    def dump_logs(self) -> None:
+        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
+        record = self.logger.record
+        record("time/episodes", self._episode_num, exclude="tensorboard")
+        if self.ep_info_buffer:
+            record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
+            record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))
+        record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        if self.ep_success_buffer:
+            record("rollout/success_rate", utils.safe_mean(self.ep_success_buffer))
+        logger = self.logger
+        if type(logger) is not Sb3Logger or not logger.output_formats:
+            logger.dump(step=self.num_timesteps)
+            return
+        self._records = dict(logger.name_to_value), dict(logger.name_to_excluded), self.num_timesteps
+        logger.name_to_value.clear()
+        logger.name_to_count.clear()
+        logger.name_to_excluded.clear()
+
+    def _write_records(self) -> None:
+        """Write what is left when there is no next round."""
+        if self._records is not None:
+            values, excluded, steps = self._records
+            self._records = None
+            for output in self.logger.output_formats:
+                output.write(values, excluded, steps)

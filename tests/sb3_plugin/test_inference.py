@@ -1,0 +1,492 @@
+"""Every way of evaluating a Q-network gives what torch gives, whatever the batch, and looks at its parameters at every call."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
+from stable_baselines3.dqn.policies import QNetwork
+from torch import nn
+
+from reactor_sb3 import inference
+from reactor_sb3.inference import Layered, TorchNetwork, bind_compiled, bind_numpy, network_of
+from reactor_sb3.records import FILLING, parameter_record, write_parameters
+
+Array = npt.NDArray[Any]
+
+EXTENSION = inference._network
+NO_EXTENSION = pytest.mark.skipif(EXTENSION is None, reason="no extension")
+NO_AVX2 = pytest.mark.skipif(EXTENSION is None or not EXTENSION.AVX2, reason="no extension, or no AVX2 in this processor")
+WAYS = [
+    pytest.param(bind_numpy, id="numpy"),
+    pytest.param(partial(bind_compiled, avx2=False), id="portable", marks=NO_EXTENSION),
+    pytest.param(bind_compiled, id="avx2", marks=NO_AVX2),
+]
+COMPILED = WAYS[1:]
+KINDS = ("linear", "linear without bias", "relu", "tanh", "normalised")
+
+
+def q_network(
+    space: spaces.Space[Any], sizes: list[int], actions: int = 3, extractor: type[BaseFeaturesExtractor] = FlattenExtractor
+) -> QNetwork:
+    made = extractor(space)
+    return QNetwork(space, spaces.Discrete(actions), made, made.features_dim, sizes)
+
+
+def layers_of(kinds: list[str], sizes: list[int], features: int, actions: int) -> nn.Sequential:
+    """Layers of the given kinds, with weights for which order and epsilon matter, and a linear one at the end."""
+    found: list[nn.Module] = []
+    width = features
+    for kind, size in zip(kinds, sizes, strict=True):
+        if kind.startswith("linear"):
+            found.append(nn.Linear(width, size, bias=kind == "linear"))
+            width = size
+        elif kind == "normalised":
+            normalisation = nn.LayerNorm(width, eps=0.01)
+            nn.init.normal_(normalisation.weight)
+            nn.init.normal_(normalisation.bias)
+            found.append(normalisation)
+        else:
+            found.append(nn.ReLU() if kind == "relu" else nn.Tanh())
+    return nn.Sequential(*found, nn.Linear(width, actions))
+
+
+def record_of(q_net: nn.Module) -> Array:
+    record = np.zeros((), parameter_record(q_net.state_dict()))
+    write_parameters(record, q_net.state_dict())
+    return record
+
+
+def read_only(record: Array) -> Array:
+    view = record.view()
+    view.flags.writeable = False
+    return view
+
+
+def observed(space: spaces.Space[Any], steps: int, envs: int, seed: int = 0) -> Array:
+    space.seed(seed)
+    rows = np.array([[space.sample() for _ in range(envs)] for _ in range(steps)], space.dtype)
+    return rows / 2 if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) else rows
+
+
+def by_torch(q_net: nn.Module, rows: Any) -> Array:
+    with torch.inference_mode():
+        tensors = {key: torch.from_numpy(part) for key, part in rows.items()} if isinstance(rows, dict) else torch.from_numpy(rows)
+        return q_net(tensors).numpy()  # type: ignore[no-any-return]
+
+
+def layered(q_net: QNetwork) -> Layered:
+    network = network_of(q_net, q_net.observation_space)
+    assert isinstance(network, Layered)
+    return network
+
+
+def check(way: Any, q_net: QNetwork, rows: Array) -> None:
+    """It gives what torch gives for every step, in any order, up to rounding."""
+    greedy, values = way(layered(q_net), read_only(record_of(q_net)), rows)
+    for step in reversed(range(len(rows))):
+        expected = by_torch(q_net, rows[step])
+        actions = greedy(step)
+        assert np.allclose(values, expected, rtol=1e-4, atol=2e-5 * max(1, np.abs(expected).max())), step
+        assert actions.dtype == np.int64 and np.array_equal(actions, values.argmax(1))
+        best = np.sort(expected, 1)[:, -2:]
+        clear = best[:, -1] - best[:, 0] > 1e-3
+        assert np.array_equal(actions[clear], expected.argmax(1)[clear])
+
+
+# ---------------------------------------------------------------------- what is computed
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), max_size=6),
+    sizes=st.lists(st.one_of(st.integers(1, 40), st.integers(1, 300)), min_size=6, max_size=6),
+    features=st.one_of(st.integers(1, 20), st.integers(1, 300)),
+    actions=st.integers(1, 20),
+    steps=st.integers(1, 3),
+    envs=st.integers(1, 9),
+    kind=st.sampled_from(["float32", "float64", "one-hot", "shaped"]),
+    seed=st.integers(0, 999),
+)
+@example(["linear", "relu"], [32] * 6, 3, 2, 2, 1, "float32", 0)
+@example(["linear", "tanh", "linear", "tanh"], [64] * 6, 4, 2, 2, 1, "float64", 0)
+@example(["linear", "normalised", "relu"] * 2, [256] * 6, 17, 6, 2, 8, "float32", 0)
+@example(["normalised", "tanh"], [1] * 6, 16, 4, 2, 3, "one-hot", 0)
+@example([], [1] * 6, 7, 1, 1, 1, "one-hot", 0)
+@settings(max_examples=60, deadline=None)
+def test_values_are_those_of_torch(
+    way: Any, kinds: list[str], sizes: list[int], features: int, actions: int, steps: int, envs: int, kind: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    space: spaces.Space[Any] = spaces.Discrete(features)
+    if kind != "one-hot":
+        shape = (features, 2) if kind == "shaped" else (features,)
+        space = spaces.Box(-np.inf, np.inf, shape, np.float64 if kind == "float64" else np.float32)
+    q_net = q_network(space, [], actions)
+    width = int(np.prod(space.shape or ())) if isinstance(space, spaces.Box) else features
+    q_net.q_net = layers_of(kinds, sizes[: len(kinds)], width, actions)
+    check(way, q_net, observed(space, steps, envs, seed))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Box(-1, 1, (1,), np.float32), spaces.Box(-1, 1, (2, 3, 4), np.float64), spaces.Discrete(500), spaces.Discrete(1)],
+    ids=["number", "shaped", "one-hot", "always the same"],
+)
+def test_every_space(way: Any, space: spaces.Space[Any]) -> None:
+    torch.manual_seed(1)
+    check(way, q_network(space, [64, 64], 5), observed(space, 4, 3))
+
+
+def test_other_numbers_are_left_to_numpy() -> None:
+    torch.manual_seed(1)
+    for kind in (np.int8, np.int64, np.float16):
+        space = spaces.Box(-9, 9, (2,), kind)
+        q_net = q_network(space, [16])
+        rows = observed(space, 4, 5)
+        check(bind_numpy, q_net, rows)
+        greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+        assert np.array_equal(greedy(2), by_torch(q_net, rows[2]).argmax(1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tanh_is_accurate_everywhere(way: Any) -> None:
+    x = np.concatenate([np.linspace(-20, 20, 4001), np.geomspace(1e-30, 1e30, 1001), -np.geomspace(1e-30, 1e30, 1001)])
+    x = np.concatenate([x, [0, np.inf, -np.inf]]).astype(np.float32)
+    tanh = Layered((("tanh", "", len(x), 0.0),), len(x), False)
+    greedy, values = way(tanh, np.zeros((), [("unused", "f4")]), x.reshape(1, 1, -1))
+    greedy(0)
+    expected = np.tanh(x.astype(np.float64))
+    assert np.all(np.abs(values[0] - expected) <= 5e-7 * np.abs(expected))
+    assert np.abs(values).max() <= 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_equal_values_the_first_is_taken(way: Any) -> None:
+    alone = Layered((("relu", "", 5, 0.0),), 5, False)
+    rows = np.array([[[-1, 3, 2, 3, 3]], [[-1, -2, -3, 0, -1]], [[0, 0, 0, 0, 1e-30]], [[-np.inf] * 5]], np.float32)
+    greedy, _ = way(alone, np.zeros((), [("unused", "f4")]), rows)
+    assert [int(greedy(step)[0]) for step in range(4)] == [1, 0, 4, 0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("values", [[1, np.nan, 3], [np.nan] * 3, [np.inf, np.nan, 0], [-np.inf] * 3, [np.inf] * 3])
+def test_what_is_not_finite_does_as_numpy_does(way: Any, values: list[float]) -> None:
+    alone = Layered((("relu", "", 3, 0.0), ("tanh", "", 3, 0.0)), 3, False)
+    with np.errstate(invalid="ignore"):
+        greedy, found = way(alone, np.zeros((), [("unused", "f4")]), np.array([[values]], np.float32))
+        action = int(greedy(0)[0])
+    assert action == int(np.argmax(found[0]))
+    assert np.array_equal(np.isnan(found[0]), np.isnan(values))
+
+
+# ---------------------------------------------------------------------- what it depends on
+
+
+@pytest.mark.parametrize("way", COMPILED)
+@pytest.mark.parametrize("sizes", [[32], [13, 7], [64, 64], [257, 130]])
+@pytest.mark.parametrize("kinds", ["relu", "tanh", "normalised"])
+def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: str) -> None:
+    torch.manual_seed(2)
+    space = spaces.Box(-1, 1, (11,), np.float32)
+    q_net = q_network(space, [])
+    q_net.q_net = layers_of([part for _ in sizes for part in ("linear", kinds)], [size for size in sizes for _ in "lk"], 11, 5)
+    network, record, rows = layered(q_net), record_of(q_net), observed(space, 1, 16)
+    alone = []
+    for row in range(16):
+        greedy, values = way(network, record, rows[:, row : row + 1].copy())
+        greedy(0)
+        alone.append(values[0])
+    for first, envs in ((0, 16), (0, 2), (5, 3), (1, 8), (7, 9)):
+        greedy, values = way(network, record, rows[:, first : first + envs].copy())
+        greedy(0)
+        assert np.array_equal(values, np.array(alone[first : first + envs])), (first, envs)
+
+
+@pytest.mark.parametrize("way", COMPILED)
+def test_nothing_depends_on_where_arrays_lie(way: Any) -> None:
+    torch.manual_seed(3)
+    space = spaces.Box(-1, 1, (19,), np.float32)
+    q_net = q_network(space, [45, 77], 7)
+    record, rows = record_of(q_net), observed(space, 2, 3)
+    found = []
+    for offset in range(0, 68, 4):
+        memory = np.full(record.nbytes + 200, 0xFF, np.uint8)  # NaN wherever it should not look
+        start = -memory.ctypes.data % 64 + offset
+        moved = memory[start : start + record.nbytes].view(record.dtype)[0:1].reshape(())
+        moved[...] = record
+        space_for_rows = np.full(rows.nbytes + 200, 0xFF, np.uint8)
+        start = -space_for_rows.ctypes.data % 64 + offset
+        moved_rows = space_for_rows[start : start + rows.nbytes].view(np.float32).reshape(rows.shape)
+        moved_rows[...] = rows
+        greedy, values = way(layered(q_net), moved, moved_rows)
+        greedy(1)
+        found.append(values.copy())
+    assert all(np.array_equal(found[0], one) for one in found)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("envs", [1, 4])
+def test_changes_in_place_are_seen(way: Any, envs: int) -> None:
+    torch.manual_seed(4)
+    space = spaces.Box(-1, 1, (5,), np.float32)
+    first, second = q_network(space, [20], 4), q_network(space, [20], 4)
+    record, rows = record_of(first), observed(space, 2, envs)
+    greedy, values = way(layered(first), read_only(record), rows)
+    for q_net in (first, second, first):
+        write_parameters(record, q_net.state_dict())
+        for seed in (5, 6):
+            rows[...] = observed(space, 2, envs, seed)
+            greedy(1)
+            assert np.allclose(values, by_torch(q_net, rows[1]), atol=1e-5)
+
+
+def test_all_arrays_are_kept_alive() -> None:
+    torch.manual_seed(5)
+    space = spaces.Box(-1, 1, (300,), np.float32)
+    q_net = q_network(space, [300], 4)
+    bound = [layered(q_net).bind(record_of(q_net), {"": observed(space, 1, 2)}) for _ in range(20)]
+    expected = by_torch(q_net, observed(space, 1, 2)[0]).argmax(1)
+    assert all(np.array_equal(greedy(0), expected) for greedy in bound)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("way", COMPILED)
+@pytest.mark.parametrize("step", [2, -1, 10**6, 2**70, -(2**70)])
+def test_a_step_that_is_not_there(way: Any, step: int) -> None:
+    space = spaces.Box(-1, 1, (5,), np.float32)
+    q_net = q_network(space, [20])
+    greedy, _ = way(layered(q_net), record_of(q_net), observed(space, 2, 3))
+    with pytest.raises(IndexError):
+        greedy(step)
+    with pytest.raises(TypeError):
+        greedy(0.0)
+    greedy(np.int64(1))
+
+
+@pytest.mark.parametrize("way", COMPILED)
+@pytest.mark.parametrize("number", [7, -1, 2**62, -(2**62)])
+@pytest.mark.parametrize("kinds", [[], ["relu"]])
+def test_an_observation_that_is_not_there(way: Any, number: int, kinds: list[str]) -> None:
+    q_net = q_network(spaces.Discrete(7), [])
+    q_net.q_net = layers_of(kinds, [1] * len(kinds), 7, 3)
+    greedy, _ = way(layered(q_net), record_of(q_net), np.array([[0, 6], [3, number]]))
+    greedy(0)
+    with pytest.raises(IndexError, match=f"below 7 and not negative, got {number}"):
+        greedy(1)
+
+
+def linear(**changes: Any) -> Any:
+    """A network of one linear layer, four inputs and three outputs, with changed arguments."""
+    assert EXTENSION is not None
+    weight, bias = changes.pop("weight", np.zeros((3, 4), np.float32)), changes.pop("bias", np.zeros(3, np.float32))
+    layer = changes.pop("layer", (changes.pop("kind", "linear"), weight, bias, changes.pop("size", 3), 0.0))
+    arguments = {
+        "observations": np.zeros((5, 2, 4), np.float32),
+        "numbers": 0,
+        "layers": (layer,),
+        "outputs": np.zeros((2, 3), np.float32),
+        "actions": np.zeros(2, np.int64),
+    }
+    return EXTENSION.Network(**(arguments | changes))
+
+
+def shifted(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array whose elements are not aligned."""
+    memory = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 1, np.uint8)
+    return memory[1:].view(dtype).reshape(shape)
+
+
+def locked(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+@NO_EXTENSION
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"observations": np.zeros((5, 2, 3), np.float32)},
+        {"observations": np.zeros((5, 2, 4), np.float16)},
+        {"observations": np.zeros((5, 2, 4), np.int64)},
+        {"observations": np.zeros((5, 2, 4), ">f4")},
+        {"observations": np.zeros((5, 2, 8), np.float32)[..., ::2]},
+        {"observations": np.zeros((5, 4, 4), np.float32)[:, :2]},
+        {"observations": shifted((5, 2, 4), np.float32)},
+        {"observations": shifted((5, 2, 4), np.float64)},
+        {"observations": np.zeros((8,), np.float32)},
+        {"observations": np.zeros((), np.float32)},
+        {"observations": np.zeros((0, 2, 4), np.float32)},
+        {"observations": np.zeros((5, 2, 0), np.float32)},
+        {"observations": np.zeros((5, 3, 4), np.float32)},
+        {"observations": np.zeros((5, 2), np.int64), "numbers": 5},
+        {"observations": np.zeros((5, 2), np.int64), "numbers": -4},
+        {"observations": np.zeros((5, 2), np.int32), "numbers": 4},
+        {"observations": np.zeros((5, 2, 1), np.int64), "numbers": 4},
+        {"observations": np.zeros((5, 2, 4), np.float32), "numbers": 4},
+        {"weight": np.zeros((4, 3), np.float32)},
+        {"weight": np.zeros((4, 3), np.float32).T},
+        {"weight": np.zeros((3, 4))},
+        {"weight": np.zeros(12, np.float32)},
+        {"weight": np.zeros((3, 4, 1), np.float32)},
+        {"weight": shifted((3, 4), np.float32)},
+        {"bias": np.zeros(4, np.float32)},
+        {"bias": np.zeros((3, 1), np.float32)},
+        {"bias": np.zeros(3)},
+        {"bias": np.zeros(6, np.float32)[::2]},
+        {"size": 0},
+        {"size": -3},
+        {"size": 2**60},
+        {"kind": "relu"},
+        {"kind": "normalised"},
+        {"kind": "convolution"},
+        {"layers": ()},
+        {"outputs": np.zeros((2, 4), np.float32)},
+        {"outputs": np.zeros((1, 3), np.float32)},
+        {"outputs": np.zeros((2, 3))},
+        {"outputs": locked(np.zeros((2, 3), np.float32))},
+        {"actions": np.zeros(3, np.int64)},
+        {"actions": np.zeros((2, 1), np.int64)},
+        {"actions": np.zeros(2, np.int32)},
+        {"actions": np.zeros(2)},
+        {"actions": locked(np.zeros(2, np.int64))},
+    ],
+    ids=repr,
+)
+def test_wrong_arrays(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        linear(**changes)
+
+
+@NO_EXTENSION
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"observations": 1},
+        {"weight": None},
+        {"bias": 1},
+        {"layers": []},
+        {"layers": None},
+        {"layer": ()},
+        {"layer": ("linear", None)},
+        {"layer": ["linear", None, None, 3, 0.0]},
+        {"layer": (1, None, None, 3, 0.0)},
+        {"layer": ("linear", np.zeros((3, 4), np.float32), None, 3, "")},
+        {"outputs": None},
+        {"actions": None},
+        {"numbers": 1.5},
+    ],
+    ids=repr,
+)
+def test_wrong_types(changes: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        linear(**changes)
+
+
+@NO_EXTENSION
+def test_the_answer_is_the_array_of_actions() -> None:
+    actions = np.full(2, 9)
+    greedy = linear(actions=actions, bias=np.array([0, 1, 1], np.float32)).greedy
+    assert greedy(4) is actions
+    assert actions.tolist() == [1, 1]
+    with pytest.raises(TypeError):
+        greedy()
+
+
+# ---------------------------------------------------------------------- which way is taken
+
+
+def test_without_the_extension_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "_network", None)
+    torch.manual_seed(6)
+    space = spaces.Box(-1, 1, (6,), np.float32)
+    q_net = q_network(space, [30, 30], 4)
+    rows = observed(space, 3, 4)
+    greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+    assert [greedy(step).tolist() for step in range(3)] == [by_torch(q_net, rows[step]).argmax(1).tolist() for step in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("space", "extractor"),
+    [
+        (spaces.Box(0, 255, (4, 36, 36), np.uint8), NatureCNN),
+        (
+            spaces.Dict(
+                image=spaces.Box(0, 255, (1, 36, 36), np.uint8),
+                vector=spaces.Box(-1, 1, (3,), np.float32),
+                kind=spaces.Discrete(4),
+                switches=spaces.MultiBinary(3),
+            ),
+            CombinedExtractor,
+        ),
+        (spaces.MultiDiscrete([3, 4]), FlattenExtractor),
+        (spaces.MultiBinary(5), FlattenExtractor),
+        (spaces.Box(0, 255, (36, 36, 3), np.uint8), FlattenExtractor),
+    ],
+    ids=["images", "dict", "choices", "switches", "flat images"],
+)
+@pytest.mark.parametrize("envs", [1, 3])
+def test_other_networks_are_evaluated_by_torch(space: spaces.Space[Any], extractor: Any, envs: int) -> None:
+    torch.manual_seed(7)
+    q_net = q_network(space, [16], 4, extractor)
+    network = pickle.loads(pickle.dumps(network_of(q_net, space)))
+    assert isinstance(network, TorchNetwork)
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    rows = {key: observed(part, 2, envs) for key, part in parts.items()}
+    record = record_of(q_net)
+    greedy = network.bind(read_only(record), rows)
+    for seed in (8, 9):
+        torch.manual_seed(seed)
+        for parameter in q_net.parameters():
+            nn.init.normal_(parameter, std=0.1)
+        write_parameters(record, q_net.state_dict())
+        for step in (1, 0):
+            seen = {key: part[step] for key, part in rows.items()}
+            expected = by_torch(q_net, seen if isinstance(space, spaces.Dict) else seen[""])
+            actions = greedy(step)
+            assert actions.dtype == np.int64 and np.array_equal(actions, expected.argmax(1))
+
+
+def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:
+    q_net = q_network(spaces.Box(-1, 1, (4,), np.float32), [])
+    q_net.q_net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(), nn.Linear(50, 3))
+    q_net.train()
+    network = network_of(q_net, q_net.observation_space)
+    assert q_net.training and isinstance(network, TorchNetwork)
+    rows = observed(q_net.observation_space, 1, 5)
+    greedy = network.bind(record_of(q_net), {"": rows})
+    assert np.array_equal(greedy(0), by_torch(q_net.eval(), rows[0]).argmax(1))
+
+
+def test_structures_travel_without_weights() -> None:
+    images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    large = q_network(images, [], 18, NatureCNN)
+    assert sum(parameter.nbytes for parameter in large.parameters()) > 5_000_000
+    assert len(pickle.dumps(network_of(large, images))) < 130_000  # nearly all of it the bounds of the space
+    flat = spaces.Box(-1, 1, (100,), np.float32)
+    q_net = q_network(flat, [256, 256])
+    sent = pickle.dumps(network_of(q_net, flat))
+    assert len(sent) < 2_000
+    assert pickle.loads(sent) == layered(q_net)
+
+
+def test_what_fills_a_record_up_is_no_parameter() -> None:
+    q_net = q_network(spaces.Box(-1, 1, (3,), np.float32), [], 3)  # 9 + 3 floats, and one more: an odd number of words
+    q_net.register_buffer("count", torch.zeros(1))
+    record = record_of(q_net)
+    assert FILLING in (record.dtype.names or ())
+    check(bind_numpy, q_net, observed(q_net.observation_space, 2, 2))
+    if EXTENSION is not None:
+        check(bind_compiled, q_net, observed(q_net.observation_space, 2, 2))
