@@ -94,8 +94,8 @@ sum_of(const float lanes[LANES])
 {
     float sums[LANES / 2];
 
-    for (int i = 0; i < 8; i++) {
-        sums[i] = lanes[i] + lanes[i + 8];
+    for (int i = 0; i < LANES / 2; i++) {
+        sums[i] = lanes[i] + lanes[i + LANES / 2];
     }
     return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }

@@ -29,8 +29,9 @@ class CorruptError(ValueError):
     """A file that is no archive, or not what was written."""
 
 
-def write(path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]) ->
-None:
+def write(
+    path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]
+) -> None:
     """Write an archive. Whenever the process ends, what is at ``path`` is the old file or the new one, whole.
 
     Args:
@@ -96,7 +97,8 @@ def read(path: str | os.PathLike[str], *, allow_pickle: bool) -> tuple[dict[str,
                 kind, _, entry = name.partition("/")
                 if kind == "arrays":
                     # Reading to the end checks the sum that the zip has of each entry.
-                    arrays[entry.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+                    data = io.BytesIO(archive.read(name))
+                    arrays[entry.removesuffix(".npy")] = np.lib.format.read_array(data, allow_pickle=False)
                 elif kind == "pickles":
                     pickles[entry] = archive.read(name)
             missing = sorted(set(document["pickles"]) - set(pickles))

@@ -169,8 +169,11 @@ def _run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
     return {
         "reactors": {index: state for index, state in reactors.items() if "envs" in state},
         "outputs": {
-            index: {"stamps": stamps, "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else
-            None} for index, (stamps, slots) in part.outputs.items()
+            index: {
+                "stamps": stamps,
+                "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else None,
+            }
+            for index, (stamps, slots) in part.outputs.items()
         },
         "clock": part.clock,
         "late": part.late,
@@ -206,8 +209,8 @@ def load(cls: type[T], path: str | os.PathLike[str], env: Any, allow_pickle: boo
     if document.get("format") != FORMAT:
         raise ValueError(f"{path} has the checkpoint format {document.get('format')!r}, this version reads {FORMAT}")
     if document["algorithm"] != cls.__name__:
-        raise ValueError(f"{path} is a checkpoint of {document['algorithm']}, not of {cls.__name__}: use
-        {document['algorithm']}.resume()")
+        right = document["algorithm"]
+        raise ValueError(f"{path} is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
     different = {name: (then, _versions()[name]) for name, then in document["versions"].items() if _versions().get(name) != then}
     if different:
         listed = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in different.items())
@@ -266,5 +269,3 @@ def _overlay(snapshot: Snapshot, saved: dict[str, Any]) -> None:
         part.outputs[index] = output["stamps"], part.outputs[index][1] if slots is None else slots
     part.clock = saved["clock"]
     part.late, part.pending = saved["late"], saved["pending"]
-
-
