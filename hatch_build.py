@@ -83,7 +83,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if sys.implementation.name != "cpython":
             raise NotImplementedError("it is for CPython")
         path = Path(self.root, "plugins", source.package, f"{source.name}.c")
-        extension = Extension(source.name, [str(path)], extra_compile_args=source.flags, py_limited_api=True)
+        libraries = [] if WINDOWS else ["m"]
+        extension = Extension(source.name, [str(path)], libraries=libraries, extra_compile_args=source.flags, py_limited_api=True)
         command = build_ext(Distribution({"ext_modules": [extension]}))
         command.build_lib, command.build_temp = str(self.folder), str(self.folder / "objects")
         command.ensure_finalized()
