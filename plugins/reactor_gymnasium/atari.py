@@ -27,7 +27,7 @@ from reactor_rl import Program
 from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime.launch import begin, context_named
 
-__all__ = ["AtariVectorEnv"]
+__all__ = ["AtariVectorEnv", "rom_path"]
 
 _ROWS = ("observations", "rewards", "terminations", "truncations", "numbers")
 
@@ -150,7 +150,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away game is made
 
         self._options = AtariOptions(
-            _rom_path(game), max_num_frames_per_episode, float(repeat_action_probability), full_action_space or continuous,
+            rom_path(game), max_num_frames_per_episode, float(repeat_action_probability), full_action_space or continuous,
             img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
             reward_clipping, use_fire_reset,
         )  # fmt: skip
@@ -311,7 +311,7 @@ def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
     return EnvCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
 
 
-def _rom_path(game: str) -> str:
+def rom_path(game: str) -> str:
     from ale_py import roms
 
     path = roms.get_rom_path(game) if isinstance(game, str) else None

@@ -133,6 +133,11 @@ class AtariGame:
         """Lives, frames of all episodes, frames of this one."""
         return self.lives, self._ale.getFrameNumber(), self._ale.getEpisodeFrameNumber()
 
+    def screen(self) -> npt.NDArray[np.uint8]:
+        """What the emulator shows, ``(210, 160, 3)``."""
+        shown: npt.NDArray[np.uint8] = self._ale.getScreenRGB()
+        return shown
+
     def _take_frame(self) -> None:
         self._newest = (self._newest + 1) % len(self._stack)
         self._frames.finish(self._stack[self._newest])

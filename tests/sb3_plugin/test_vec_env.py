@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3 import A2C, DQN, PPO, SAC
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import ReactorVecEnv
@@ -196,8 +196,13 @@ TRAINED: dict[str, tuple[Any, str, str, dict[str, Any]]] = {
     "PPO": (PPO, "MlpPolicy", "CartPole-v1", {"n_steps": 32, "batch_size": 32}),
     "A2C": (A2C, "MlpPolicy", "CartPole-v1", {}),
     "DQN": (DQN, "MlpPolicy", "CartPole-v1", {"learning_starts": 50, "buffer_size": 1000}),
-    "SAC": (SAC, "MlpPolicy", "Pendulum-v1", {"learning_starts": 50, "buffer_size": 1000, "policy_kwargs": {"net_arch": [16]}}),
-}
+    **{
+        cls.__name__: (
+            cls, "MlpPolicy", "Pendulum-v1", {"learning_starts": 50, "buffer_size": 1000, "policy_kwargs": {"net_arch": [16]}},
+        )
+        for cls in (SAC, TD3, DDPG)
+    },
+}  # fmt: skip
 
 
 def weights(name: str, cls: type[VecEnv], **kwargs: Any) -> list[Any]:
@@ -222,20 +227,72 @@ def test_the_same_weights(name: str) -> None:
         torch.set_num_threads(threads)
 
 
-def test_under_wrappers() -> None:
+def without_seconds(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for info in infos:
+        info.get("episode", {}).pop("t", None)
+    return infos
+
+
+@pytest.mark.parametrize("place", PLACES[:3], ids=str)
+def test_under_wrappers(place: dict[str, Any]) -> None:
     def wrapped(cls: type[VecEnv], **kwargs: Any) -> VecEnv:
         env = make_vec_env("Pendulum-v1", n_envs=3, seed=2, vec_env_cls=cls, vec_env_kwargs=kwargs)
         return VecFrameStack(VecNormalize(env), 2)
 
-    ours, theirs = wrapped(ReactorVecEnv, executor="processes", workers=2), wrapped(DummyVecEnv)
+    ours, theirs = wrapped(ReactorVecEnv, **place), wrapped(DummyVecEnv)
     same(ours.reset(), theirs.reset())
     actions = np.random.default_rng(0)
     for _ in range(220):
         batch = actions.uniform(-2, 2, (3, 1)).astype(np.float32)
         one, other = ours.step(batch), theirs.step(batch)
         same(one[:3], other[:3])
-        for info in (*one[3], *other[3]):
-            info.get("episode", {}).pop("t", None)  # seconds
-        same(one[3], other[3])
+        same(without_seconds(one[3]), without_seconds(other[3]))
+    ours.close()
+    theirs.close()
+
+
+def test_under_a_monitor_of_all(tmp_path: Path) -> None:
+    def wrapped(cls: type[VecEnv], **kwargs: Any) -> VecEnv:
+        env = cls([partial(Short, i) for i in range(4)], **kwargs)  # type: ignore[call-arg]
+        return VecNormalize(VecMonitor(env, str(tmp_path / cls.__name__), info_keywords=("t",)), gamma=0.9)
+
+    ours, theirs = wrapped(ReactorVecEnv, executor="processes", workers=2), wrapped(DummyVecEnv)
+    for env in (ours, theirs):
+        env.seed(4)
+    same(ours.reset(), theirs.reset())
+    episodes = 0
+    for _ in range(60):
+        one, other = ours.step(np.ones(4, int)), theirs.step(np.ones(4, int))
+        same(one[:3], other[:3])
+        episodes += sum("episode" in info for info in other[3])
+        same(without_seconds(one[3]), without_seconds(other[3]))
+    assert isinstance(ours, VecNormalize) and isinstance(theirs, VecNormalize)
+    same(vars(ours.obs_rms), vars(theirs.obs_rms))
+    same(vars(ours.ret_rms), vars(theirs.ret_rms))
+    ours.close()
+    theirs.close()
+    logs = [
+        [(row.split(",")[0], row.split(",")[1]) for row in path.read_text().splitlines()[2:]]
+        for path in sorted(tmp_path.glob("*.csv"))
+    ]
+    assert len(logs) == 2 and logs[0] == logs[1] and len(logs[0]) == episodes > 40
+
+
+@pytest.mark.parametrize("place", [PLACES[0], PLACES[2]], ids=str)
+def test_atari(place: dict[str, Any]) -> None:
+    gymnasium.register_envs(pytest.importorskip("ale_py"))
+
+    def stacked(cls: type[VecEnv], **kwargs: Any) -> VecEnv:
+        return VecFrameStack(make_atari_env("PongNoFrameskip-v4", n_envs=2, seed=1, vec_env_cls=cls, vec_env_kwargs=kwargs), 4)
+
+    ours, theirs = stacked(ReactorVecEnv, **place), stacked(DummyVecEnv)
+    same(ours.reset(), theirs.reset())
+    actions = np.random.default_rng(0)
+    for _ in range(100):
+        batch = actions.integers(0, 6, 2)
+        one, other = ours.step(batch), theirs.step(batch)
+        same(one[:3], other[:3])
+        same(without_seconds(one[3]), without_seconds(other[3]))
+    assert len(np.unique(one[0])) > 5
     ours.close()
     theirs.close()

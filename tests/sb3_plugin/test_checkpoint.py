@@ -1,0 +1,467 @@
+"""A run that is resumed from a checkpoint ends as one that was never interrupted, and a damaged file says so."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from test_trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
+
+from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, archive
+from reactor_sb3.archive import CorruptError
+
+HERE = Path(__file__).parent
+ROUNDS = pytest.mark.parametrize("pipeline", [0, 1])
+
+
+class Locked(Toy):
+    """Holds what nobody can pickle: it has to be replayed."""
+
+    def __init__(self) -> None:
+        super().__init__(length=60, rate=0.02)
+        self.lock = threading.Lock()
+
+
+class Global(Toy):
+    """Draws from numpy's global generator: there is no way back."""
+
+    def info(self) -> dict[str, Any]:
+        self.np_random.bit_generator.advance(np.random.randint(1000))  # type: ignore[attr-defined]
+        return super().info()
+
+
+@pytest.fixture
+def locked_id() -> Iterator[str]:
+    gymnasium.register("Locked-v0", "test_checkpoint:Locked")
+    yield "Locked-v0"
+    del gymnasium.registry["Locked-v0"]
+
+
+def resume(algorithm: str, path: Path, **changed: Any) -> Any:
+    return ALGORITHMS[algorithm][0].resume(path, **{**INLINE, **changed})
+
+
+def finished(model: Any) -> dict[str, Any]:
+    with model:
+        return outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False))
+
+
+def stored(model: Any) -> list[Any]:
+    return [column for _, column in sorted(vars(model.replay_buffer).items()) if isinstance(column, np.ndarray)]
+
+
+def sampled(model: Any) -> list[Any]:
+    np.random.seed(0)
+    batch = model.replay_buffer.sample(300)
+    parts = [*(part.values() if isinstance(part, dict) else [part] for part in batch if part is not None)]
+    return [tensor.numpy() for part in parts for tensor in part]
+
+
+def same(ours: list[Any], theirs: list[Any]) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+# ---------------------------------------------------------------------- the same result
+
+ENVS: dict[str, tuple[Any, str]] = {
+    "CartPole": ("CartPole-v1", "state"),
+    "FrozenLake": ("FrozenLake-v1", "state"),
+    "LunarLander": ("LunarLander-v3", "replay"),
+    "lock": (Locked, "replay"),
+}
+
+
+@pytest.mark.parametrize("name", ENVS)
+@ROUNDS
+@both
+def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
+    env, way = ENVS[name]
+    if name == "LunarLander":
+        pytest.importorskip("Box2D")
+    path = tmp_path / "run.zip"
+    expected = alone(algorithm, pipeline, env=env)
+    with new(algorithm, env, pipeline=pipeline, **EVALUATED) as model:
+        model.learn(640, callback=SaveCheckpoint(path, every=7))
+        assert outcome(model) == expected
+    resumed = resume(algorithm, path)
+    assert 0 < resumed.remaining_timesteps < 640 and resumed.num_timesteps + resumed.remaining_timesteps == 640
+    assert resumed.fingerprint() != expected["weights"]
+    assert finished(resumed) == expected
+    if algorithm == "dqn":
+        assert same(stored(resumed), stored(model))
+    manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
+    assert manifest["environments"] == {way: 5}  # the evaluator's too
+
+
+@pytest.mark.parametrize("place", [PLACES[2], PLACES[4], PLACES[5]], ids=lambda place: "-".join(map(str, place.values())))
+@ROUNDS
+@both
+def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any], tmp_path: Path) -> None:
+    """There and back: saved by one executor, resumed and saved by another, resumed by the first."""
+    first, second = tmp_path / "first.zip", tmp_path / "second.zip"
+    env = Locked if place["workers"] % 2 else "CartPole-v1"
+    with new(algorithm, env, pipeline=pipeline, **EVALUATED) as model:
+        model.learn(640, callback=[SaveCheckpoint(first, every=4), Seen(stop_at=75)])
+    with resume(algorithm, first, **place) as model:
+        again = [SaveCheckpoint(second, every=1), Seen(stop_at=20)]
+        model.learn(model.remaining_timesteps, callback=again, reset_num_timesteps=False)
+    assert finished(resume(algorithm, second)) == alone(algorithm, pipeline, env=env)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "pipeline", "when"),
+    [("dqn", "CartPole-v1", 1, "between two rounds"), ("pqn", "FrozenLake-v1", 0, "while writing")],
+)
+def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    script = f"""if True:
+        import os, signal
+        from test_trainers import EVALUATED, PLACES, new
+        from reactor_sb3 import SaveCheckpoint
+
+        def die(*_):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        class Killed(SaveCheckpoint):
+            def _on_rollout_end(self):
+                if self.rounds == 5:
+                    if {when!r} == "while writing":
+                        os.replace = die
+                    else:
+                        die()
+                super()._on_rollout_end()
+
+        model = new({algorithm!r}, {env!r}, pipeline={pipeline}, **EVALUATED, **PLACES[4])
+        model.learn(640, callback=Killed({str(path)!r}, every=2))
+    """
+    done = subprocess.run([sys.executable, "-c", script], cwd=HERE, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed = resume(algorithm, path)
+    assert resumed.num_timesteps == 4 * resumed.rollout_steps * 4
+    assert finished(resumed) == alone(algorithm, pipeline, env=env)
+
+
+@both
+def test_between_two_trainings(algorithm: str, tmp_path: Path) -> None:
+    """Before the first one, after one, and when the workers have been ended."""
+    path = tmp_path / "run.zip"
+    model = new(algorithm, **EVALUATED)
+    for number in range(3):
+        model.save_checkpoint(path)
+        resumed = resume(algorithm, path)
+        assert resumed.num_timesteps == 320 * number and resumed.remaining_timesteps == 0
+        expected = outcome(model.learn(320, reset_num_timesteps=False))
+        with resumed:
+            assert outcome(resumed.learn(320, reset_num_timesteps=False)) == expected, number
+        if number == 1:
+            model.close()
+    model.close()
+
+
+@pytest.mark.parametrize("buffer_size", [55 * 4, 17 * 4])
+@pytest.mark.parametrize("name", BUFFERS)
+def test_replay_buffers(name: str, buffer_size: int, tmp_path: Path) -> None:
+    """Partly filled, and after they have begun to overwrite."""
+    path = tmp_path / "run.zip"
+    policy, space = SPACES[BUFFERS[name][0]]
+    with new("dqn", partial(Toy, space), policy, buffer_size=buffer_size, **BUFFERS[name][1]) as model:
+        model.learn(192)
+        model.save_checkpoint(path)
+        resumed = resume("dqn", path)
+        assert same(sampled(resumed), sampled(model))
+        expected = outcome(model.learn(128, reset_num_timesteps=False))
+        with resumed:
+            assert outcome(resumed.learn(128, reset_num_timesteps=False)) == expected
+        assert same(sampled(resumed), sampled(model))
+        assert same(stored(resumed), stored(model))
+
+
+@ROUNDS
+def test_a_replay_buffer_of_your_own(pipeline: int, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with new("dqn", Toy, replay_buffer_class=Remembering, pipeline=pipeline) as model:
+        model.learn(320, callback=SaveCheckpoint(path, every=6))
+        expected = outcome(model)
+    resumed = resume("dqn", path)
+    assert type(resumed.replay_buffer) is Remembering and len(resumed.replay_buffer.infos) == 48 - 8 * pipeline
+    assert finished(resumed) == expected
+    assert resumed.replay_buffer.infos == model.replay_buffer.infos
+
+
+@both
+def test_functions_and_other_arguments(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    factor = 2.0
+    with new(
+        algorithm, lambda: gymnasium.make("CartPole-v1", max_episode_steps=20), learning_rate=lambda left: 1e-3 * (factor + left),
+        epsilon_spread=3.0, envs_per_actor=2, gamma=0.9, policy_kwargs={"net_arch": [16], "optimizer_class": torch.optim.RMSprop},
+    ) as model:  # fmt: skip
+        model.max_grad_norm = 0.7  # changed since
+        model.learn(1280, callback=SaveCheckpoint(path, every=7))
+        expected = outcome(model)
+    resumed = resume(algorithm, path)
+    assert (resumed.max_grad_norm, resumed.gamma, resumed.n_envs) == (0.7, 0.9, 8)
+    assert resumed.lr_schedule(0.5) == pytest.approx(2.5e-3)
+    assert finished(resumed) == expected
+
+
+class Noisy(FlattenExtractor):
+    """Draws from torch's generator while it learns, and has state that is no parameter."""
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space)
+        self.more = torch.nn.Sequential(torch.nn.BatchNorm1d(self.features_dim), torch.nn.Dropout(0.3))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.more(super().forward(observations))  # type: ignore[no-any-return]
+
+
+@both
+def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    network = {"net_arch": [16], "features_extractor_class": Noisy}
+    with new(algorithm, pipeline=1, policy_kwargs=network, **PLACES[4]) as model:
+        torch.manual_seed(1)
+        model.learn(640, callback=SaveCheckpoint(path, every=7))
+        expected = outcome(model)
+    torch.manual_seed(2)
+    assert finished(resume(algorithm, path)) == expected
+    statistics = [tensor for name, tensor in model.policy.state_dict().items() if name.endswith("running_mean")]
+    assert len(statistics) == {"dqn": 2, "pqn": 1}[algorithm] and all(tensor.abs().sum() > 0 for tensor in statistics)
+
+
+@both
+def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
+    """A checkpoint after set_parameters() goes on with them."""
+    path = tmp_path / "run.zip"
+    with new(algorithm, pipeline=1) as model, new(algorithm, seed=1) as other:
+        model.learn(320)
+        model.set_parameters(other.get_parameters())
+        model.save_checkpoint(path)
+        with resume(algorithm, path) as resumed:
+            assert resumed.fingerprint() == other.fingerprint()
+            resumed.learn(192, reset_num_timesteps=False)
+            assert outcome(model.learn(192, reset_num_timesteps=False)) == outcome(resumed)
+
+
+@both
+def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with new(algorithm) as model:
+        model.set_env(partial(gymnasium.make, "CartPole-v1", max_episode_steps=9))
+        model.learn(320, callback=SaveCheckpoint(path, every=3))
+    with resume(algorithm, path) as resumed:  # what set_env() was given has been saved
+        assert finished(resumed) == outcome(model)
+        assert max(info["l"] for info in resumed.ep_info_buffer) == 9
+    with ALGORITHMS[algorithm][0].resume(path, "CartPole-v1", **INLINE) as resumed:
+        assert resumed.get_env().envs[0].get_wrapper_attr("spec").max_episode_steps == 500
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+def test_what_can_neither_be_saved_nor_replayed(place: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with new("dqn", Global, **place) as model:
+        model.learn(320)
+        with pytest.warns(
+            UserWarning, match="4 environment.s. can neither be saved nor replayed exactly: a resumed run begins new"
+        ):
+            model.save_checkpoint(path)
+        assert json.loads(zipfile.ZipFile(path).read("manifest.json"))["environments"] == {"not at all": 4}
+        with resume("dqn", path, **place) as resumed:
+            assert resumed.fingerprint() == model.fingerprint()
+            resumed.learn(320, reset_num_timesteps=False)
+            assert resumed.num_timesteps == 640 and resumed._episode_num > model._episode_num
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def saved(algorithm: str, path: Path, env: Any = "FrozenLake-v1", **arguments: Any) -> Path:
+    with new(algorithm, env, **arguments) as model:
+        model.learn(192)
+        model.save_checkpoint(path)
+    return path
+
+
+def test_it_is_an_ordinary_zip(tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "folder" / "run.zip")
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        manifest = json.loads(archive.read("manifest.json"))
+        names = set(archive.namelist())
+    assert manifest["format"] == 1 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["pickles"] and {f"pickles/{name}" for name in manifest["pickles"]} == {
+        n for n in names if n.startswith("pickles/")
+    }
+    model = resume("dqn", path)
+    with np.load(path, allow_pickle=False) as arrays:
+        for name, tensor in model.policy.state_dict().items():
+            assert np.array_equal(arrays[f"arrays/state.policy.{name}"], tensor.numpy()), name
+        assert all(isinstance(arrays[name], np.ndarray) for name in arrays.files if name.startswith("arrays/"))
+    model.close()
+    assert [one.name for one in path.parent.iterdir()] == ["run.zip"]
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "run.zip", "CartPole-v1")
+    with pytest.raises(ValueError, match=r"holds pickles, which execute code .*: .*state\.run\.reactors.*allow_pickle=True"):
+        SyncDQN.resume(path, allow_pickle=False)
+
+
+@ROUNDS
+def test_no_pickles_where_none_are_needed(locked_id: str, pipeline: int, tmp_path: Path) -> None:
+    """What is replayed needs none; nor does what has not begun."""
+    path = tmp_path / "run.zip"
+    with new("dqn", locked_id, pipeline=pipeline, **EVALUATED) as model:
+        model.learn(640, callback=SaveCheckpoint(path, every=7))
+        expected = outcome(model)
+    assert json.loads(zipfile.ZipFile(path).read("manifest.json"))["pickles"] == []
+    assert finished(resume("dqn", path, allow_pickle=False)) == expected
+    with new("dqn", "CartPole-v1") as model:
+        model.save_checkpoint(path)
+    resume("dqn", path, allow_pickle=False).close()
+
+
+def test_an_evaluation_env_that_cannot_be_pickled(locked_id: str, tmp_path: Path) -> None:
+    """It can be made again, and that is enough for learning."""
+    with new("dqn", locked_id, evaluate_env=gymnasium.make(locked_id), **EVALUATED) as model:
+        model.learn(640, callback=SaveCheckpoint(tmp_path / "run.zip", every=7))
+        expected = outcome(model)
+        model.save(tmp_path / "model.zip")
+    assert finished(resume("dqn", tmp_path / "run.zip")) == expected
+
+
+@pytest.mark.parametrize("where", ["write_array", "replace", "fsync"])
+def test_a_failure_leaves_the_old_file(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.zip"
+    with new("dqn", "FrozenLake-v1") as model:
+        model.learn(192)
+        model.save_checkpoint(path)
+        before = path.read_bytes()
+        calls: list[Any] = []
+
+        def full(*args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            if len(calls) == 3 or where != "write_array":
+                raise OSError("disk full")
+            return write(*args, **kwargs)
+
+        write = np.lib.format.write_array
+        monkeypatch.setattr(np.lib.format if where == "write_array" else os, where, full)
+        model.learn(192, reset_num_timesteps=False)
+        with pytest.raises(OSError, match="disk full"):
+            model.save_checkpoint(path)
+        monkeypatch.undo()
+        assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.zip"]
+        model.save_checkpoint(path)  # and works again
+        assert path.read_bytes() != before and os.listdir(tmp_path) == ["run.zip"]
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path, broken = saved("pqn", tmp_path / "run.zip"), tmp_path / "broken.zip"
+    whole = path.read_bytes()
+    for damaged in (b"", b"no zip at all", whole[: len(whole) // 2], whole[:-30], whole[100:]):
+        broken.write_bytes(damaged)
+        with pytest.raises(CorruptError, match=r"broken\.zip is damaged or no checkpoint"):
+            PQN.resume(broken)
+    other = io.BytesIO()
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("data", "of something else, such as model.save()")
+    broken.write_bytes(other.getvalue())
+    with pytest.raises(CorruptError, match="damaged or no checkpoint"):
+        PQN.resume(broken)
+    with pytest.raises(FileNotFoundError):
+        PQN.resume(tmp_path / "nothing.zip")
+
+
+def test_flipped_bytes(tmp_path: Path) -> None:
+    """Either it is noticed, or what is read is what was written."""
+    path, broken = tmp_path / "run.zip", tmp_path / "broken.zip"
+    archive.write(path, {"a": 1}, {"x": np.arange(6), "y": np.ones((2, 2), np.float32)}, {"p": b"pickled"})
+    whole = path.read_bytes()
+    expected = str(archive.read(path, allow_pickle=True))
+    noticed = 0
+    for place in range(len(whole)):
+        for bit in (0, 3, 7):
+            broken.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            try:
+                found = archive.read(broken, allow_pickle=True)
+            except CorruptError:
+                noticed += 1
+            else:
+                assert str(found) == expected, (place, bit)
+    assert noticed > len(whole)
+
+
+@pytest.mark.parametrize("part", ["manifest", "array", "pickle"])
+def test_a_part_is_missing(part: str, tmp_path: Path) -> None:
+    path, broken = saved("dqn", tmp_path / "run.zip"), tmp_path / "broken.zip"
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(broken, "w") as archive:
+        names = whole.namelist()
+        names.remove(next(name for name in names if name.startswith(part)))
+        for name in names:
+            archive.writestr(name, whole.read(name))
+    with pytest.raises(CorruptError, match=r"broken\.zip is damaged"):
+        SyncDQN.resume(broken)
+
+
+def changed_manifest(path: Path, **changes: Any) -> Path:
+    broken = path.parent / "changed.zip"
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(broken, "w") as archive:
+        for name in whole.namelist():
+            data = whole.read(name)
+            archive.writestr(name, json.dumps({**json.loads(data), **changes}) if name == "manifest.json" else data)
+    return broken
+
+
+def test_other_files(tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "run.zip")
+    with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
+        PQN.resume(path)
+    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 1"):
+        SyncDQN.resume(changed_manifest(path, format=99))
+    versions = json.loads(zipfile.ZipFile(path).read("manifest.json"))["versions"]
+    with pytest.warns(UserWarning, match=r"was written with torch 1\.0 \(now .*another version may give other numbers"):
+        resume("dqn", changed_manifest(path, versions={**versions, "torch": "1.0"})).close()
+
+
+def test_what_resume_may_change(tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "run.zip")
+    with pytest.raises(TypeError, match=r"resume\(\) cannot change gamma, seed: the run would no longer be the same"):
+        SyncDQN.resume(path, gamma=0.5, seed=1)
+    with SyncDQN.resume(path, workers=3, executor="threads", verbose=1) as model:
+        assert (model.workers, model.verbose) == (3, 1) and "executor='threads', workers=3" in repr(model)
+
+
+def test_a_model_without_an_environment(tmp_path: Path) -> None:
+    with new("dqn") as model:
+        model.save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match="without an environment"):
+        SyncDQN.load(tmp_path / "model.zip").save_checkpoint(tmp_path / "run.zip")
+
+
+def test_every_so_many_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with pytest.raises(ValueError, match="`every` must be positive"):
+        SaveCheckpoint(path, every=0)
+    with new("dqn") as model:
+        model.learn(192, callback=SaveCheckpoint(path, every=7))
+        assert not path.exists()
+        model.learn(320, callback=SaveCheckpoint(path, every=4), reset_num_timesteps=False)
+    assert json.loads(zipfile.ZipFile(path).read("manifest.json"))["timesteps"] == 192 + 8 * 32
