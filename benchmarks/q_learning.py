@@ -24,7 +24,7 @@ from common import (
     seconds_of,
     write_json,
 )  # fmt: skip
-from q_learning_rivals import CAPACITY, COPY_EVERY, EPSILON, GAMMA, LEARNING_RATE, RIVALS, blackjack, environments_alone
+from q_learning_rivals import CAPACITY, COPY_EVERY, EPSILON, GAMMA, LEARNING_RATE, RIVALS, WARM_UP, blackjack, environments_alone
 
 OURS = "reactor_rl"
 ALONE = "the environments alone, one core"
@@ -58,6 +58,8 @@ class Theirs(Contender):
 
     def __init__(self, name: str, batch: int) -> None:
         self.rival = RIVALS[name](batch)
+        for _ in range(WARM_UP):  # Ray's first round takes seconds, for its actors start in it
+            self.rival.round()
 
     def go(self, count: int) -> float:
         for _ in range(count):
@@ -90,15 +92,15 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     }
     slices: dict[str, Any] = {"rounds": rounds_of(options), "seconds": seconds_of(options, 1.5), "warm_up": 1.0}
     found = interleaved(chosen(builders, options), **slices).as_json(OURS)
-    # Ray's servers keep working while nobody asks them, so its actors take turns with ours alone, after all others.
-    with_ray = chosen({OURS: builders[OURS], **{name: theirs(name) for name in BESIDE_RAY}}, options)
-    if len(with_ray) > 1:
-        beside = interleaved(with_ray, **slices | {"warm_up": 4.0}).as_json(OURS)
-        found["skipped"] |= beside["skipped"]
-        for name in BESIDE_RAY:
+    # Ray's servers keep working while nobody asks them, and its actors book the cores: each takes turns with ours alone.
+    for name in BESIDE_RAY:
+        pair = chosen({OURS: builders[OURS], name: theirs(name)}, options)
+        if len(pair) > 1:
+            beside = interleaved(pair, **slices).as_json(OURS)
+            found["skipped"] |= beside["skipped"]
             if name in beside["rates"]:
                 found["rates"][name], found["ratios"][name] = beside["rates"][name], beside["ratios"][name]
-        found["ours_beside_ray"] = beside["rates"][OURS]
+                found[f"ours_beside_{name}"] = beside["rates"][OURS]
     if ALONE in found["rates"]:
         found["of_the_limit"] = found["rates"][OURS]["median"] / (cores() * found["rates"][ALONE]["median"])
     return found

@@ -1,8 +1,8 @@
 """How long until CartPole-v1 is solved: a mean return of 475 over 20 greedy episodes?
 
 Wall-clock from the beginning of ``learn`` in a process of its own, median over seeds. Ours evaluate beside the training, which
-is part of their time. SB3's ``DQN`` and ``PPO`` have the settings that RL Baselines3 Zoo has tuned for this environment, and the clock
-stands still while they are evaluated, which would otherwise be most of their time. One torch thread each.
+is part of their time. SB3's ``DQN`` and ``PPO`` have the settings that RL Baselines3 Zoo has tuned for this environment, and the
+clock stands still while they are evaluated, which would otherwise be most of their time. One torch thread each.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def ours(name: str, seed: int) -> dict[str, Any]:
     model: Any
     if name == "SyncDQN":
         model = SyncDQN(
-            "MlpPolicy", ENV, n_actors=8, rollout_steps=16, gradient_steps=16, batch_size=256, learning_rate=3e-3, learning_starts=1000,
-            buffer_size=100_000, target_update_interval=256, exploration_fraction=0.04, exploration_final_eps=0.04, double_q=True,
+            "MlpPolicy", ENV, n_actors=8, rollout_steps=16, gradient_steps=16, batch_size=256, learning_rate=3e-3,
+            learning_starts=1000, buffer_size=100_000, target_update_interval=256, exploration_fraction=0.04,
+            exploration_final_eps=0.04, double_q=True,
             policy_kwargs={"net_arch": [64, 64]}, seed=seed, evaluate_every=EVERY // 128, evaluate_steps=10_000,
         )  # fmt: skip
     else:

@@ -3,7 +3,8 @@
     python examples/pqn_atari.py --game breakout --steps 10000000 --checkpoint breakout.zip
     python examples/pqn_atari.py --checkpoint breakout.zip --resume        # ends with the same weights as if it had not been killed
 
-Needs `reactor-rl[sb3,atari]`. On two cores about 300 steps a second, nearly all of them the learner's: with a GPU, pass --device cuda.
+Needs `reactor-rl[sb3,atari]`. On two cores it takes some 300 steps a second, most of the time being the learner's: with a GPU,
+pass --device cuda.
 """
 
 import argparse
@@ -40,6 +41,8 @@ else:
     )
     steps = options.steps
 with model:
-    model.learn(steps, callback=SaveCheckpoint(options.checkpoint, every=20), log_interval=1, reset_num_timesteps=not options.resume)
+    model.learn(
+        steps, callback=SaveCheckpoint(options.checkpoint, every=20), log_interval=1, reset_num_timesteps=not options.resume
+    )
     print(model)
     print(f"{model.num_timesteps:,} steps, weights {model.fingerprint()}")

@@ -28,7 +28,12 @@ def test_every_example_is_run() -> None:
 @pytest.mark.parametrize("name", sorted(PROMISES))
 def test_example(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *SHORTER.get(name, [])], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(EXAMPLES / name), *SHORTER.get(name, [])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert PROMISES[name] in done.stdout

@@ -18,7 +18,7 @@ Frames = npt.NDArray[np.uint8]
 
 
 class AtariEnv(gymnasium.Env[Frames, Any]):
-    """One game as :class:`AtariVectorEnv` plays it, bit for bit, for whoever takes single environments: SB3, ``reactor_sb3``'s trainers.
+    """One game as :class:`AtariVectorEnv` plays it, bit for bit, for whoever takes single environments, as SB3 does.
 
     Args:
         game: Name of the game in snake case, ``"ms_pacman"``.

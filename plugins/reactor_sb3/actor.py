@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,9 @@ Array = npt.NDArray[Any]
 
 Ended = tuple[int, int, dict[str, Any]]
 """Step, environment and info of a transition that has one to report."""
+
+EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
+"""Of an episode that ended at this step; a length of 0 where none did."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Slot:
         self.observations = observations
         self.floats = [
             part
-            for name in ("observations", "next_observations")
+            for name in ("next_observations", "observations")
             for part in layout.of(record, name).values()
             if part.dtype.kind == "f"
         ]
@@ -83,12 +87,15 @@ class Actor(Reactor):
     orders = Input()
     """Whether to begin new episodes first, and whether to report every info, ``(2,)``, bool."""
     transitions = Output((), np.uint8)
+    episodes = Output((0, 0), EPISODE)
+    """Which episodes ended, ``(steps, envs)``."""
     infos = Output()
     """Those infos that there is something to do with, as a list of :data:`Ended`; absent if there are none."""
 
     def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
         self.blueprint, self.index = blueprint, bank_index
         self.transitions = Output((), transition_record(blueprint.observations, blueprint.steps, blueprint.envs))
+        self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
         self.envs: list[KeptEnv] = []
 
     @reaction(startup)
@@ -109,12 +116,11 @@ class Actor(Reactor):
         for kept in self.envs:
             if kept.env.action_space != plan.action_space:
                 raise ValueError(
-                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one "
-                    f"{plan.action_space}: the "
-                    "function that makes environments must always make the same kind"
+                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one {plan.action_space}: "
+                    "the function that makes environments must always make the same kind"
                 )
 
-    @reaction(epsilon, uses=(parameters, changed, orders), effects=(transitions, infos))
+    @reaction(epsilon, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
     def sample(self) -> None:
         """One round: ``steps`` steps in each environment, one after the other."""
         record = self.transitions.buffer
@@ -146,23 +152,26 @@ class Actor(Reactor):
         exploring = self.random.random((steps, n), np.float32) < rates[:, None]
         chosen = self.random.integers(plan.action_space.n, size=(steps, n))
         at_random = exploring.all(1).tolist()
-        rewards: list[Any] = [0.0] * (steps * n)
+        rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
         timeouts.fill(False)
+        episodes = self.episodes.buffer
+        episodes.fill(0)
+        returns, lengths = episodes["return"], episodes["length"]
         ended: list[Ended] = []
         put, put_next, envs = slot.put, slot.put_next, self.envs
-        at = 0
+        for number, kept in enumerate(envs):
+            put(number, kept.observation)
+        at, last = 0, (steps - 1) * n
         for step in range(steps):
-            for number, kept in enumerate(envs):
-                put(at + number, kept.observation)
             actions = chosen[step]
             if not at_random[step]:
                 best = greedy(step)
                 actions = chosen[step] = np.where(exploring[step], actions, best) if n > 1 else best
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.step(actions[number])
-                rewards[at] = reward
+                rewards.append(reward)
                 put_next(at, observation)
                 kept.length = length = kept.length + 1
                 kept.total += reward
@@ -170,13 +179,21 @@ class Actor(Reactor):
                     truncated = True
                 if terminated or truncated:
                     dones[step, number] = True
-                    timeouts[step, number] = truncated and not terminated
-                    ended.append((step, kept.number, kept.report(info, watched)))
+                    if not terminated:
+                        timeouts[step, number] = True
+                    returns[step, number], lengths[step, number] = kept.total, length
+                    if watched:
+                        ended.append((step, kept.number, deepcopy(info)))
+                    elif info and ("episode" in info or "is_success" in info):
+                        ended.append((step, kept.number, {key: info[key] for key in ("episode", "is_success") if key in info}))
                     kept.reset(step + 1)
+                    observation = kept.observation
                 else:
                     kept.observation = observation
                     if watched and info:
-                        ended.append((step, kept.number, info))
+                        ended.append((step, kept.number, deepcopy(info)))
+                if at < last:
+                    put(at + n, observation)
                 at += 1
         slot.record["actions"] = chosen
         try:
@@ -194,7 +211,9 @@ class Actor(Reactor):
             self._complain("reward", slot.record["rewards"], wrong)
         for part in slot.floats:
             # One sum is NaN if any element is; an infinite one may be meant (and then inf - inf is to be told apart).
-            if math.isnan(part.sum(dtype=np.float64)):
+            with np.errstate(invalid="ignore"):
+                total = part.sum(dtype=np.float64)
+            if math.isnan(total):
                 wrong = np.isnan(part).reshape(*part.shape[:2], -1).any(-1)
                 if wrong.any():
                     self._complain("observation", None, wrong)

@@ -84,26 +84,27 @@ def read(path: str | os.PathLike[str], *, allow_pickle: bool) -> tuple[dict[str,
     """
     arrays: dict[str, Array] = {}
     pickles: dict[str, bytes] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            document: dict[str, Any] = json.loads(archive.read(_DOCUMENT))
-            if document["pickles"] and not allow_pickle:
-                raise ValueError(
-                    f"{path} holds pickles, which execute code when they are loaded: {', '.join(document['pickles'])}. Load it "
-                    f"with "
-                    "allow_pickle=True if you trust where it comes from"
-                )
-            for name in archive.namelist():
-                kind, _, entry = name.partition("/")
-                if kind == "arrays":
-                    # Reading to the end checks the sum that the zip has of each entry.
-                    data = io.BytesIO(archive.read(name))
-                    arrays[entry.removesuffix(".npy")] = np.lib.format.read_array(data, allow_pickle=False)
-                elif kind == "pickles":
-                    pickles[entry] = archive.read(name)
-            missing = sorted(set(document["pickles"]) - set(pickles))
-            if missing:
-                raise KeyError(missing[0])
-    except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CorruptError(f"{path} is damaged or no checkpoint ({type(error).__name__}: {error})") from error
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                document: dict[str, Any] = json.loads(archive.read(_DOCUMENT))
+                listed = document["pickles"]
+                if allow_pickle or not listed:
+                    for info in archive.infolist():
+                        data = archive.read(info)  # to the end: checks the entry's sum, and its name against the directory's
+                        kind, _, entry = info.filename.partition("/")
+                        if kind == "arrays":
+                            arrays[entry.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+                        elif kind == "pickles":
+                            pickles[entry] = data
+                    missing = sorted(set(listed) - set(pickles))
+                    if missing:
+                        raise KeyError(missing[0])
+        except Exception as error:  # zipfile raises a dozen kinds
+            raise CorruptError(f"{path} is damaged or no checkpoint ({type(error).__name__}: {error})") from error
+    if listed and not allow_pickle:
+        raise ValueError(
+            f"{path} holds pickles, which execute code when they are loaded: {', '.join(listed)}. Load it with "
+            "allow_pickle=True if you trust where it comes from"
+        )
     return document, arrays, pickles

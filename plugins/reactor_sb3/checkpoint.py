@@ -115,7 +115,8 @@ def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         "successes": [float(one) for one in trainer.ep_success_buffer or ()],
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in trainer.evaluations],
         "replay_buffer": _replay_state(trainer),
-        "run": None if trainer._run is None else _run_state(trainer._run.snapshot().part, whole_infos=trainer._whole_infos),
+        "sent": None if trainer._run is None else trainer._sent,
+        "run": None if trainer._run is None else _run_state(trainer._run.snapshot().part, whole_infos=trainer.wants_infos),
     }
     document = {
         "format": FORMAT,
@@ -147,7 +148,7 @@ def _replay_state(trainer: Trainer) -> Any:
     buffer = getattr(trainer, "replay_buffer", None)
     if buffer is None:
         return None
-    if trainer._whole_infos:
+    if trainer.wants_infos:
         return {"whole": buffer}
     filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)  # one more: see optimize_memory_usage
     return {"pos": buffer.pos, "full": buffer.full, "columns": {name: column[:filled] for name, column in _columns(buffer)}}
@@ -191,10 +192,8 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
     if "not at all" in ways:
         warnings.warn(
             f"{ways['not at all']} environment(s) can neither be saved nor replayed exactly: a resumed run begins new episodes "
-            f"there, and "
-            "its weights will differ from those of an uninterrupted one. Usually they draw from a global random generator, or "
-            "ignore "
-            "the seed",
+            "there, and its weights will differ from those of an uninterrupted one. Usually they draw from a global random "
+            "generator, or ignore the seed",
             stacklevel=4,
         )
     return ways
@@ -243,6 +242,7 @@ def _put_back(model: Trainer, state: dict[str, Any]) -> None:
         fresh = run.snapshot()
         _overlay(fresh, state["run"])
         run.restore(fresh)
+        model._sent = state["sent"]
     model._afresh = state["run"] is None
 
 

@@ -119,7 +119,7 @@ def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
     with global_random_state(), program.start(executor="inline", fingerprint="off") as run:
         began = time.perf_counter()
         for number in range(1 + ROUNDS):
-            run.set(parameters=record, epsilon=trainer.exploration_rates(), orders=np.zeros(2, np.bool_))
+            run.set(parameters=record, epsilon=np.zeros(blueprint.steps, np.float32), orders=np.zeros(2, np.bool_))
             begin = time.perf_counter()
             run.tick()
             end = time.perf_counter()
@@ -145,8 +145,7 @@ def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
         both = max(learning, (trainer.n_actors * choice.actor + learning) / choice.workers)
         found.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
-            f"overlap, "
-            f"about {1e3 * both:.1f} ms a round"
+            f"overlap, about {1e3 * both:.1f} ms a round"
         )
     if learning > 2 * sampling and cores > 2 and trainer.learner_threads == 1:
         found.append(

@@ -74,8 +74,7 @@ def maker_of(env: Any) -> Made:
             return lazy.make
         raise TypeError(
             f"a live {type(env).__name__} cannot be taken apart and given to actors, each of which makes its own environments: "
-            f"pass "
-            'an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
+            'pass an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
         )
     if isinstance(env, gymnasium.vector.VectorEnv):
         raise TypeError(
@@ -147,8 +146,8 @@ class LazyEnv(gymnasium.Env[Any, Any]):
 
     @property
     def unwrapped(self) -> gymnasium.Env[Any, Any]:
-        """See Gymnasium."""
-        return self.env.unwrapped
+        """See Gymnasium; before it is used, this is all there is (`DummyVecEnv` asks, to tell environments apart)."""
+        return self if self._env is None else self._env.unwrapped
 
     def reset(self, **kwargs: Any) -> Any:
         """See Gymnasium."""

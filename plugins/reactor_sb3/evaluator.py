@@ -113,8 +113,10 @@ class Evaluator(Reactor):
             env.length += 1
             env.total += reward
             if terminated or truncated or env.length >= env.limit:
-                episode = env.report(info, False)["episode"]
-                self.returns.append(float(episode["r"]))
+                episode = info.get(
+                    "episode", {"r": env.total, "l": env.length}
+                )  # a Monitor's, which knows of other wrappers' changes
+                self.returns.append(float(np.asarray(episode["r"]).item()))
                 self.lengths.append(int(episode["l"]))
                 env.reset(step + 1)
                 if len(self.returns) == plan.episodes:

@@ -87,14 +87,6 @@ class KeptEnv:
         """To be called after the last step of a round, with its actions."""
         self.log.append(actions[self._seeded_at or 0 :].copy())
 
-    def report(self, info: dict[str, Any], whole: bool) -> dict[str, Any]:
-        """What to report of an episode that ends with ``info``, as SB3's ``Monitor`` would, but for the time, which is the
-        caller's."""
-        found: dict[str, Any] = dict(info) if whole else {key: info[key] for key in ("episode", "is_success") if key in info}
-        if "episode" not in found:
-            found["episode"] = {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length}
-        return found
-
     # ------------------------------------------------------------------ saving
 
     def saved(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Learner(Reactor):
         """One round, if one has arrived."""
         trainer: Trainer = self.trainer.target
         if np.all(self.transitions.present):
-            trainer.learn_from(self.transitions.value, self.infos.value if np.all(self.infos.present) else [])
+            trainer.learn_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         record = self.parameters.buffer
         found = self.slots.get(id(record))
         state = trainer.broadcast_state()

@@ -162,6 +162,7 @@ class PQN(Trainer):
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class
         self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
+        self.policy.set_training_mode(False)  # but for the updates themselves
         self.q_net = self.policy.q_net
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
 

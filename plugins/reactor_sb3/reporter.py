@@ -30,6 +30,8 @@ class Reporter(BaseAlgorithm):
 
     evaluations: list[Evaluation]
     evaluate_every: int | None
+    _episodes: Array
+    """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
     _records: tuple[dict[str, Any], dict[str, Any], int] | None
     """What is to be written while the next round is sampled: values, what is left out of which format, steps."""
 
@@ -41,28 +43,38 @@ class Reporter(BaseAlgorithm):
     def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
         found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
-        for _, _, info in found:
-            if "episode" in info and "t" not in info["episode"]:
-                info["episode"]["t"] = round((time.time_ns() - self.start_time) / 1e9, 6)
         before = self._episode_num
         go_on = True
+        self._evaluated(run)
         if callback is None:
             self.num_timesteps += self.rollout_steps * self.n_envs
-            found.sort(key=lambda ended: ended[:2])
-            self._count([info for _, _, info in found if "episode" in info])
+            self._count_round(found)
         else:
             go_on = self._tell(run, found, callback)
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        self._evaluated(run)
         self._round_done()
         if log_interval is not None and self._episode_num // log_interval > before // log_interval:
             self.dump_logs()
         return go_on
 
-    def _count(self, infos: list[dict[str, Any]]) -> None:
-        """Episodes that have ended."""
-        self._episode_num += len(infos)
+    def _count_round(self, found: list[Ended]) -> None:
+        """Episodes that have ended in a round, when nobody wants to know of each step."""
+        episodes = self._by_step(self._episodes)
+        steps, numbers = np.nonzero(episodes["length"])
+        self._episode_num += len(steps)
+        told = {(step, number): info for step, number, info in found}
+        infos = []
+        for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
+            key = int(steps[at]), int(numbers[at])
+            infos.append(self._with_episode(told.get(key, {}), episodes[key]))
         self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
+
+    def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
+        """An info with what SB3's ``Monitor`` adds at the end of an episode, unless there is one that has."""
+        if "episode" not in info:
+            elapsed = (time.time_ns() - self.start_time) / 1e9
+            info["episode"] = {"r": round(float(episode["return"]), 6), "l": int(episode["length"]), "t": round(elapsed, 6)}
+        return info
 
     def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
         """Call callbacks, step by step."""
@@ -75,6 +87,7 @@ class Reporter(BaseAlgorithm):
         by_step: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
         for step, number, info in found:
             by_step[step][number] = info
+        episodes = self._by_step(self._episodes)
         replay_buffer = getattr(self, "replay_buffer", None)
         for step in range(self.rollout_steps):
             actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
@@ -83,6 +96,7 @@ class Reporter(BaseAlgorithm):
             for number in range(n):
                 infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
                 if dones[number]:
+                    self._with_episode(infos[number], episodes[step, number])
                     infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
             # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
             new_obs = layout.outside(
@@ -93,7 +107,9 @@ class Reporter(BaseAlgorithm):
             if go_on:
                 callback.update_locals(locals())
                 go_on = callback.on_step()
-            self._count([infos[number] for number in np.flatnonzero(dones)])
+            ended = [infos[number] for number in np.flatnonzero(dones)]
+            self._episode_num += len(ended)
+            self._update_info_buffer(ended, np.ones(len(ended), np.bool_))
             self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         return go_on
 

@@ -191,7 +191,7 @@ class SyncDQN(Trainer, DQN):
                 f"environments"
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
-        self._whole_infos = type(self.replay_buffer) not in _BLOCKWISE
+        self.wants_infos = type(self.replay_buffer) not in _BLOCKWISE
         self._trained = [parameter for group in self.policy.optimizer.param_groups for parameter in group["params"]]
 
     # ------------------------------------------------------------------ what a trainer says

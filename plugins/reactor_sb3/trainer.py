@@ -105,14 +105,14 @@ class Trainer(Reporter):
         self.evaluate_every, self.evaluate_episodes, self.evaluate_steps = evaluate_every, evaluate_episodes, evaluate_steps
         self.workers, self.executor, self.start_method = workers, executor, start_method
         self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
-        self.arguments = arguments
+        self.arguments = {**arguments, "evaluate_env": self._evaluate_env}
         self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type]
         self.evaluations = []
         self._run: Run | None = None
         self._choice: Choice | None = None
         self._afresh = True  # whether the actors are to begin new episodes
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
-        self._whole_infos = False
+        self.wants_infos = False
 
     def _spare(self, env: Any) -> VecEnv | None:
         """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
@@ -201,6 +201,7 @@ class Trainer(Reporter):
         program.connect(changed, actors.changed)
         program.connect(actors.transitions, program.output("transitions").rows)
         program.connect(actors.infos, program.output("infos").rows)
+        program.connect(actors.episodes, program.output("episodes").rows)
         if evaluation is not None:
             evaluator = program.add(Evaluator, evaluation, record, name="evaluator")
             program.connect(learner.parameters, evaluator.parameters, after=1, initial=first)
@@ -247,6 +248,7 @@ class Trainer(Reporter):
             )
             self._set_order = self._run.writer("orders")
             self._set_epsilon = self._run.writer("epsilon")
+            self._episodes = self._run.view("episodes")
             self._sent = self.fingerprint()
             self._afresh = False  # they will begin with new episodes anyway
         return self._run
@@ -368,7 +370,7 @@ class Trainer(Reporter):
         else:
             total_timesteps += self.num_timesteps
         self._total_timesteps, self._num_timesteps_at_start = total_timesteps, self.num_timesteps
-        self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+        self._update_current_progress_remaining(self.num_timesteps, max(total_timesteps, 1))
         if not self._custom_logger:
             self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
         self._records = None
@@ -398,10 +400,10 @@ class Trainer(Reporter):
 
     def _tick(self, run: Run, watched: bool) -> None:
         self._set_epsilon(self.exploration_rates())
-        self._set_order(np.array([self._afresh, watched or self._whole_infos]))
+        self._set_order(np.array([self._afresh, watched or self.wants_infos]))
         self._afresh = False
         if self.evaluate_every is not None:
-            run.set(timesteps=np.array(self._learned_timesteps))
+            run.set(timesteps=np.array(max(self._learned_timesteps, 0)))
         if self._records is not None:
             run.set(records=self._records)
             self._records = None
@@ -487,7 +489,7 @@ class Trainer(Reporter):
 
     def _excluded_save_params(self) -> list[str]:
         return [
-            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_sent", "_records",
+            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_episodes", "_sent", "_records",
             "_replay_stream", "_torch_stream", "_evaluate_env", "evaluations",
         ]  # fmt: skip
 

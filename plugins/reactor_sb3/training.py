@@ -37,7 +37,7 @@ class Training:
         model.learn(ticks * model.rollout_steps * model.n_envs, log_interval=None)
 
     def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
-        """A hash over weights, evaluations and episodes after ``ticks`` rounds: the same for every executor and number of workers."""
+        """A hash over weights, evaluations and episodes after ``ticks`` rounds."""
         total = new_hash()
         with self.make(executor, workers) as model:
             self._learn(model, ticks)

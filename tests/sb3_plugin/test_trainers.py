@@ -1065,6 +1065,7 @@ def told(error: BaseException) -> str:
         ("NaN observation", ValueError, "an observation with a NaN in it at step 4 of this round"),
         ("raises", ZeroDivisionError, "thirteen"),
     ],
+    ids=["reward", "observation", "raises"],
 )
 @both
 def test_a_faulty_environment(algorithm: str, what: str, error: Any, message: str, place: dict[str, Any]) -> None:
