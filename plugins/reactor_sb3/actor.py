@@ -183,7 +183,7 @@ class Actor(Reactor):
                         timeouts[step, number] = True
                     returns[step, number], lengths[step, number] = kept.total, length
                     if watched:
-                        ended.append((step, kept.number, deepcopy(info)))
+                        ended.append((step, kept.number, kept.report(info)))
                     elif info and ("episode" in info or "is_success" in info):
                         ended.append((step, kept.number, {key: info[key] for key in ("episode", "is_success") if key in info}))
                     kept.reset(step + 1)

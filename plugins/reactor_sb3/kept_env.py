@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -86,6 +87,12 @@ class KeptEnv:
     def end_round(self, actions: Array) -> None:
         """To be called after the last step of a round, with its actions."""
         self.log.append(actions[self._seeded_at or 0 :].copy())
+
+    def report(self, info: dict[str, Any]) -> dict[str, Any]:
+        """The last info of the episode, with what SB3's ``Monitor`` would add, but for the time, which is the caller's."""
+        found = deepcopy(info)
+        found.setdefault("episode", {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length})
+        return found
 
     # ------------------------------------------------------------------ saving
 

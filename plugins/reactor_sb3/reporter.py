@@ -72,8 +72,8 @@ class Reporter(BaseAlgorithm):
     def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
         """An info with what SB3's ``Monitor`` adds at the end of an episode, unless there is one that has."""
         if "episode" not in info:
-            elapsed = (time.time_ns() - self.start_time) / 1e9
-            info["episode"] = {"r": round(float(episode["return"]), 6), "l": int(episode["length"]), "t": round(elapsed, 6)}
+            info["episode"] = {"r": round(float(episode["return"]), 6), "l": int(episode["length"])}
+        info["episode"].setdefault("t", round((time.time_ns() - self.start_time) / 1e9, 6))
         return info
 
     def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:

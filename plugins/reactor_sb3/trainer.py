@@ -489,8 +489,8 @@ class Trainer(Reporter):
 
     def _excluded_save_params(self) -> list[str]:
         return [
-            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_episodes", "_sent", "_records",
-            "_replay_stream", "_torch_stream", "_evaluate_env", "evaluations",
+            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_episodes", "_sent",
+            "_records", "_replay_stream", "_torch_stream", "_evaluate_env", "evaluations",
         ]  # fmt: skip
 
 
