@@ -92,11 +92,12 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     }
     slices: dict[str, Any] = {"rounds": rounds_of(options), "seconds": seconds_of(options, 1.5), "warm_up": 1.0}
     found = interleaved(chosen(builders, options), **slices).as_json(OURS)
-    # Ray's servers keep working while nobody asks them, and its actors book the cores: each takes turns with ours alone.
+    # Ray's servers keep working while nobody asks them, and its actors book the cores: each takes turns with ours alone, and
+    # both are built anew for each turn, so that neither is there while the other one is timed.
     for name in BESIDE_RAY:
         pair = chosen({OURS: builders[OURS], name: theirs(name)}, options)
         if len(pair) > 1:
-            beside = interleaved(pair, **slices).as_json(OURS)
+            beside = interleaved(pair, rebuild=True, **slices).as_json(OURS)
             found["skipped"] |= beside["skipped"]
             if name in beside["rates"]:
                 found["rates"][name], found["ratios"][name] = beside["rates"][name], beside["ratios"][name]

@@ -91,7 +91,7 @@ class Learns(Contender):
             model.learn(count * size, reset_num_timesteps=False, log_interval=None)
             return count * size
         for _ in range(count):
-            model.collect_rollouts(self.venv, self.callback, model.rollout_buffer, STEPS)
+            model.collect_rollouts(model.env, self.callback, model.rollout_buffer, STEPS)
         return count * size
 
     def close(self) -> None:

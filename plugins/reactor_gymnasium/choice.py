@@ -27,7 +27,14 @@ class EnvChoice:
     why: str
 
 
-def decide(costs: Callable[[], EnvCosts], batch_size: int, workers: int, executor: ExecutorName, caller_works: bool) -> EnvChoice:
+def decide(
+    costs: Callable[[], EnvCosts],
+    batch_size: int,
+    workers: int,
+    executor: ExecutorName,
+    caller_works: bool,
+    sync_cost: float = SYNC_COST,
+) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
     Who names an executor has no throw-away instances stepped, and environments placed evenly.
@@ -38,6 +45,7 @@ def decide(costs: Callable[[], EnvCosts], batch_size: int, workers: int, executo
         workers: How many workers there may be.
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
+        sync_cost: Seconds that a step with helpers costs beyond its share of the environments.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
@@ -52,7 +60,7 @@ def decide(costs: Callable[[], EnvCosts], batch_size: int, workers: int, executo
         return EnvChoice(parallel, workers, None, found.why)
     banks = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in banks)
-    shared = sum(makespan(place(seconds, lo, hi, workers)) + SYNC_COST for lo, hi in banks)
+    shared = sum(makespan(place(seconds, lo, hi, workers)) + sync_cost for lo, hi in banks)
     if caller_works and shared > 0.9 * alone:
         return EnvChoice("inline", 1, None, f"{found.why}, too little to share")
     return EnvChoice(parallel, workers, seconds, found.why)

@@ -68,15 +68,18 @@ _OBJECTS = {str, bytes, type(None), np.bool_}
 # ---------------------------------------------------------------------- in the shard
 
 
-def pack(first: int, ended: dict[int, Any], infos: dict[int, Any]) -> Packed:
+def pack(first: int, ended: dict[int, Any], infos: dict[int, Any], *, apart: bool = True) -> Packed:
     """Take the infos of a shard apart; nothing of the result is changed by what the environments do to theirs once it is pickled.
 
     Args:
         first: Index of the shard's first environment.
         ended: By row, what ``SAME_STEP`` mode tells of the episodes that have ended.
         infos: By row, the infos of the step.
+        apart: Whether those of ended episodes are taken apart too; not worth it for who wants them one by one.
     """
-    return _groups(first, ended), _groups(first, infos)
+    if apart or not ended:
+        return _groups(first, ended), _groups(first, infos)
+    return [([first + row for row in ended], None, list(ended.values()))], _groups(first, infos)
 
 
 def _groups(first: int, infos: dict[int, Any]) -> list[_Group]:

@@ -41,6 +41,7 @@ class EnvShard(Reactor):
         single_action_space: The space that every environment's actions come from.
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
         autoreset_mode: When an environment whose episode has ended is reset.
+        apart: See :func:`~reactor_gymnasium.infos.pack`.
     """
 
     actions = Input()
@@ -69,7 +70,9 @@ class EnvShard(Reactor):
         single_action_space: gymnasium.Space[Any],
         same_observations: bool,
         autoreset_mode: AutoresetMode,
+        apart: bool,
     ) -> None:
+        self.apart = apart
         self.env_fns, self.first, self.bank = tuple(env_fns), first, bank
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
@@ -272,7 +275,7 @@ class EnvShard(Reactor):
         if self.leaves.objects:
             self.objects.set([None if found is None else self.leaves.take_objects(found) for found in self.last])
         if infos or failures or self.finals:
-            self.extras.set((pack(self.first - self.bank, self.finals, infos), failures))
+            self.extras.set((pack(self.first - self.bank, self.finals, infos, apart=self.apart), failures))
             self.finals = {}
 
     # ------------------------------------------------------------------ other requests

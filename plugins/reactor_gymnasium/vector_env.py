@@ -33,6 +33,7 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
 from reactor_gymnasium.sharded import Bank, Inputs, ShardedVectorEnv
 from reactor_rl import Program
+from reactor_rl.autotune import SYNC_COST
 from reactor_rl.runtime.launch import begin, context_named
 from reactor_rl.serialise import encode, loads
 
@@ -92,6 +93,11 @@ class ReactorVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
+    _apart = True
+    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.infos.pack`."""
+    _sync_cost = SYNC_COST
+    """Seconds that a step with helpers costs beyond its share of the environments."""
+
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
@@ -138,7 +144,9 @@ class ReactorVectorEnv(ShardedVectorEnv):
             self._set_observation_spaces(observation_mode, dummy)
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            choice = decide(lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works)
+            choice = decide(
+                lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works, self._sync_cost
+            )
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space)
@@ -210,6 +218,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
                     single_action_space=self.single_action_space,
                     same_observations=self.observation_mode == "same",
                     autoreset_mode=self.autoreset_mode,
+                    apart=self._apart,
                 )
                 block = slice(lo - first, hi - first)
                 if self._plain_actions:

@@ -32,6 +32,10 @@ __all__ = ["ReactorVecEnv"]
 class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
 
+    _apart = False
+    # Between two steps of SB3's loops a policy is evaluated, for longer than helpers spin: they have to be woken.
+    _sync_cost = 60e-6
+
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)
 

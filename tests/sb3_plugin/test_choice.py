@@ -1,0 +1,71 @@
+"""Where reactors are placed, and what is only recommended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reactor_sb3 import SyncDQN
+from reactor_sb3.choice import Choice, placed, recommendations
+
+
+def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
+    cost = {"learner": learner, "logger": 0.0, "evaluator": evaluator}
+    found = [0.0] * (1 + max(homes.values()))
+    for name, worker in homes.items():
+        found[worker] += cost.get(name, actor)
+    return found
+
+
+def test_without_overlap_the_actors_are_shared_out_evenly() -> None:
+    homes = placed(16, 4, 1.0, 100.0, None, overlap=False)
+    assert loads(homes, 1.0, 0.0, 0.0) == [4.0] * 4
+    assert homes["learner"] == homes["logger"] == 0
+
+
+def test_with_overlap_the_learner_counts() -> None:
+    assert loads(placed(12, 4, 1.0, 4.0, None, overlap=True), 1.0, 4.0, 0.0) == [4.0] * 4
+    homes = placed(4, 2, 1.0, 100.0, None, overlap=True)  # the learner alone takes longer than all actors
+    assert [homes[f"actor[{index}]"] for index in range(4)] == [1] * 4
+
+
+def test_the_evaluator_has_the_learner_s_time_for_nothing() -> None:
+    homes = placed(8, 2, 1.0, 3.0, 3.0, overlap=False)
+    assert homes["evaluator"] == 1
+    assert sum(home == 1 for name, home in homes.items() if name.startswith("actor")) == 4
+    homes = placed(8, 2, 1.0, 3.0, 5.0, overlap=False)  # of which two are left
+    assert sum(home == 1 for name, home in homes.items() if name.startswith("actor")) == 3
+    homes = placed(9, 2, 1.0, 3.0, 4.0, overlap=True)
+    assert loads(homes, 1.0, 3.0, 4.0) == [8.0, 8.0]
+
+
+def test_one_worker_has_everything() -> None:
+    assert set(placed(3, 1, 1.0, 1.0, 1.0, overlap=True).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("actor", "learner", "pipeline", "words"),
+    [
+        (0.010, 0.020, 0, ["pipeline=1"]),
+        (0.010, 0.020, 1, []),
+        (0.010, 0.001, 0, []),
+        (0.0001, 0.00001, 0, ["rollout_steps"]),
+    ],
+)
+def test_what_changes_results_is_only_recommended(actor: float, learner: float, pipeline: int, words: list[str]) -> None:
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
+        homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
+        found = recommendations(model, Choice("processes", 2, homes, actor, learner))
+        assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
+
+
+def test_nothing_is_measured_when_an_executor_is_named(monkeypatch: Any) -> None:
+    def measured(*_: Any) -> float:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr("reactor_sb3.choice.actor_cost", measured)
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0, executor="inline") as model:
+        model.learn(8)
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0) as model, pytest.raises(AssertionError, match="it was measured"):
+        model.learn(8)
