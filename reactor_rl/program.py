@@ -181,6 +181,7 @@ class Program:
         fingerprint: Literal["boundary", "all", "off"] = "boundary",
         costs: Mapping[str, float] | None = None,
         placement: Mapping[str, int] | None = None,
+        spin: float | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
 
@@ -195,17 +196,19 @@ class Program:
             costs: Seconds per tick by reactor name, for placement, in place of declared ones.
             placement: Which worker gets which reactor, by name, counted from 0 among those that share the reactors; every
                 reactor or none. Needs a named executor, because ``"auto"`` chooses the workers. Never changes a result.
+            spin: Seconds that a worker waits awake, yielding the processor, before it parks; by default 200 us. More for a caller
+                that has something to do for so long between two ticks, none where there are more workers than cores.
 
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
-                does not fit.
+                does not fit, a ``spin`` that is none.
             ArenaError: If there is not enough shared memory.
         """
         from reactor_rl.runtime.supervisor import start
 
         return start(
             self, executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug,
-            fingerprint=fingerprint, costs=costs, placement=placement,
+            fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
         )  # fmt: skip
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:

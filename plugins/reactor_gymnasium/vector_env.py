@@ -97,6 +97,8 @@ class ReactorVectorEnv(ShardedVectorEnv):
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.infos.pack`."""
     _sync_cost = SYNC_COST
     """Seconds that a step with helpers costs beyond its share of the environments."""
+    _spin: float | None = None
+    """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
 
     def __init__(
         self,
@@ -154,7 +156,7 @@ class ReactorVectorEnv(ShardedVectorEnv):
         program, placement = self._program(choice.workers, choice.seconds)
         run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement,
+            placement=placement, spin=self._spin,
         )  # fmt: skip
         self._open(run, self._plain_actions, self._leaves.arrays != [])
         if not self.copy:

@@ -33,8 +33,10 @@ class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
 
     _apart = False
-    # Between two steps of SB3's loops a policy is evaluated, for longer than helpers spin: they have to be woken.
+    # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
+    # they have to be woken, so it takes more for them to be worth it.
     _sync_cost = 60e-6
+    _spin = 1e-3
 
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)

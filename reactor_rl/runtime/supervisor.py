@@ -24,6 +24,7 @@ __all__ = ["start"]
 
 SPIN = 200e-6
 """Seconds that a worker spins before it parks: about what waking it up costs, several times over."""
+LONGEST_SPIN = 0.1
 
 
 def start(
@@ -37,12 +38,15 @@ def start(
     fingerprint: Literal["boundary", "all", "off"],
     costs: Mapping[str, float] | None,
     placement: Mapping[str, int] | None = None,
+    spin: float | None = None,
 ) -> Run:
     """Compile and start a program; see :meth:`Program.start`."""
     if executor not in ("auto", "inline", "threads", "processes"):
         raise ProgramError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
     if fingerprint not in ("boundary", "all", "off"):
         raise ProgramError(f"fingerprint={fingerprint!r}: choose 'boundary', 'all' or 'off'")
+    if spin is not None and not 0.0 <= spin <= LONGEST_SPIN:
+        raise ProgramError(f"spin={spin!r}: seconds between 0 and {LONGEST_SPIN}; a worker that waits longer had better park")
     topology = program.topology()
     graph = graphs.build(topology)
     cores = usable_cores()
@@ -67,7 +71,10 @@ def start(
     plan = Plan(topology, schedule, lay_out(topology, schedule), Options(debug, fingerprint))
     pickled = program.pickled_reactors(by_reference=context == "fork" and executor == "processes")
     reactors: list[Reactors] = [{index: pickled[index] for index in plan.reactors_of(w)} for w in range(schedule.workers)]
-    spin = SPIN if schedule.workers <= cores else 0.0
+    if spin is None:
+        spin = SPIN
+    if schedule.workers > cores:
+        spin = 0.0
     carrier: Executor
     match executor:
         case "inline":

@@ -582,3 +582,16 @@ def test_a_snapshot_may_be_larger_than_what_a_pipe_holds(executor: str) -> None:
         run.restore(snapshot)
         run.tick()
         assert (run.of_a, run.of_b, run.of_c) == (600_000, 600_000, 600_000)
+
+
+def test_how_long_workers_stay_awake_never_matters_but_must_make_sense(way: dict[str, Any]) -> None:
+    with memory_program().start(**way) as run:
+        run.run(5)
+        expected = run.fingerprint()
+    for spin in (0.0, 2e-3):
+        with memory_program().start(**way, spin=spin) as run:
+            run.run(5)
+            assert run.fingerprint() == expected
+    for wrong in (-1.0, 1.0):
+        with pytest.raises(ProgramError, match="spin="):
+            memory_program().start(**way, spin=wrong)
