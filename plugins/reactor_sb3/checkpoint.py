@@ -50,7 +50,6 @@ class _Bag:
     """What goes into an archive, value by value: into the document if JSON can hold it, else to the arrays or the pickles."""
 
     def __init__(self) -> None:
-        self.document: dict[str, Any] = {}
         self.arrays: dict[str, Array] = {}
         self.pickles: dict[str, bytes] = {}
 
@@ -101,11 +100,9 @@ def _take(found: dict[str, Any], arrays: Mapping[str, Array], pickles: Mapping[s
 def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
     """Write a checkpoint; see :meth:`reactor_sb3.trainer.Trainer.save_checkpoint`."""
     bag = _Bag()
-    made = maker_of(trainer.env).env_fn
-    by_id = isinstance(made, partial) and made.func is gymnasium.make and not made.keywords and isinstance(made.args[0], str)
     state = {
         "arguments": {name: _plain_now(trainer, name, value) for name, value in trainer.arguments.items()},
-        "environment": {"id": made.args[0]} if isinstance(made, partial) and by_id else {"factory": made},
+        "environment": _environment(trainer),
         "counters": {name: getattr(trainer, name) for name in COUNTERS if hasattr(trainer, name)},
         "policy": dict(trainer.policy.state_dict()),
         "optimizer": trainer.policy.optimizer.state_dict(),
@@ -127,6 +124,15 @@ def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         "state": bag.put("state", state),
     }
     archive.write(path, document, bag.arrays, bag.pickles)
+
+
+def _environment(trainer: Trainer) -> dict[str, Any]:
+    """What makes an environment: an id, which needs no pickle, or a function."""
+    made = maker_of(trainer.env).env_fn
+    match made:
+        case partial(func=gymnasium.make, args=(str() as env_id,), keywords={**keywords}) if not keywords:
+            return {"id": env_id}
+    return {"factory": made}
 
 
 def _plain_now(trainer: Trainer, name: str, value: Any) -> Any:

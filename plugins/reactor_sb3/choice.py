@@ -21,9 +21,10 @@ from reactor_sb3.actor import Actor, Blueprint
 from reactor_sb3.records import write_parameters
 
 if TYPE_CHECKING:
+    from reactor_sb3.plan import Plan
     from reactor_sb3.trainer import Trainer
 
-__all__ = ["Choice", "actor_cost", "choose", "placed", "recommendations"]
+__all__ = ["Choice", "actor_cost", "choose", "learner_cost", "placed", "recommendations"]
 
 ROUNDS, SECONDS = 3, 0.2
 WORTHWHILE = 300e-6
@@ -49,17 +50,12 @@ class Choice:
     learner: float | None
 
 
-def choose(trainer: Trainer, blueprint: Blueprint, evaluator: float | None) -> Choice:
-    """Decide how a trainer's program is run.
-
-    Args:
-        trainer: The trainer.
-        blueprint: Of its actors.
-        evaluator: Cost of the evaluator, in rounds of an actor, ``None`` if there is none.
-    """
+def choose(trainer: Trainer, plan: Plan) -> Choice:
+    """Decide how a trainer's program is run."""
+    evaluator = plan.evaluator_cost
     actor = learner = None
     if trainer.executor == "auto" or trainer.pipeline:  # else the actors are simply shared out
-        actor, learner = actor_cost(trainer, blueprint), trainer.learner_cost()
+        actor, learner = actor_cost(trainer, plan.actors), learner_cost(trainer)
     workers = min(trainer.workers or usable_cores(), trainer.n_actors + (trainer.pipeline or evaluator is not None))
     executor = trainer.executor
     if executor == "auto":
@@ -128,6 +124,18 @@ def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
             if end - began > SECONDS:
                 break
     return best
+
+
+def learner_cost(trainer: Trainer) -> float:
+    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks."""
+    best = math.inf
+    with global_random_state(), trainer.limited_threads():
+        update, count = trainer.throw_away_update()
+        for _ in range(1 + ROUNDS):
+            begin = time.perf_counter()
+            update()
+            best = min(best, time.perf_counter() - begin)
+    return best * count
 
 
 def recommendations(trainer: Trainer, choice: Choice) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.arguments import EnvFn
+from reactor_gymnasium.arguments import EnvFn, thrown_away
+from reactor_rl.autotune import global_random_state
 
 __all__ = ["LazyEnv", "Made", "maker_of", "spare_envs"]
 
@@ -93,15 +95,13 @@ def maker_of(env: Any) -> Made:
 def _rebuilding(env: gymnasium.Env[Any, Any]) -> EnvFn:
     spec = getattr(env, "spec", None)
     if spec is not None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                again = gymnasium.make(spec)
+        # A specification may be of no use here (its id is not registered, say): then there is still the pickle.
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again = gymnasium.make(spec)
             again.close()
             if str(again) == str(env):  # the same wrappers, in the same order
                 return partial(gymnasium.make, spec)
-        except Exception:
-            pass
     try:
         copies = _Copies(env)
         copies()
@@ -182,8 +182,11 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         return f"<LazyEnv{self.make.env_fn}>"
 
 
-def spare_envs(make: Made, like: gymnasium.Env[Any, Any], count: int) -> DummyVecEnv:
+def spare_envs(make: Made, count: int) -> DummyVecEnv:
     """What ``get_env()`` gives: as many environments as the actors have, made when they are first used."""
+    with global_random_state():
+        like = thrown_away(make)
+        like.close()
 
     def spare() -> gymnasium.Env[Any, Any]:
         return Monitor(LazyEnv(make, like))

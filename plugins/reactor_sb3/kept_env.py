@@ -26,8 +26,8 @@ class KeptEnv:
     """An environment and its episode.
 
     The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed
-    from
-    the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more than some episodes do.)
+    from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more than some episodes
+    do.)
 
     Args:
         make: Makes the environment; encoded.

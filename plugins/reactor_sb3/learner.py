@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction
-from reactor_sb3.records import tensors, write_parameters
+from reactor_sb3.records import write_parameters
 
 if TYPE_CHECKING:
-    import torch
-
     from reactor_sb3.trainer import Trainer
 
 __all__ = ["Learner", "Live", "Logger"]
@@ -60,7 +58,6 @@ class Learner(Reactor):
     def __init__(self, trainer: Live, record: npt.DTypeLike) -> None:
         self.trainer = trainer
         self.parameters = Output((), record)
-        self.slots: dict[int, tuple[npt.NDArray[Any], dict[str, torch.Tensor]]] = {}
 
     @reaction(beat, uses=(transitions, infos), effects=parameters)
     def learn(self) -> None:
@@ -68,18 +65,7 @@ class Learner(Reactor):
         trainer: Trainer = self.trainer.target
         if np.all(self.transitions.present):
             trainer.learn_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
-        record = self.parameters.buffer
-        found = self.slots.get(id(record))
-        state = trainer.broadcast_state()
-        if found is None:
-            write_parameters(record, state)
-            found = self.slots[id(record)] = record, dict(tensors(record))
-        else:
-            for name, target in found[1].items():
-                target.copy_(state[name])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "slots": {}}  # the trainer itself is saved by the trainer
+        write_parameters(self.parameters.buffer, trainer.broadcast_state())
 
 
 class Logger(Reactor):

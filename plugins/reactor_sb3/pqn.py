@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
@@ -18,12 +18,12 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_gymnasium.arguments import checked_number
-from reactor_rl.autotune import global_random_state
 from reactor_sb3.actor import Ended
+from reactor_sb3.arguments import NOT_KEPT, ExecutorName, check_actions
 from reactor_sb3.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
-from reactor_sb3.records import Observations
+from reactor_sb3.records import by_step
 from reactor_sb3.streams import Purpose, stream, torch_stream
-from reactor_sb3.trainer import NOT_KEPT, ExecutorName, Trainer, check_actions
+from reactor_sb3.trainer import Trainer
 
 __all__ = ["PQN", "Annealed"]
 
@@ -44,9 +44,8 @@ class PQN(Trainer):
     """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
 
     Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"; the defaults are CleanRL's. A round is a tick of the
-    reactor
-    program that :class:`~reactor_sb3.SyncDQN` runs too. Where a time limit cuts an episode off, the return goes on with the value
-    of the last observation.
+    reactor program that :class:`~reactor_sb3.SyncDQN` runs too. Where a time limit cuts an episode off, the return goes on with the
+    value of the last observation.
 
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
@@ -130,12 +129,7 @@ class PQN(Trainer):
             checked_number(name, number, 1)
         if not 0 <= q_lambda <= 1:
             raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
-        self._set_parallelism(
-            n_actors=n_actors, envs_per_actor=envs_per_actor, epsilon_spread=epsilon_spread, pipeline=pipeline,
-            learner_threads=learner_threads, evaluate_every=evaluate_every, evaluate_episodes=evaluate_episodes,
-            evaluate_steps=evaluate_steps, evaluate_env=evaluate_env, workers=workers, executor=executor,
-            start_method=start_method, seed=seed, arguments=arguments,
-        )  # fmt: skip
+        self._set_parallelism(arguments)
         size = rollout_steps * n_actors * envs_per_actor
         if size % n_minibatches:
             raise ValueError(
@@ -191,18 +185,18 @@ class PQN(Trainer):
         size = self.rollout_steps * self.n_envs
         self._learned_timesteps += size
         self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
-        with self._learner_threads(), torch_stream(self._torch_stream):
+        with self.limited_threads(), torch_stream(self._torch_stream):
             self._update_learning_rate(self.policy.optimizer)
             observations = self._flat(transitions, "observations")
-            actions = torch.as_tensor(self._by_step(transitions["actions"])).flatten().to(self.device)
+            actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
             returns = self._returns(transitions, self._flat(transitions, "next_observations"))
             self.policy.set_training_mode(True)
             losses = []
             for _ in range(self.n_epochs):
                 order = torch.from_numpy(self._minibatch_stream.permutation(size)).to(self.device)
                 for rows in order.chunk(self.n_minibatches):
-                    part: Any = {key: value[rows] for key, value in observations.items()}
-                    losses.append(self._update(self.policy, self._given(part), actions[rows], returns[rows]))
+                    part = self._layout.outside({key: value[rows] for key, value in observations.items()})
+                    losses.append(self._update(self.policy, part, actions[rows], returns[rows]))
             self.policy.set_training_mode(False)
         self._n_updates += self.n_epochs * self.n_minibatches
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -215,20 +209,15 @@ class PQN(Trainer):
 
     def _flat(self, transitions: Array, name: str) -> dict[str, torch.Tensor]:
         """Observations of a round, ``(steps * envs, ...)``, by key."""
-        layout = Observations(self.observation_space, self.observation_space)
-        return {
-            key: torch.as_tensor(self._by_step(part)).flatten(0, 1).to(self.device)
-            for key, part in layout.of(transitions, name).items()
-        }  # fmt: skip
-
-    def _given(self, parts: dict[str, torch.Tensor]) -> Any:
-        return parts if isinstance(self.observation_space, spaces.Dict) else parts[""]
+        parts = self._layout.of(transitions, name)
+        return {key: torch.as_tensor(by_step(part)).flatten(0, 1).to(self.device) for key, part in parts.items()}
 
     def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""
         with torch.no_grad():
-            following = self.q_net(self._given(next_observations)).amax(1).cpu().numpy().reshape(self.rollout_steps, self.n_envs)
-        rewards, dones, timeouts = (self._by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
+            values = self.q_net(self._layout.outside(next_observations)).amax(1).cpu().numpy()
+        following = values.reshape(self.rollout_steps, self.n_envs)
+        rewards, dones, timeouts = (by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
         one_step = rewards + np.float32(self.gamma) * following * (1 - (dones & ~timeouts).astype(np.float32))
         returns = np.empty_like(one_step)
         returns[-1] = later = one_step[-1]
@@ -249,22 +238,14 @@ class PQN(Trainer):
         policy.optimizer.step()
         return loss.detach()
 
-    def learner_cost(self) -> float:
-        """Seconds of the learner's part of a round, measured on a throw-away copy of the network."""
-        with global_random_state(), self._learner_threads():
-            policy = copy.deepcopy(self.policy)
-            policy.set_training_mode(True)
-            size = self.rollout_steps * self.n_envs // self.n_minibatches
-            layout = Observations(self.observation_space, self.observation_space)
-            parts = {key: torch.as_tensor(np.zeros((size, *shape), dtype)) for key, (shape, dtype) in layout.parts.items()}
-            observations = self._given({key: part.to(self.device) for key, part in parts.items()})
-            actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
-            best = math.inf
-            for _ in range(3):
-                begin = time.perf_counter()
-                self._update(policy, observations, actions, returns)
-                best = min(best, time.perf_counter() - begin)
-        return best * self.n_epochs * self.n_minibatches
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the policy with a minibatch of zeros; there are ``n_epochs * n_minibatches`` in a round."""
+        policy = copy.deepcopy(self.policy)
+        policy.set_training_mode(True)
+        size = self.rollout_steps * self.n_envs // self.n_minibatches
+        observations = self._layout.zeros(size, self.device)
+        actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
+        return partial(self._update, policy, observations, actions, returns), self.n_epochs * self.n_minibatches
 
     def _round_done(self) -> None:
         self.exploration_rate = float(self._rate(np.array(1.0 - self._current_progress_remaining)))

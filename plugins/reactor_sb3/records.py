@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 
-__all__ = ["Observations", "parameter_record", "tensors", "transition_record", "write_parameters"]
+__all__ = ["Observations", "by_step", "parameter_record", "tensors", "transition_record", "write_parameters"]
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
@@ -67,9 +67,15 @@ class Observations:
 
         return write
 
-    def outside(self, rows: Mapping[str, Array]) -> Any:
-        """Observations as SB3 has them: one array, or a dict of arrays."""
+    def outside(self, rows: Mapping[str, Any]) -> Any:
+        """Observations as SB3 has them: one array or tensor, or a dict of them."""
         return rows[""] if self.keys is None else dict(rows)
+
+    def zeros(self, count: int, device: torch.device) -> Any:
+        """A batch of nothing, which is as dear to learn from as any other."""
+        return self.outside(
+            {key: torch.from_numpy(np.zeros((count, *shape), dtype)).to(device) for key, (shape, dtype) in self.parts.items()}
+        )
 
 
 def _turned(image: Array) -> Array:
@@ -86,6 +92,12 @@ def transition_record(observations: Observations, steps: int, envs: int) -> np.d
         ("dones", np.dtype(np.bool_), (steps, envs)),
         ("timeouts", np.dtype(np.bool_), (steps, envs)),
     ])  # fmt: skip
+
+
+def by_step(field: Array) -> Array:
+    """A field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
+    actors, steps, envs, *rest = field.shape
+    return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(steps, actors * envs, *rest)
 
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:

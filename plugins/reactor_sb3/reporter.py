@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import Logger as Sb3Logger
 
 from reactor_sb3.actor import Ended
 from reactor_sb3.evaluator import Evaluation
-from reactor_sb3.records import Observations
+from reactor_sb3.records import Observations, by_step
 
 if TYPE_CHECKING:
     from reactor_rl.runtime.run import Run
@@ -30,6 +30,8 @@ class Reporter(BaseAlgorithm):
 
     evaluations: list[Evaluation]
     evaluate_every: int | None
+    _layout: Observations
+    """Of observations as the policy sees them."""
     _episodes: Array
     """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
     _records: tuple[dict[str, Any], dict[str, Any], int] | None
@@ -59,7 +61,7 @@ class Reporter(BaseAlgorithm):
 
     def _count_round(self, found: list[Ended]) -> None:
         """Episodes that have ended in a round, when nobody wants to know of each step."""
-        episodes = self._by_step(self._episodes)
+        episodes = by_step(self._episodes)
         steps, numbers = np.nonzero(episodes["length"])
         self._episode_num += len(steps)
         told = {(step, number): info for step, number, info in found}
@@ -80,18 +82,18 @@ class Reporter(BaseAlgorithm):
         """Call callbacks, step by step."""
         n, env, go_on = self.n_envs, self.env, True
         rounds = run.transitions
-        layout = Observations(self.observation_space, self.observation_space)
-        columns = {name: self._by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
-        nexts = {key: self._by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
-        news = {key: self._by_step(part) for key, part in layout.of(rounds, "observations").items()}
-        by_step: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
+        layout = self._layout
+        columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+        nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
+        news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
+        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
         for step, number, info in found:
-            by_step[step][number] = info
-        episodes = self._by_step(self._episodes)
+            told[step][number] = info
+        episodes = by_step(self._episodes)
         replay_buffer = getattr(self, "replay_buffer", None)
         for step in range(self.rollout_steps):
             actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
-            infos = [by_step[step].get(number, {}) for number in range(n)]
+            infos = [told[step].get(number, {}) for number in range(n)]
             terminal = {key: part[step] for key, part in nexts.items()}
             for number in range(n):
                 infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
@@ -112,10 +114,6 @@ class Reporter(BaseAlgorithm):
             self._update_info_buffer(ended, np.ones(len(ended), np.bool_))
             self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         return go_on
-
-    def _by_step(self, field: Array) -> Array:
-        """From ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
-        return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(self.rollout_steps, self.n_envs, *field.shape[3:])
 
     def _evaluated(self, run: Run) -> None:
         if self.evaluate_every is None:

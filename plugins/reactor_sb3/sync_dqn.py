@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -13,20 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3 import DQN
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.type_aliases import MaybeCallback, ReplayBufferSamples, Schedule, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, Schedule, TrainFreq, TrainFrequencyUnit
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from torch.nn import functional
 
 from reactor_gymnasium.arguments import checked_number
-from reactor_rl.autotune import global_random_state
 from reactor_sb3.actor import Ended
-from reactor_sb3.records import Observations
+from reactor_sb3.arguments import NOT_KEPT, ExecutorName, check_actions
+from reactor_sb3.replay import BLOCKWISE, store
 from reactor_sb3.streams import Purpose, drawing_from, stream, torch_stream
-from reactor_sb3.trainer import NOT_KEPT, ExecutorName, Trainer, check_actions
+from reactor_sb3.trainer import Trainer
 
 __all__ = ["SyncDQN"]
 
@@ -41,9 +40,8 @@ class SyncDQN(Trainer, DQN):
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
     epsilon-greedy steps in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps``
     updates (Kwok, Lohstroh, Lee 2023, "Efficient Parallel Reinforcement Learning Framework using the Reactor Model"). Everything
-    up to
-    ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
-    change a bit of the weights.
+    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
+    never change a bit of the weights.
 
     Args:
         policy: As for SB3's ``DQN``, and so is every parameter that is not named here.
@@ -52,7 +50,8 @@ class SyncDQN(Trainer, DQN):
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round.
         target_update_interval: Steps of all environments between two copies of the target network, which come at the ends of
-        rounds. rollout_steps: The paper's name for ``train_freq``; give one of them.
+            rounds.
+        rollout_steps: The paper's name for ``train_freq``; give one of them.
         n_actors: How many actors there are.
         envs_per_actor: Environments of each actor; its network sees them as one batch.
         double_q: Whether the online network chooses the action that the target network values (van Hasselt et al. 2016).
@@ -68,8 +67,7 @@ class SyncDQN(Trainer, DQN):
         evaluate_env: Where it takes place, if not in ``env``.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
-        the
-            learner, chooses, and places reactors so that all workers end together.
+            the learner, chooses, and places reactors so that all workers end together.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
 
     Raises:
@@ -149,15 +147,9 @@ class SyncDQN(Trainer, DQN):
         if replay_buffer_class is not None and issubclass(replay_buffer_class, HerReplayBuffer):
             raise ValueError(
                 "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
-                "theirs to "
-                "themselves; use SB3's DQN, with ReactorVecEnv"
+                "theirs to themselves; use SB3's DQN, with ReactorVecEnv"
             )
-        self._set_parallelism(
-            n_actors=n_actors, envs_per_actor=envs_per_actor, epsilon_spread=epsilon_spread, pipeline=pipeline,
-            learner_threads=learner_threads, evaluate_every=evaluate_every, evaluate_episodes=evaluate_episodes,
-            evaluate_steps=evaluate_steps, evaluate_env=evaluate_env, workers=workers, executor=executor,
-            start_method=start_method, seed=seed, arguments=arguments,
-        )  # fmt: skip
+        self._set_parallelism(arguments)
         spare = self._spare(env)
         check_actions(spare)
         self.double_q, self.loss = bool(double_q), loss
@@ -179,8 +171,7 @@ class SyncDQN(Trainer, DQN):
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(
                 "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in "
-                "steps: "
-                f'train_freq=({self.train_freq.frequency}, "step")'
+                f'steps: train_freq=({self.train_freq.frequency}, "step")'
             )
         if self.rollout_steps < 1:
             raise ValueError(f"train_freq={self.rollout_steps}: a round has at least one step")
@@ -188,10 +179,10 @@ class SyncDQN(Trainer, DQN):
         if self.replay_buffer.buffer_size < self.rollout_steps:
             raise ValueError(
                 f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
-                f"environments"
+                "environments"
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
-        self.wants_infos = type(self.replay_buffer) not in _BLOCKWISE
+        self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
         self._trained = [parameter for group in self.policy.optimizer.param_groups for parameter in group["params"]]
 
     # ------------------------------------------------------------------ what a trainer says
@@ -216,7 +207,7 @@ class SyncDQN(Trainer, DQN):
     def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
         """Store a round, copy the target network if it is time, and update."""
         assert self.replay_buffer is not None
-        self._store(transitions, infos)
+        store(self.replay_buffer, self._layout, transitions, infos)
         calls = self._n_calls
         self._n_calls += self.rollout_steps
         interval = max(self.target_update_interval // self.n_envs, 1)
@@ -226,10 +217,10 @@ class SyncDQN(Trainer, DQN):
         size = self.rollout_steps * self.n_envs
         self._learned_timesteps += size
         if self._learned_timesteps > self.learning_starts:
-            steps = self.gradient_steps if self.gradient_steps >= 0 else size
+            steps = self._updates()
             if steps:
                 self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
-                with self._learner_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
+                with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
                     self.train(steps, self.batch_size)
 
     def streams(self) -> dict[str, np.random.Generator]:
@@ -277,61 +268,25 @@ class SyncDQN(Trainer, DQN):
         optimizer.step()
         return loss.detach()
 
-    def learner_cost(self) -> float:
-        """Seconds of the learner's part of a round, measured on a throw-away copy of the networks."""
-        steps = self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
-        with global_random_state(), self._learner_threads():
-            policy = copy.deepcopy(self.policy)
-            policy.set_training_mode(True)
-            _fuse(policy.optimizer)
-            trained = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
-            batch = _zeros(self.observation_space, self.batch_size, self.device)
-            best = math.inf
-            for _ in range(4):
-                begin = time.perf_counter()
-                self._update(policy.q_net, policy.q_net_target, policy.optimizer, trained, batch)
-                best = min(best, time.perf_counter() - begin)
-        return best * steps
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
+        policy = copy.deepcopy(self.policy)
+        policy.set_training_mode(True)
+        _fuse(policy.optimizer)
+        trained = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
+        observations = self._layout.zeros(self.batch_size, self.device)
+        column = torch.zeros(self.batch_size, 1, device=self.device)
+        batch = ReplayBufferSamples(observations, column.long(), observations, column, column)
+        return partial(self._update, policy.q_net, policy.q_net_target, policy.optimizer, trained, batch), self._updates()
+
+    def _updates(self) -> int:
+        return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
 
     def _round_done(self) -> None:
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
 
-    # ------------------------------------------------------------------ the replay buffer
-
-    def _store(self, transitions: Array, found: list[list[Ended]]) -> None:
-        buffer = self.replay_buffer
-        assert buffer is not None
-        layout = Observations(self.observation_space, self.observation_space)
-        if type(buffer) in _BLOCKWISE:
-            _put(buffer, layout, transitions)
-            return
-        fields = {name: self._by_step(transitions[name]) for name in ("actions", "rewards", "dones", "timeouts")}
-        observations = {key: self._by_step(part) for key, part in layout.of(transitions, "observations").items()}
-        nexts = {key: self._by_step(part) for key, part in layout.of(transitions, "next_observations").items()}
-        by_step = {(step, number): info for of_actor in found for step, number, info in of_actor}
-        for step in range(self.rollout_steps):
-            infos = [
-                by_step.get((step, number), {}) | {"TimeLimit.truncated": bool(truncated)}
-                for number, truncated in enumerate(fields["timeouts"][step])
-            ]
-            buffer.add(
-                layout.outside({key: part[step] for key, part in observations.items()}),
-                layout.outside({key: part[step] for key, part in nexts.items()}),
-                fields["actions"][step],
-                fields["rewards"][step],
-                fields["dones"][step],
-                infos,
-            )
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        tb_log_name: str = "run",
-        progress_bar: bool = False,
-    ) -> tuple[int, BaseCallback]:
+    def _begin_learning(self, reset_num_timesteps: bool) -> None:
         buffer = self.replay_buffer
         afresh = reset_num_timesteps or self._afresh or self._run is None
         if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
@@ -339,59 +294,12 @@ class SyncDQN(Trainer, DQN):
             warnings.warn(
                 "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "
                 "because new ones begin and optimize_memory_usage=True keeps no next observations",
-                stacklevel=3,
+                stacklevel=4,
             )
             buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = True
-        return Trainer._setup_learn(self, total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*Trainer._excluded_save_params(self), "q_net", "q_net_target", "_trained"]
-
-
-_BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer)
-"""Buffers whose arrays are written directly, many steps at once; any other gets its ``add`` called step by step."""
-
-
-def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array) -> None:
-    """What ``add`` does, for all steps of a round at once."""
-    steps = transitions["actions"].shape[1]
-    done = 0
-    while done < steps:
-        count = min(steps - done, buffer.buffer_size - buffer.pos)
-        rows, taken = slice(buffer.pos, buffer.pos + count), slice(done, done + count)
-
-        def put(target: Array, field: Array, rows: slice = rows, taken: slice = taken) -> None:
-            source = field[:, taken].swapaxes(0, 1)
-            target[rows].reshape(source.shape)[...] = source
-
-        for key, field in layout.of(transitions, "observations").items():
-            put(buffer.observations[key] if layout.keys else buffer.observations, field)
-        last = (buffer.pos + count - 1) % buffer.buffer_size
-        for key, field in layout.of(transitions, "next_observations").items():
-            if buffer.optimize_memory_usage:
-                target = buffer.observations[key] if layout.keys else buffer.observations
-                final = field[:, taken][:, -1]
-                target[(last + 1) % buffer.buffer_size].reshape(final.shape)[...] = final
-            else:
-                put(buffer.next_observations[key] if layout.keys else buffer.next_observations, field)
-        put(buffer.actions, transitions["actions"])
-        put(buffer.rewards, transitions["rewards"])
-        put(buffer.dones, transitions["dones"])
-        if buffer.handle_timeout_termination:
-            put(buffer.timeouts, transitions["timeouts"])
-        done += count
-        buffer.pos += count
-        if buffer.pos == buffer.buffer_size:
-            buffer.full, buffer.pos = True, 0
-
-
-def _zeros(space: gymnasium.Space[Any], size: int, device: torch.device) -> ReplayBufferSamples:
-    """A batch of nothing, which is as dear to learn from as any other."""
-    layout = Observations(space, space)
-    parts = {key: torch.as_tensor(np.zeros((size, *shape), dtype)).to(device) for key, (shape, dtype) in layout.parts.items()}
-    observations: Any = parts[""] if layout.keys is None else parts
-    column = torch.zeros(size, 1, device=device)
-    return ReplayBufferSamples(observations, column.long(), observations, column, column)
+        return [*Trainer._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]
 
 
 def _fuse(optimizer: torch.optim.Optimizer) -> None:

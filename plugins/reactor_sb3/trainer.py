@@ -7,15 +7,14 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
@@ -23,19 +22,15 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 from threadpoolctl import ThreadpoolController
 
-from reactor_gymnasium.arguments import checked_executor, checked_number, thrown_away
-from reactor_gymnasium.registry import repeat_registrations
 from reactor_rl import Program
-from reactor_rl.autotune import global_random_state
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.serialise import Pickled, dumps
 from reactor_sb3 import checkpoint
-from reactor_sb3.actor import Actor, Blueprint, Ended
+from reactor_sb3.actor import Ended
+from reactor_sb3.arguments import check_parallelism
 from reactor_sb3.choice import Choice, choose, recommendations
 from reactor_sb3.environments import maker_of, spare_envs
-from reactor_sb3.evaluator import EvaluationPlan, Evaluator
-from reactor_sb3.inference import network_of
-from reactor_sb3.learner import Learner, Live, Logger
+from reactor_sb3.learner import Live
+from reactor_sb3.plan import plan_of, program_of
 from reactor_sb3.records import Observations, parameter_record, write_parameters
 from reactor_sb3.reporter import Reporter
 from reactor_sb3.streams import torch_state
@@ -47,9 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Trainer"]
 
 Array = npt.NDArray[Any]
-ExecutorName = Literal["auto", "inline", "threads", "processes"]
-NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
-"""Of a constructor's local names, those that are no argument to make the same trainer again with."""
 
 
 class Trainer(Reporter):
@@ -63,50 +55,20 @@ class Trainer(Reporter):
 
     # ------------------------------------------------------------------ construction
 
-    def _set_parallelism(
-        self,
-        *,
-        n_actors: int,
-        envs_per_actor: int,
-        epsilon_spread: float,
-        pipeline: int,
-        learner_threads: int,
-        evaluate_every: int | None,
-        evaluate_episodes: int,
-        evaluate_steps: int | None,
-        evaluate_env: Any,
-        workers: int | None,
-        executor: ExecutorName,
-        start_method: str | None,
-        seed: int | None,
-        arguments: dict[str, Any],
-    ) -> None:
-        """Check and keep what SB3's own constructor does not know."""
-        for name, number in (
-            ("n_actors", n_actors), ("envs_per_actor", envs_per_actor), ("learner_threads", learner_threads),
-            ("evaluate_episodes", evaluate_episodes),
-        ):  # fmt: skip
-            checked_number(name, number, 1)
-        for name, optional in (("workers", workers), ("evaluate_every", evaluate_every), ("evaluate_steps", evaluate_steps)):
-            if optional is not None:
-                checked_number(name, optional, 1)
-        checked_executor(executor)
-        if pipeline not in (0, 1):
-            raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")
-        if epsilon_spread < 0:
-            raise ValueError(f"epsilon_spread={epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
-        if executor == "threads" and learner_threads > 1:
-            raise ValueError(
-                'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
-                "actors' threads would find changed"
-            )
-        self.n_actors, self.envs_per_actor, self.epsilon_spread = int(n_actors), int(envs_per_actor), float(epsilon_spread)
-        self.pipeline, self.learner_threads = int(pipeline), int(learner_threads)
-        self.evaluate_every, self.evaluate_episodes, self.evaluate_steps = evaluate_every, evaluate_episodes, evaluate_steps
-        self.workers, self.executor, self.start_method = workers, executor, start_method
-        self._evaluate_env = None if evaluate_env is None else maker_of(evaluate_env)
+    def _set_parallelism(self, arguments: dict[str, Any]) -> None:
+        """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
+        check_parallelism(arguments)
+        given = SimpleNamespace(**arguments)
+        self.n_actors, self.envs_per_actor = int(given.n_actors), int(given.envs_per_actor)
+        self.epsilon_spread, self.pipeline = float(given.epsilon_spread), int(given.pipeline)
+        self.learner_threads = int(given.learner_threads)
+        self.evaluate_every, self.evaluate_episodes = given.evaluate_every, given.evaluate_episodes
+        self.evaluate_steps = given.evaluate_steps
+        self.workers, self.executor, self.start_method = given.workers, given.executor, given.start_method
+        self._evaluate_env = None if given.evaluate_env is None else maker_of(given.evaluate_env)
         self.arguments = {**arguments, "evaluate_env": self._evaluate_env}
-        self._base_seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else int(seed)  # type: ignore[arg-type]
+        entropy: Any = np.random.SeedSequence().entropy
+        self._base_seed = int(entropy) % 2**63 if given.seed is None else int(given.seed)
         self.evaluations = []
         self._run: Run | None = None
         self._choice: Choice | None = None
@@ -116,22 +78,13 @@ class Trainer(Reporter):
 
     def _spare(self, env: Any) -> VecEnv | None:
         """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
-        if env is None:
-            return None
-        made = maker_of(env)
-        with global_random_state():
-            like = thrown_away(made)
-            like.close()
-        return spare_envs(made, like, self.n_actors * self.envs_per_actor)
+        return None if env is None else spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        made = maker_of(env)
+        made = maker_of(env)  # refuses what actors cannot be given
         if not isinstance(env, VecEnv):
-            with global_random_state():
-                like = thrown_away(made)
-                like.close()
-            env = spare_envs(made, like, 1)
+            env = spare_envs(made, 1)
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
     def _setup_model(self) -> None:
@@ -142,6 +95,7 @@ class Trainer(Reporter):
             self.env = self._wrap_env(spare)
         self._torch_stream = torch_state(self._base_seed)
         self._live = Live(self)
+        self._layout = Observations(self.observation_space, self.observation_space)
 
     # ------------------------------------------------------------------ what an algorithm says
 
@@ -167,8 +121,8 @@ class Trainer(Reporter):
         """The learner's random streams, by name."""
 
     @abstractmethod
-    def learner_cost(self) -> float:
-        """Seconds of the learner's part of a round, measured on a throw-away copy of the networks."""
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
 
     def parameter_record(self) -> np.dtype[Any]:
         """Layout of the parameters that actors get."""
@@ -182,64 +136,14 @@ class Trainer(Reporter):
 
     def program(self) -> Program:
         """The reactor program that :meth:`learn` runs, one tick a round."""
-        blueprint, evaluation = self._plans()
-        record = self.parameter_record()
-        late = self.pipeline or None
-        program = Program(type(self).__name__)
-        actors = program.bank(Actor, self.n_actors, blueprint, name="actor")
-        learner = program.add(Learner, self._live, record, name="learner")
-        beat, orders = program.input("epsilon", (blueprint.steps,), np.float32), program.input("orders", (2,), np.bool_)
-        program.connect(beat, actors.epsilon)
-        program.connect(orders, actors.orders)
-        program.connect(beat, learner.beat)
-        program.connect(actors.transitions, learner.transitions.rows, after=late)
-        program.connect(actors.infos, learner.infos.rows, after=late)
-        first = np.zeros((), record)
-        write_parameters(first, self.broadcast_state())
-        changed = program.input("parameters", (), record)
-        program.connect(learner.parameters, actors.parameters, after=1, initial=first)
-        program.connect(changed, actors.changed)
-        program.connect(actors.transitions, program.output("transitions").rows)
-        program.connect(actors.infos, program.output("infos").rows)
-        program.connect(actors.episodes, program.output("episodes").rows)
-        if evaluation is not None:
-            evaluator = program.add(Evaluator, evaluation, record, name="evaluator")
-            program.connect(learner.parameters, evaluator.parameters, after=1, initial=first)
-            program.connect(changed, evaluator.changed)
-            program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
-            program.connect(evaluator.result, program.output("evaluation"))
-        logger = program.add(Logger, self._live, name="logger")
-        program.connect(program.input("records"), logger.records)
-        program.worker_setup(repeat_registrations())
-        return program
-
-    def _plans(self) -> tuple[Blueprint, EvaluationPlan | None]:
-        """What actors and evaluator are made from."""
-        if self.env is None:
-            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)
-        network = network_of(self.acting_network(), self.observation_space)
-        make = Pickled(dumps(maker_of(self.env)))
-        assert isinstance(self.action_space, spaces.Discrete)
-        blueprint = Blueprint(
-            make, observations, self.action_space, network, self.rollout_steps, self.envs_per_actor, self.n_actors, self._base_seed,
-            self.epsilon_spread,
-        )  # fmt: skip
-        if self.evaluate_every is None:
-            return blueprint, None
-        return blueprint, EvaluationPlan(
-            make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations, network, self._base_seed,
-            self.evaluate_every, self.evaluate_episodes, self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
-        )  # fmt: skip
+        return program_of(self, plan_of(self))
 
     def start(self) -> Run:
         """Start the workers, if they do not run yet. :meth:`learn` does it by itself."""
         if self._run is None or self._run.stopped:
-            blueprint, evaluation = self._plans()
-            relative = None if evaluation is None else evaluation.steps / (blueprint.steps * blueprint.envs)
-            choice = self._choice = choose(self, blueprint, relative)
-            program = self.program()
-            self._run = program.start(
+            plan = plan_of(self)
+            choice = self._choice = choose(self, plan)
+            self._run = program_of(self, plan).start(
                 executor=choice.executor,
                 workers=choice.workers,
                 context=self.start_method,
@@ -284,8 +188,7 @@ class Trainer(Reporter):
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, "
-            f"pipeline={self.pipeline}{running})"
+            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{running})"
         )
 
     # ------------------------------------------------------------------ learning
@@ -359,6 +262,7 @@ class Trainer(Reporter):
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
         # SB3's own would reset the environments of `get_env()`, which the actors do not use.
+        self._begin_learning(reset_num_timesteps)
         self.start_time = time.time_ns()
         if self.ep_info_buffer is None or self.ep_success_buffer is None or reset_num_timesteps:
             self.ep_info_buffer = deque(maxlen=self._stats_window_size)
@@ -376,6 +280,9 @@ class Trainer(Reporter):
         self._records = None
         return total_timesteps, self._init_callback(callback, progress_bar)
 
+    def _begin_learning(self, reset_num_timesteps: bool) -> None:
+        """What an algorithm does before :meth:`learn` begins."""
+
     @contextlib.contextmanager
     def _numeric_threads(self) -> Iterator[None]:
         """One thread for numeric libraries in this process, as helpers have: with another number, sums come out otherwise."""
@@ -388,7 +295,8 @@ class Trainer(Reporter):
             torch.set_num_threads(before)
 
     @contextlib.contextmanager
-    def _learner_threads(self) -> Iterator[None]:
+    def limited_threads(self) -> Iterator[None]:
+        """As many threads for torch as the learner is to have."""
         if self.learner_threads == 1:
             yield
             return
@@ -442,8 +350,7 @@ class Trainer(Reporter):
             allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
                 checkpoints without pickles can be resumed.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-            ``device``,
-                ``verbose``, ``tensorboard_log``.
+                ``device``, ``verbose``, ``tensorboard_log``.
 
         Returns:
             The model.
@@ -490,16 +397,5 @@ class Trainer(Reporter):
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_episodes", "_sent",
-            "_records", "_replay_stream", "_torch_stream", "_evaluate_env", "evaluations",
+            "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations",
         ]  # fmt: skip
-
-
-def check_actions(env: VecEnv | None) -> None:
-    """Refuse actions that do not count from 0; SB3 refuses those that are not discrete.
-
-    Raises:
-        ValueError: If they do not.
-    """
-    space = None if env is None else env.action_space
-    if isinstance(space, spaces.Discrete) and space.start != 0:
-        raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")

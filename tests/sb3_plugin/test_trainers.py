@@ -38,7 +38,9 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import PQN, ReactorVecEnv, StopOnEvaluation, SyncDQN
 from reactor_sb3.choice import actor_cost
-from reactor_sb3.records import Observations, transition_record
+from reactor_sb3.plan import plan_of
+from reactor_sb3.records import transition_record
+from reactor_sb3.replay import store
 from reactor_sb3.streams import Purpose, seed_of
 
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -271,10 +273,10 @@ def test_what_is_stored_is_what_happened(name: str, place: dict[str, Any]) -> No
 
 def some_rounds(model: Any, count: int) -> list[Any]:
     """Rounds of nonsense, of which the replay buffer must lose nothing."""
-    layout, random = Observations(model.observation_space, model.observation_space), np.random.default_rng(0)
+    random = np.random.default_rng(0)
     found = []
     for _ in range(count):
-        rounds = np.zeros(model.n_actors, transition_record(layout, model.rollout_steps, model.envs_per_actor))
+        rounds = np.zeros(model.n_actors, transition_record(model._layout, model.rollout_steps, model.envs_per_actor))
         for name in rounds.dtype.names or ():
             field = rounds[name]
             field[...] = random.integers(0, 2 if field.dtype == bool else 100, field.shape)
@@ -303,7 +305,7 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
     assert type(ours.replay_buffer) is {"dict": DictReplayBuffer, "3 steps": NStepReplayBuffer}.get(name, ReplayBuffer)
     keys = theirs.observation_space.spaces if name == "dict" else None
     for rounds in some_rounds(ours, 5):
-        ours._store(rounds, [])
+        store(ours.replay_buffer, ours._layout, rounds, [])
         for step in range(8):
 
             def column(field: str, step: int = step, rounds: Any = rounds) -> Any:
@@ -956,7 +958,7 @@ def test_what_is_measured_includes_the_network() -> None:
     """The first rounds may be all random; it is the later ones that an executor is chosen for."""
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
-    blueprint, _ = model._plans()
+    blueprint = plan_of(model).actors
     assert actor_cost(model, replace(blueprint, network=Counting(blueprint.network))) > 0
     assert len(CALLS) >= model.rollout_steps
 
