@@ -42,7 +42,7 @@ SOURCES = [
         ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
         "frames will be made through OpenCV",
     ),
-    Source("reactor_sb3", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
+    Source("reactor_gymnasium", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
 ]
 
 

@@ -104,6 +104,13 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         self._alone = len(self._banks) == 1
         self.closed = False
 
+    def _make_views(self) -> None:
+        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
+        for bank in self._banks:
+            if bank.rows is not None:
+                bank.rows = bank.rows.view()
+                bank.rows.flags.writeable = True
+
     # ------------------------------------------------------------------ what a subclass says
 
     @abstractmethod

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 
 from reactor_gymnasium.arguments import (
@@ -24,6 +23,7 @@ from reactor_gymnasium.arguments import (
     made,
     thrown_away,
 )
+from reactor_gymnasium.calls import CallingVectorEnv
 from reactor_gymnasium.choice import decide
 from reactor_gymnasium.costs import env_costs
 from reactor_gymnasium.infos import Packed, merge
@@ -31,18 +31,16 @@ from reactor_gymnasium.leaves import Leaves, check_shared_memory
 from reactor_gymnasium.placement import place
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
-from reactor_gymnasium.sharded import Bank, Inputs, ShardedVectorEnv
+from reactor_gymnasium.sharded import Bank, Inputs
 from reactor_rl import Program
 from reactor_rl.autotune import SYNC_COST
 from reactor_rl.runtime.launch import begin, context_named
-from reactor_rl.serialise import encode, loads
+from reactor_rl.serialise import encode
 
 __all__ = ["ReactorVectorEnv"]
 
-_NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
-
-class ReactorVectorEnv(ShardedVectorEnv):
+class ReactorVectorEnv(CallingVectorEnv):
     """Steps many environments on all cores: ``AsyncVectorEnv``'s interface, bit-identical results for any number of workers.
 
     The environments are divided into contiguous shards, one for each worker or, where some take longer than others, more. The
@@ -233,16 +231,6 @@ class ReactorVectorEnv(ShardedVectorEnv):
                     program.connect(getattr(shard, name), outputs[name].rows[part])
         return program, placement
 
-    def _make_views(self) -> None:
-        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
-        for bank in self._banks:
-            if bank.rows is not None:
-                bank.rows = bank.rows.view()
-                bank.rows.flags.writeable = True
-
-    def _shards(self) -> list[tuple[int, int, int]]:
-        return [shard for bank in self._banks for shard in bank.shards]
-
     # ------------------------------------------------------------------ reset
 
     def reset(
@@ -321,87 +309,6 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def _observe(self, bank: Bank) -> Any:
         return self._leaves.assemble(bank.rows, bank.objects, self.copy)
 
-    # ------------------------------------------------------------------ calls
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begin a call; :meth:`call_wait` ends it.
-
-        Raises:
-            ClosedEnvironmentError: After :meth:`close`.
-            AlreadyPendingCallError: If another call was begun and not ended.
-            ValueError: For ``reset``, ``step`` and ``close``, which have methods of their own.
-        """
-        self._assert_is_running()
-        self._assert_nothing_pending("call_async")
-        if name in _NOT_THROUGH_CALL:
-            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._begin_calls(_call, [(name, args, kwargs)] * self.num_envs)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """End the call that :meth:`call_async` began.
-
-        Raises:
-            NoAsyncCallError: Without :meth:`call_async`.
-            TimeoutError: If it takes longer than ``timeout`` seconds; see :meth:`step_wait`.
-            Exception: What an environment raised, a missing attribute for instance. The environments live on.
-        """
-        self._assert_pending(AsyncState.WAITING_CALL)
-        return tuple(self._end_calls(timeout))
-
-    def _begin_calls(self, function: Callable[..., Any], given: Sequence[tuple[Any, ...] | None]) -> None:
-        """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
-        kept: dict[int, Any] = {id(args): args if args is None else encode(args) for args in given}
-        every = [kept[id(args)] for args in given]
-        self._drain()
-        self._request({number: (function, every[lo:hi]) for number, lo, hi in self._shards()})
-        self._state = AsyncState.WAITING_CALL
-
-    def _end_calls(self, timeout: float | None = None) -> list[Any]:
-        self._wait(AsyncState.WAITING_CALL, timeout)
-        self._state = AsyncState.DEFAULT
-        found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
-        failures = [failure for part in found for failure in part[1]]
-        if failures:  # the environments live on
-            last, failure = max(failures, key=lambda failure: failure[0])
-            failure.error.add_note(f"raised in environment {last} of {self!r}")
-            raise failure.error
-        parts = [part for bank in self._banks for part in self._run.values(f"replies{bank.suffix}")]
-        return [loads(result) for part in parts for result in part]
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every environment, or of the wrapper around it that has one."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment.
-
-        Args:
-            name: Its name.
-            values: A list or tuple of one value for each environment, or one value for all.
-
-        Raises:
-            ValueError: If there are not as many values as environments.
-        """
-        self._assert_is_running()
-        values = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
-        if len(values) != self.num_envs:
-            raise ValueError(
-                "Values must be a list or tuple with length equal to the number of environments. "
-                f"Got `{len(values)}` values for {self.num_envs} environments."
-            )
-        self._assert_nothing_pending("set_attr")
-        self._begin_calls(_set_attr, [(name, value) for value in values])
-        self._end_calls()
-
-    def render(self) -> tuple[Any, ...]:
-        """What every environment's ``render`` returns."""
-        return self.call("render")
-
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """Copies of the environments' random generators, a tuple."""
@@ -411,12 +318,3 @@ class ReactorVectorEnv(ShardedVectorEnv):
     def np_random_seed(self) -> Any:
         """The seeds of the environments' random generators, a tuple."""
         return self.get_attr("np_random_seed")
-
-
-def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = env.get_wrapper_attr(name)
-    return found(*args, **kwargs) if callable(found) else found
-
-
-def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
-    env.set_wrapper_attr(name, value)

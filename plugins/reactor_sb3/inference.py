@@ -26,7 +26,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 try:
-    from reactor_sb3 import _network
+    from reactor_gymnasium import _network
 except ImportError:  # nobody compiled it: numpy does the same, in more time
     _network = None  # type: ignore[assignment]
 

@@ -41,8 +41,9 @@ typedef struct {
     float epsilon;
 } Layer;
 
-typedef struct {
+typedef struct Network {
     PyObject_HEAD
+    struct Network *then; /* evaluated after this one; or NULL */
     Py_buffer observations, outputs, actions;
     PyObject *answer; /* the array of actions */
     Py_ssize_t steps, rows, features;
@@ -480,13 +481,17 @@ fill_in(Network *network, PyObject *observations, Py_ssize_t numbers, PyObject *
 static PyObject *
 network_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"observations", "numbers", "layers", "outputs", "actions", "avx2", NULL};
-    PyObject *observations, *layers, *outputs, *actions;
+    static char *names[] = {"observations", "numbers", "layers", "outputs", "actions", "avx2", "then", NULL};
+    PyObject *observations, *layers, *outputs, *actions, *then = Py_None;
     Py_ssize_t numbers;
     int avx2 = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|p:Network", names, &observations, &numbers, &PyTuple_Type, &layers,
-                                     &outputs, &actions, &avx2)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|pO:Network", names, &observations, &numbers, &PyTuple_Type, &layers,
+                                     &outputs, &actions, &avx2, &then)) {
+        return NULL;
+    }
+    if (then != Py_None && Py_TYPE(then) != type) {
+        PyErr_SetString(PyExc_TypeError, "what comes then is another Network, or None");
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -494,6 +499,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (network == NULL) {
         return NULL;
     }
+    network->then = then == Py_None ? NULL : (Network *)Py_NewRef(then);
     if (fill_in(network, observations, numbers, layers, outputs, actions) < 0) {
         Py_DECREF(network);
         return NULL;
@@ -521,27 +527,26 @@ network_dealloc(Network *network)
     PyBuffer_Release(&network->outputs);
     PyBuffer_Release(&network->actions);
     Py_XDECREF(network->answer);
+    Py_XDECREF((PyObject *)network->then);
     free(network);
     Py_DECREF(type);
 }
 
-static PyObject *
-network_greedy(Network *network, PyObject *number)
+/* Fill in the actions of one network. */
+static int
+act(const Network *network, Py_ssize_t step)
 {
-    Py_ssize_t step = PyNumber_AsSsize_t(number, PyExc_IndexError);
-
-    if (step == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
     if (step < 0 || step >= network->steps) {
-        return PyErr_Format(PyExc_IndexError, "there are %zd steps, got step %zd", network->steps, step);
+        PyErr_Format(PyExc_IndexError, "there are %zd steps, got step %zd", network->steps, step);
+        return -1;
     }
     if (network->one_hot) {
         const int64_t *numbers = (const int64_t *)network->observations.buf + step * network->rows;
         for (Py_ssize_t row = 0; row < network->rows; row++) {
             if (numbers[row] < 0 || numbers[row] >= network->features) {
-                return PyErr_Format(PyExc_IndexError, "an observation must be below %zd and not negative, got %lld",
-                                    network->features, (long long)numbers[row]);
+                PyErr_Format(PyExc_IndexError, "an observation must be below %zd and not negative, got %lld", network->features,
+                             (long long)numbers[row]);
+                return -1;
             }
         }
     }
@@ -552,6 +557,22 @@ network_greedy(Network *network, PyObject *number)
 #endif
         evaluate_portably(network, step);
     choose(network);
+    return 0;
+}
+
+static PyObject *
+network_greedy(Network *network, PyObject *number)
+{
+    Py_ssize_t step = PyNumber_AsSsize_t(number, PyExc_IndexError);
+
+    if (step == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    for (const Network *one = network; one != NULL; one = one->then) {
+        if (act(one, step) < 0) {
+            return NULL;
+        }
+    }
     return Py_NewRef(network->answer);
 }
 
@@ -569,7 +590,7 @@ static PyType_Slot network_slots[] = {
 };
 
 static PyType_Spec network_spec = {
-    .name = "reactor_sb3._network.Network",
+    .name = "reactor_gymnasium._network.Network",
     .basicsize = sizeof(Network),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = network_slots,

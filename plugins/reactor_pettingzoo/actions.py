@@ -1,0 +1,181 @@
+"""From what a policy says to actions: the best one, or one drawn from a stream that belongs to its environment and agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import Space, spaces
+
+__all__ = ["Chooser", "Draws", "uniform_choice"]
+
+Array = npt.NDArray[Any]
+AHEAD = 256
+"""Ticks for which numbers are drawn at once: a call of a generator costs more than many numbers of it."""
+
+
+class Draws:
+    """Uniform random numbers for every environment and agent, each with a stream of its own, keyed by (seed, environment, agent).
+
+    Args:
+        copies: Environments.
+        agents: Agents of each.
+        width: Numbers for each agent at a tick.
+    """
+
+    def __init__(self, copies: int, agents: int, width: int) -> None:
+        self.shape = copies, agents, width
+        self._block: Array = np.empty((AHEAD, *self.shape))
+        self._streams: list[list[np.random.Generator]] = []
+        self._next = AHEAD
+
+    def begin(self, seed: int) -> None:
+        """Begin all streams of a seed."""
+        copies, agents, _ = self.shape
+        self._streams = [
+            [np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(e, a)))) for a in range(agents)]
+            for e in range(copies)
+        ]
+        self._next = AHEAD
+
+    def next(self) -> Array:
+        """The numbers of a tick, ``(copies, agents, width)``, float64 in [0, 1)."""
+        if self._next == AHEAD:
+            for e, of_copy in enumerate(self._streams):
+                for a, stream in enumerate(of_copy):
+                    self._block[:, e, a] = stream.random((AHEAD, self.shape[2]))
+            self._next = 0
+        self._next += 1
+        return self._block[self._next - 1]  # type: ignore[no-any-return]
+
+
+class Chooser:
+    """Chooses actions for rows.
+
+    Attributes:
+        uniform: Of each row, ``(rows, width)``; ``None`` if nothing is drawn.
+        seed: For what draws from torch's generator.
+    """
+
+    def __init__(self) -> None:
+        self.uniform: Array | None = None
+        self.generator_state: torch.Tensor | None = None
+
+    def begin(self, seed: int) -> None:
+        """Begin the stream for what draws by torch."""
+        self.generator_state = torch.Generator().manual_seed(seed).get_state()
+
+    def by_torch(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Call something that draws from torch's global generator, with a stream of our own in its place."""
+        assert self.generator_state is not None
+        before = torch.get_rng_state()
+        torch.set_rng_state(self.generator_state)
+        try:
+            return function()
+        finally:
+            self.generator_state = torch.get_rng_state()
+            torch.set_rng_state(before)
+
+    def choose(self, name: str, space: Space[Any], values: Any, masks: Array | None, rows: int, greedy: bool) -> Array:
+        """Choose by scores (unnormalised log-probabilities) or, for continuous actions, by mean and standard deviation.
+
+        Raises:
+            ValueError: If they are of another shape than ``(rows, ...)``.
+            TypeError: If actions are drawn from something that has no distribution.
+        """
+        spread = None
+        if isinstance(values, tuple):
+            values, spread = values
+        wanted = (rows, *_answer_shape(space))
+        if values.shape != wanted:
+            raise ValueError(f"the policy {name!r} returned values of shape {values.shape} for {rows} observations of {wanted}")
+        if isinstance(space, spaces.Discrete):
+            return choose_discrete(values, masks, None if greedy else self.uniform, int(space.start))
+        if isinstance(space, spaces.MultiDiscrete):
+            return self._components(values, space, greedy)
+        if isinstance(space, spaces.MultiBinary):
+            if greedy:
+                return np.asarray(values > 0, np.int8)
+            assert self.uniform is not None
+            uniform = self.uniform[:, : values[0].size].reshape(values.shape)
+            return np.asarray(uniform < 1 / (1 + np.exp(-values.astype(np.float64))), np.int8)
+        if not greedy and spread is not None:
+            assert self.uniform is not None
+            values = values + spread * _normal(self.uniform, values[0].size).reshape(values.shape)
+        assert isinstance(space, spaces.Box)
+        return np.asarray(np.clip(values, space.low, space.high), space.dtype)
+
+    def _components(self, values: Array, space: spaces.MultiDiscrete, greedy: bool) -> Array:
+        found = np.empty((len(values), len(space.nvec)), np.int64)
+        ends = np.cumsum(space.nvec)
+        for at, (n, end) in enumerate(zip(space.nvec, ends, strict=True)):
+            uniform = None if greedy or self.uniform is None else self.uniform[:, at : at + 1]
+            found[:, at] = choose_discrete(values[:, end - n : end], None, uniform)
+        found += space.start
+        return found
+
+
+def _answer_shape(space: Space[Any]) -> tuple[int, ...]:
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (int(space.nvec.sum()),)
+    return space.shape or ()
+
+
+def width_of(space: Space[Any]) -> int:
+    """How many uniform numbers it takes to draw an action of a space."""
+    if isinstance(space, spaces.Discrete):
+        return 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return len(space.nvec)
+    size = int(np.prod(space.shape or ()))
+    return size if isinstance(space, spaces.MultiBinary) else size + size % 2
+
+
+def choose_discrete(scores: Array, masks: Array | None, uniform: Array | None, start: int = 0) -> Array:
+    """The best legal action, or by inverse transform of a uniform number one that is drawn with probability ``exp(score)``.
+
+    Args:
+        scores: ``(rows, actions)``.
+        masks: ``(rows, actions)``, nonzero where an action is legal.
+        uniform: ``(rows, 1)``, or ``None`` for the highest score.
+        start: The first action's number.
+    """
+    if masks is not None:
+        scores = np.where(masks, scores, -np.inf)
+    if uniform is None:
+        best: Array = scores.argmax(1)
+        return best + start if start else best
+    with np.errstate(invalid="ignore"):  # of a row with no legal action, which is padding
+        weights = np.exp(scores.astype(np.float64) - scores.max(1, keepdims=True))
+    heap = np.cumsum(weights, 1)
+    drawn: Array = np.minimum((heap <= uniform * heap[:, -1:]).sum(1), scores.shape[1] - 1)
+    return drawn + start
+
+
+def uniform_choice(space: Space[Any], masks: Array | None, random: Chooser) -> Array:
+    """An action of each row at random, every legal one as likely."""
+    uniform = random.uniform
+    assert uniform is not None
+    if isinstance(space, spaces.Discrete):
+        return choose_discrete(np.zeros((len(uniform), int(space.n))), masks, uniform[:, :1]) + np.int64(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(np.floor(uniform[:, : len(space.nvec)] * space.nvec), np.int64) + space.start
+    if isinstance(space, spaces.MultiBinary):
+        return (uniform[:, : int(np.prod(space.shape))] < 0.5).astype(np.int8).reshape(-1, *space.shape)
+    assert isinstance(space, spaces.Box)
+    low, high = (np.clip(bound, -1e6, 1e6) for bound in (space.low, space.high))
+    parts = uniform[:, : low.size].reshape(-1, *low.shape)
+    return np.asarray(low + parts * (high - low), space.dtype)
+
+
+def _normal(uniform: Array, size: int) -> Array:
+    """Normal numbers from pairs of uniform ones (Box and Muller 1958), ``(rows, size)``."""
+    half = (size + 1) // 2
+    radius = np.sqrt(-2 * np.log1p(-uniform[:, :half]))
+    angle = 2 * np.pi * uniform[:, half : 2 * half]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], 1)[:, :size]

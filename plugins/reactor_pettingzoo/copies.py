@@ -1,0 +1,203 @@
+"""One environment as the runner steps it: who acts, what they are given, what came of it.
+
+Agents that act together (``ParallelEnv``) and agents that take turns (``AECEnv``) differ in what a step is: an action of everybody
+who is there, or of one of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from reactor_pettingzoo.census import MASK, Agent, Block, Census
+
+__all__ = ["Copy", "Together", "Turns"]
+
+Array = npt.NDArray[Any]
+
+
+class Copy:
+    """An environment, and the rows that it fills.
+
+    Args:
+        env: The environment.
+        census: Its agents.
+        record: Its part of what the policies see: a record of shape ``()``, see :meth:`Census.record`.
+        source: For each agent, which group of policies acts for it.
+        acting: Its part of who acts in the coming step, ``(agents,)``, bool.
+
+    Attributes:
+        over: Whether the episode has ended with the last step.
+    """
+
+    def __init__(self, env: Any, census: Census, record: Array, source: Sequence[int], acting: Array) -> None:
+        self.env, self.census, self.record, self.source, self.acting = env, census, record, source, acting
+        self.over = False
+        self.live: list[Agent] = []
+        # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
+        self.places = {agent: self._places(agent) for agent in census.agents}
+
+    def _places(self, agent: Agent) -> tuple[Block, int, list[tuple[Array, str]], Array | None]:
+        block, row = self.census.block_of(agent)
+        parts = [(self.record[block.field(f"observation.{key}")][row, ...], key) for key in block.parts]
+        mask = self.record[block.field(MASK)][row] if block.mask else None
+        if block.mask == "observation" and parts[0][1] == "":
+            given: Any = block.given
+            parts = [(parts[0][0], next(key for key in given.spaces if key != MASK))]
+        return block, row, parts, mask
+
+    @abstractmethod
+    def reset(self, seed: int | None) -> None:
+        """Begin an episode, and show its first observations."""
+
+    @abstractmethod
+    def step(self, actions: Sequence[Any]) -> list[float]:
+        """Take a step, and show the observations after it, unless the episode is over.
+
+        Args:
+            actions: For each group of policies the actions by row.
+
+        Returns:
+            The reward of each agent.
+        """
+
+    def idle(self) -> None:
+        """Leave nobody to act for."""
+        self._enter([])
+        self.acting.fill(False)
+
+    def _enter(self, live: Sequence[Agent]) -> None:
+        """Show who is there; the rows of everybody else are zeros."""
+        known = self.places
+        for agent in live:
+            if agent not in known:
+                raise ValueError(
+                    f"agent {agent!r} joined, and is none of the environment's possible_agents {list(known)}: list every agent "
+                    "that may ever join there"
+                )
+        for block in self.census.blocks:
+            for name, _, _ in block.fields():
+                self.record[name] = 0
+        self.live = list(live)
+
+    def _show(self, agent: Agent, observation: Any, info: Mapping[str, Any]) -> None:
+        """Write what an agent sees."""
+        block, row, parts, mask = self.places[agent]
+        self.record[block.field("alive")][row] = True
+        for place, key in parts:
+            place[...] = observation[key] if key else observation
+        if mask is not None:
+            mask[...] = observation[MASK] if block.mask == "observation" else info[MASK]
+
+    def _broken(self, agent: Agent, what: str, found: Any) -> ValueError:
+        return ValueError(
+            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({found}); pettingzoo.test.api_test and "
+            "parallel_api_test say more"
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+class Together(Copy):
+    """Agents that act together: a step is an action of everybody who is there."""
+
+    def reset(self, seed: int | None) -> None:
+        """See :class:`Copy`."""
+        observations, infos = self.env.reset(seed=seed)
+        self._arrive(self.env.agents)
+        if not self.live:
+            raise ValueError(f"{self.env} has no agents after reset()")
+        self._show_all(observations, infos)
+        self.over = False
+
+    def step(self, actions: Sequence[Any]) -> list[float]:
+        """See :class:`Copy`."""
+        env = self.env
+        observations, rewards, _, _, infos = env.step({agent: actions[group][row] for agent, group, row in self.does})
+        try:
+            found = [rewards[agent] for agent in self.census.agents]
+        except KeyError:  # some are dead
+            found = [rewards.get(agent, 0.0) for agent in self.census.agents]
+            for agent in self.live:
+                if agent not in rewards:
+                    raise self._broken(agent, "step() returned no reward", list(rewards)) from None
+        if env.agents != self.live:
+            self._arrive(env.agents)
+        self.over = not self.live
+        self._show_all(observations, infos)
+        return found
+
+    def _arrive(self, agents: Sequence[Agent]) -> None:
+        self._enter(agents)
+        live, places = self.live, self.places
+        self.does = [(agent, self.source[self.census.agents.index(agent)], places[agent][1]) for agent in live]
+        self.acting[:] = [agent in live for agent in self.census.agents]
+        for agent in live:
+            self.record[places[agent][0].field("alive")][places[agent][1]] = True
+        self.sees = [(place, agent) for agent in live for place, key in places[agent][2] if not key]
+        self.sees_part = [(place, agent, key) for agent in live for place, key in places[agent][2] if key]
+        for agent in live:
+            block, _, _, mask = places[agent]
+            if mask is not None and block.mask == "observation":
+                self.sees_part.append((mask, agent, MASK))
+        self.told = [(places[agent][3], agent) for agent in live if places[agent][0].mask == "info"]
+
+    def _show_all(self, observations: Mapping[Agent, Any], infos: Mapping[Agent, Any]) -> None:
+        try:
+            for place, agent in self.sees:
+                place[...] = observations[agent]
+            for place, agent, key in self.sees_part:
+                place[...] = observations[agent][key]
+            for mask, agent in self.told:
+                mask[...] = infos[agent][MASK]  # type: ignore[index]
+        except KeyError as error:
+            for agent in self.live:
+                if agent not in observations:
+                    raise self._broken(agent, "no observation was returned", list(observations)) from None
+            raise self._broken(agent, f"its observation or info has no key {error}", "") from None
+
+
+class Turns(Copy):
+    """Agents that take turns: a step is an action of the one whose turn it is."""
+
+    def reset(self, seed: int | None) -> None:
+        """See :class:`Copy`."""
+        self.env.reset(seed=seed)
+        self.over = False
+        self._next()
+        if self.over:
+            raise ValueError(f"{self.env} has no agents left after reset()")
+
+    def step(self, actions: Sequence[Any]) -> list[float]:
+        """See :class:`Copy`."""
+        env, agent = self.env, self.agent
+        env.step(actions[self.group][self.places[agent][1]])
+        rewards = env.rewards
+        found = [rewards.get(one, 0.0) for one in self.census.agents]
+        self._next()
+        return found
+
+    def _next(self) -> None:
+        """Find out whose turn it is; agents that are dead are stepped with None, as PettingZoo demands."""
+        env = self.env
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            env.step(None)
+        self.over = not env.agents
+        self._enter(env.agents)
+        self.acting.fill(False)
+        if self.over:
+            return
+        self.agent = agent = env.agent_selection
+        index = self.census.agents.index(agent)
+        self.acting[index] = True
+        self.group = self.source[index]
+        self.record["acting"] = index
+        try:
+            self._show(agent, env.observe(agent), env.infos.get(agent, {}))
+        except KeyError as error:
+            raise self._broken(agent, f"its observation or info has no key {error}", "") from None
