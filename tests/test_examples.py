@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-SHORTER = {"paper_blackjack.py": ["--rounds", "20"]}
+SHORTER = {
+    "paper_blackjack.py": ["--rounds", "20"],
+    "pettingzoo_ppo.py": ["--steps", "6144"],
+    "tournament.py": ["--episodes", "8"],
+}
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMISES = {
     "vector_env.py": "the same on one worker and on two: True",
@@ -17,6 +21,9 @@ PROMISES = {
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",
     "pqn_atari.py": "2,048 steps, weights",
     "paper_blackjack.py": "batch 2000:",
+    "multi_agent_inference.py": "networks: mean return of an agent -4",
+    "pettingzoo_ppo.py": "return of an agent before training -36",
+    "tournament.py": "the best: finishing",
 }
 
 

@@ -13,8 +13,8 @@ class Network:
     """Greedy actions of a network for ``observations``, ``(steps, envs, ...)``, float32 or float64, or numbers below ``numbers``.
 
     A layer is its kind, its weight and its bias or None, its number of outputs, and epsilon for a normalisation. What the last one
-    makes of a step is in ``outputs``, ``(envs, actions)``. Arrays are C-contiguous, and read again at each call. ``then`` is another
-    network, which is evaluated with each call after this one.
+    makes of a step is in ``outputs``, ``(envs, actions)``. Arrays are C-contiguous, and read again at each call. ``then`` is
+    another network, which is evaluated with each call after this one.
     """
 
     def __new__(

@@ -29,7 +29,7 @@ class Ended:
     """An episode that has ended: in which copy, at which tick of the run; of each agent its return and the steps it acted in."""
 
     copy: int
-    step: int
+    tick: int
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
 
@@ -56,12 +56,12 @@ class Told:
 
 
 class CopyShard(Reactor):
-    """Copies ``first`` to ``first + count - 1`` of the environment.
+    """Copies ``first``, ``first + 1``, ... of the environment.
 
     Args:
         env_fn: Makes one; encoded.
         first: Index of the first one.
-        count: How many there are.
+        offsets: What each of them adds to a run's seed for its first reset.
         census: The agents.
         groups: Of policies, as far as the actions' layout goes.
         source: For each copy and agent, the number of the group that acts for it, ``(count, agents)``.
@@ -71,12 +71,15 @@ class CopyShard(Reactor):
     actions = Input()
     """Of each group a row: actions of every copy, also of those elsewhere, as bytes, ``(groups, copies, width)``."""
     report = Input()
-    """Present when the shard is to say what has happened; ``True`` if it is to render its first copy."""
+    """Present when the shard is to say what has happened; ``True`` if it is to render its first copy, too."""
     observations = Output((0,), np.uint8)
     told = Output()
 
-    def __init__(self, env_fn: Any, first: int, count: int, census: Census, groups: Sequence[Group], source: Array) -> None:
-        self.env_fn, self.first, self.count, self.census = env_fn, first, count, census
+    def __init__(
+        self, env_fn: Any, first: int, offsets: Sequence[int], census: Census, groups: Sequence[Group], source: Array
+    ) -> None:
+        self.env_fn, self.first, self.offsets, self.census = env_fn, first, tuple(offsets), census
+        self.count = count = len(self.offsets)
         self.shapes = [(group.width, group.dtype, group.shape) for group in groups]
         self.source = source
         self.observations = Output((count,), census.record())
@@ -104,6 +107,7 @@ class CopyShard(Reactor):
     @reaction(begin, actions, uses=report, effects=(observations, told))
     def step(self) -> None:
         """Take a step in every copy, or begin a run."""
+        self.renders = self.report.present and self.report.value
         if self.begin.present:
             self._begin(self.begin.value)
         else:
@@ -114,7 +118,7 @@ class CopyShard(Reactor):
             slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
         slot[1][...] = self.bytes  # field by field takes ten times as long
         if self.report.present:
-            self.told.set(self._tell(self.report.value))
+            self.told.set(self._tell())
 
     def _begin(self, order: Any) -> None:
         agents = len(self.census.agents)
@@ -130,15 +134,17 @@ class CopyShard(Reactor):
             wanted, copies = int(order["episodes"]), int(order["copies"])
             self.left.append(wanted // copies + (index < wanted % copies) if wanted else np.inf)
             if self.left[-1]:
-                self._guarded(number, copy.reset, int(order["seed"]) + index)
+                self._guarded(number, copy.reset, int(order["seed"]) + self.offsets[number])
             else:
                 copy.idle()
         self.playing = np.array(self.left) > 0
+        self.frames: list[Any] = [self.copies[0].env.render()] if self.renders else []
 
     def _forget(self) -> None:
         self.logged: list[tuple[Array, Array, list[Array]]] = []
         self.rewards: list[Array] = []
         self.seen_before: list[Array] = []
+        self.ends: list[Array] = []
 
     def _step(self) -> None:
         actions = [of_group.copy() for of_group in self._views(self.actions.value)]
@@ -167,6 +173,12 @@ class CopyShard(Reactor):
         self.rewards.append(found)
         self.totals += found
         self.lengths += acted
+        if self.keep:
+            ends = np.zeros(self.count, np.bool_)
+            ends[ended] = True
+            self.ends.append(ends)
+        if self.renders:
+            self.frames.append(self.copies[0].env.render())
         for number in ended:
             self._end(number)
 
@@ -209,7 +221,7 @@ class CopyShard(Reactor):
 
     # ------------------------------------------------------------------ what has happened
 
-    def _tell(self, render: Any) -> Told:
+    def _tell(self) -> Told:
         log: dict[str, Array] = {}
         taken = 0
         if self.logged:
@@ -222,7 +234,7 @@ class CopyShard(Reactor):
                 for column, one in zip(log.values(), hashes, strict=True):
                     one.update(column[played[:, number], number].tobytes())
             if self.keep:
-                log["seen"] = np.array(self.seen_before)
+                log |= {"seen": np.array(self.seen_before), "ends": np.array(self.ends)}
         self._forget()
         told = Told(
             self.episodes,
@@ -230,9 +242,9 @@ class CopyShard(Reactor):
             sum(map(bool, self.left)),
             [b"".join(one.digest() for one in hashes) for hashes in self.hashes],
             log if self.keep else {},
-            [self.copies[0].env.render()] if render else [],
+            self.frames,
         )
-        self.episodes = []
+        self.episodes, self.frames = [], []
         return told
 
     @reaction(shutdown)

@@ -330,7 +330,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         return self.num_copies
 
     def _name(self) -> str:
-        return f"{self.metadata.get('name', 'ParallelEnv')}, {self.num_copies} copies of {len(self.agents)} agents"
+        return f"{self.metadata.get('name', 'ParallelEnv')}, {self.num_copies} x {len(self.agents)} agents"
 
 
 class _Timed(gymnasium.Env[Any, Any]):

@@ -136,9 +136,8 @@ class ParallelShard(Reactor):
         for number, copy in enumerate(self.copies):
             lo = number * agents
             try:
-                if (
-                    copy.over
-                ):  # NEXT_STEP: with SAME_STEP it has been reset, and with DISABLED the caller does not let it be stepped
+                if copy.over:
+                    # This is NEXT_STEP: with SAME_STEP it has been reset, and with DISABLED the caller does not come here.
                     observations, found = copy.reset()
                 else:
                     observations, gains, ends, found = copy.step(actions[lo : lo + agents])

@@ -246,7 +246,7 @@ def test_padding_is_no_episode(tmp_path: Path) -> None:
 
 def test_shared_policy() -> None:
     """PPO trains one policy for all agents, to the same weights on one worker and on two."""
-    from mpe2 import simple_spread_v3
+    simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
 
     def trained(**place: Any) -> list[Any]:
         envs = ParallelVectorEnv(lambda: simple_spread_v3.parallel_env(max_cycles=25), 2, **place)
