@@ -27,12 +27,12 @@ class Playing:
     """
 
     def __init__(self, module: str, make: str, policies: Callable[[], Mapping[str, Any]], **arguments: Any) -> None:
-        self.module, self.make, self.policies, self.arguments = module, make, policies, arguments
+        self.module, self.policies = module, policies
+        self.env_fn = partial(getattr(import_module(module), make), **arguments)
 
     def _runner(self, executor: Any = "auto", workers: int | None = None) -> MultiAgentRunner:
-        env_fn = partial(getattr(import_module(self.module), self.make), **self.arguments)
         return MultiAgentRunner(
-            env_fn, self.policies(), num_envs=4, executor=executor, workers=workers, deterministic=False
+            self.env_fn, self.policies(), num_envs=4, executor=executor, workers=workers, deterministic=False
         )  # fmt: skip
 
     def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
