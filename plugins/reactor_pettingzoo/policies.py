@@ -6,6 +6,7 @@ so that its answers cannot depend on how the work is shared out.
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -203,11 +204,11 @@ def _count(observations: Any) -> int:
 
 def _sb3_policy(policy: Any) -> Any:
     """The policy of an SB3 model, or the model's policy itself; ``None`` for anything else."""
-    try:
-        from stable_baselines3.common.base_class import BaseAlgorithm
-        from stable_baselines3.common.policies import BasePolicy
-    except ImportError:  # then it can be none
+    if "stable_baselines3" not in sys.modules:  # nobody can have an object of it, and importing it takes a second
         return None
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.policies import BasePolicy
+
     if isinstance(policy, BaseAlgorithm):
         return policy.policy
     return policy if isinstance(policy, BasePolicy) else None
