@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.error import Error, ResetNeeded
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import Bools, checked_batch_size, checked_executor, checked_mask, checked_number
-from reactor_gymnasium.atari_game import AtariGame, AtariOptions
+from reactor_gymnasium.atari_game import AtariGame, AtariOptions, checked_seed
 from reactor_gymnasium.atari_shard import AtariShard, Extras
 from reactor_gymnasium.choice import decide
 from reactor_gymnasium.costs import EnvCosts
@@ -123,18 +123,15 @@ class AtariVectorEnv(ShardedVectorEnv):
         caller_works: bool | None = None,
     ) -> None:
         super().__init__()
-        if type(frameskip) is not int:
-            raise Error(f"Invalid frameskip type: {type(frameskip)}.")
-        if frameskip <= 0:
-            raise Error(f"Invalid frameskip of {frameskip}, frameskip must be positive.")
         for name, number, least in (
             ("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("workers", 1 if workers is None else workers, 1),
-            ("img_height", img_height, 1), ("img_width", img_width, 1), ("stack_num", stack_num, 1), ("noop_max", noop_max, 0),
-            ("max_num_frames_per_episode", max_num_frames_per_episode, 1),
         ):  # fmt: skip
             checked_number(name, number, least)
-        if not 0.0 <= repeat_action_probability <= 1.0:
-            raise ValueError(f"repeat_action_probability={repeat_action_probability!r} is no probability")
+        self._options = AtariOptions(
+            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space or continuous,
+            img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
+            reward_clipping, use_fire_reset,
+        )  # fmt: skip
         self.game, self.num_envs, self.copy = game, num_envs, copy
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -149,11 +146,6 @@ class AtariVectorEnv(ShardedVectorEnv):
         if executor in ("auto", "processes") and (most > 1 or not caller_works):
             begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away game is made
 
-        self._options = AtariOptions(
-            rom_path(game), max_num_frames_per_episode, float(repeat_action_probability), full_action_space or continuous,
-            img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
-            reward_clipping, use_fire_reset,
-        )  # fmt: skip
         self.single_observation_space = Box(0, 255, (stack_num, *self._options.frame_shape), np.uint8)
         dummy = AtariGame(self._options)
         if continuous:
@@ -334,7 +326,4 @@ def _seeds(seed: Any, n: int) -> list[int | None]:
     seeds = [int(seed) + i for i in range(n)] if isinstance(seed, (int, np.integer)) else [operator.index(one) for one in seed]
     if len(seeds) != n:
         raise ValueError(f"`seed` must have one entry for each of the {n} games that are reset, got {len(seeds)}")
-    for one in seeds:
-        if not 0 <= one < 2**31:
-            raise ValueError(f"seed {one} is not between 0 and 2**31 - 1")
-    return list(seeds)
+    return [checked_seed(one) for one in seeds]

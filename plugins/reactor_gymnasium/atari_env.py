@@ -7,10 +7,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 
 from reactor_gymnasium.atari import rom_path
-from reactor_gymnasium.atari_game import AtariGame, AtariOptions
+from reactor_gymnasium.atari_game import AtariGame, AtariOptions, checked_seed
 
 __all__ = ["AtariEnv"]
 
@@ -38,7 +39,7 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         render_mode: ``None`` or ``"rgb_array"``.
 
     Raises:
-        ValueError: If there is no such game.
+        ValueError: If there is no such game, or a number makes no sense.
     """
 
     def __init__(
@@ -60,17 +61,18 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         use_fire_reset: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f'render_mode={render_mode!r}: choose None or "rgb_array"')
         self.render_mode = render_mode
         options = AtariOptions(
-            rom_path(game), max_num_frames_per_episode, float(repeat_action_probability), full_action_space, img_height, img_width,
+            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space, img_height, img_width,
             grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, False, reward_clipping, use_fire_reset,
         )  # fmt: skip
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         self.game = AtariGame(options)
         self.observation_space = Box(0, 255, (stack_num, *options.frame_shape), np.uint8)
         self.action_space = Discrete(len(self.game.actions))
+        self._playing = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frames, dict[str, Any]]:
         """Begin an episode; with a seed, with an emulator that is as good as new.
@@ -78,9 +80,13 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         Returns:
             The observation, ``(stack_num, img_height, img_width)`` uint8, in colour with a last axis of 3; ``lives``,
             ``frame_number`` (of all episodes) and ``episode_frame_number``.
+
+        Raises:
+            ValueError: If the seed has more than 31 bits.
         """
         super().reset(seed=seed)
-        self.game.reset(seed)
+        self.game.reset(None if seed is None else checked_seed(seed))
+        self._playing = True
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
@@ -88,7 +94,10 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
 
         Raises:
             ValueError: If there is no such action.
+            ResetNeeded: Before the first :meth:`reset`.
         """
+        if not self._playing:
+            raise ResetNeeded("call reset() before the first step")
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} is not one of {self.action_space}")
         game = self.game
@@ -96,7 +105,7 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         return self._observation(), float(game.reward), game.terminated, game.truncated, self._info()
 
     def render(self) -> Any:
-        """The screen, ``(210, 160, 3)`` uint8, with ``render_mode="rgb_array"``."""
+        """The screen, ``(height, 160, 3)`` uint8, of most games 210 high, with ``render_mode="rgb_array"``."""
         return self.game.screen() if self.render_mode == "rgb_array" else None
 
     def _observation(self) -> Frames:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.error import Error
 
+from reactor_gymnasium.arguments import checked_number
 from reactor_gymnasium.frames import frames_of
 
-__all__ = ["AtariGame", "AtariOptions"]
+__all__ = ["AtariGame", "AtariOptions", "checked_seed"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,32 @@ class AtariOptions:
     reward_clipping: bool
     use_fire_reset: bool
 
+    def __post_init__(self) -> None:
+        if type(self.frameskip) is not int:
+            raise Error(f"Invalid frameskip type: {type(self.frameskip)}.")
+        if self.frameskip <= 0:
+            raise Error(f"Invalid frameskip of {self.frameskip}, frameskip must be positive.")
+        for name in ("img_height", "img_width", "stack_num", "max_num_frames_per_episode"):
+            checked_number(name, getattr(self, name), 1)
+        checked_number("noop_max", self.noop_max, 0)
+        if not 0.0 <= self.repeat_action_probability <= 1.0:
+            raise ValueError(f"repeat_action_probability={self.repeat_action_probability!r} is no probability")
+
     @property
     def frame_shape(self) -> tuple[int, ...]:
         """Shape of one finished frame."""
         return (self.img_height, self.img_width) if self.grayscale else (self.img_height, self.img_width, 3)
+
+
+def checked_seed(seed: int) -> int:
+    """A seed that the emulator takes, which has 31 bits for it.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"seed {seed} is not between 0 and 2**31 - 1")
+    return seed
 
 
 class AtariGame:
@@ -61,7 +85,7 @@ class AtariGame:
         self._options = options
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ale = ALEInterface()
-        ale.setFloat("repeat_action_probability", options.repeat_action_probability)
+        ale.setFloat("repeat_action_probability", float(options.repeat_action_probability))
         ale.setInt("random_seed", -1)
         ale.loadROM(options.rom_path)
         actions = ale.getLegalActionSet() if options.full_action_space else ale.getMinimalActionSet()
@@ -134,7 +158,7 @@ class AtariGame:
         return self.lives, self._ale.getFrameNumber(), self._ale.getEpisodeFrameNumber()
 
     def screen(self) -> npt.NDArray[np.uint8]:
-        """What the emulator shows, ``(210, 160, 3)``."""
+        """What the emulator shows, ``(height, 160, 3)``, of most games 210 high."""
         shown: npt.NDArray[np.uint8] = self._ale.getScreenRGB()
         return shown
 

@@ -118,7 +118,8 @@ class Together(Copy):
     def step(self, actions: Sequence[Any]) -> list[float]:
         """See :class:`Copy`."""
         env = self.env
-        observations, rewards, _, _, infos = env.step({agent: actions[group][row] for agent, group, row in self.does})
+        given = {agent: actions[group][row] for agent, group, row in self.does}
+        observations, rewards, terminations, truncations, infos = env.step(given)
         try:
             found = [rewards[agent] for agent in self.census.agents]
         except KeyError:  # some are dead
@@ -126,6 +127,10 @@ class Together(Copy):
             for agent in self.live:
                 if agent not in rewards:
                     raise self._broken(agent, "step() returned no reward", list(rewards)) from None
+        if True in terminations.values() or True in truncations.values():
+            for agent in env.agents:  # one that is kept would never end the episode
+                if terminations.get(agent) or truncations.get(agent):
+                    raise self._broken(agent, "step() has ended its episode and left it in env.agents", list(env.agents))
         if env.agents != self.live:
             self._arrive(env.agents)
         self.over = not self.live

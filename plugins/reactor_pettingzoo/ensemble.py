@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from reactor_gymnasium.arguments import checked_executor, checked_number
+from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.census import Agent, Census, EnvFn
 from reactor_pettingzoo.choice import choose
 from reactor_pettingzoo.copy_shard import BEGIN, CopyShard, Ended, Told
@@ -146,7 +147,7 @@ class Ensemble:
     def _play(self, ticks: float, episodes: int, seed: int, record: bool, progress_bar: bool, total: int) -> Played:
         """Run ticks in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
         found = []
-        with progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
+        with one_numeric_thread(), progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for told in self._ticks(episodes, seed, record, _stretches(ticks)):
                 found.append(told)
                 advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from reactor_pettingzoo.actions import Chooser, Draws, choose_discrete, width_of
 from reactor_pettingzoo.census import MASK, Agent, Block, Census
-from reactor_pettingzoo.policies import evaluator, structure
+from reactor_pettingzoo.policies import acting_part, evaluator, structure
 from reactor_pettingzoo.stacked import Layers, Stacked, stack
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.serialise import decode, encode
@@ -88,7 +88,7 @@ def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[
         for names in together.values():
             stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
             seats, answers = _seats(census, block, names, acts)
-            policy = None if stacked else encode(policies[names[0]])
+            policy = None if stacked else encode(acting_part(policies[names[0]]))
             found.append(Group(tuple(names), policy, stacked, block, copies, seats, answers, greedy))
     return found
 

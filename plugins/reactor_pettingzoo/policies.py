@@ -21,7 +21,7 @@ from reactor_pettingzoo.actions import Chooser, uniform_choice
 from reactor_pettingzoo.census import MASK, Block
 from reactor_pettingzoo.stacked import Layers, layers_of
 
-__all__ = ["Asked", "RandomPolicy", "check_policy", "evaluator", "structure"]
+__all__ = ["Asked", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
 
 Array = npt.NDArray[Any]
 
@@ -57,7 +57,7 @@ def check_policy(name: str, policy: Any, block: Block) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        if sb3.observation_space not in (block.space, block.given):
+        if not _fits(sb3.observation_space, block):
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
                 f"{_listed(block)} observe {block.given}"
@@ -69,9 +69,25 @@ def check_policy(name: str, policy: Any, block: Block) -> None:
             )
 
 
+def _fits(space: Any, block: Block) -> bool:
+    """Whether a policy of SB3 that observes a space can act for a block; it turns images to channels-first by itself."""
+    from stable_baselines3.common.preprocessing import is_image_space
+    from stable_baselines3.common.vec_env import VecTransposeImage
+
+    image: Any = block.space
+    turned = VecTransposeImage.transpose_space(image) if is_image_space(image) else image
+    return space in (image, block.given, turned)
+
+
 def _listed(block: Block) -> str:
     shown = ", ".join(map(str, block.agents[:3]))
     return shown if len(block.agents) <= 3 else f"{shown}, ..."
+
+
+def acting_part(policy: Any) -> Any:
+    """What of a policy has to travel: of an SB3 model its policy, for the model holds an environment and buffers."""
+    sb3 = _sb3_policy(policy)
+    return policy if sb3 is None else sb3
 
 
 def structure(policy: Any, block: Block) -> Layers | None:

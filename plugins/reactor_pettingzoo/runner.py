@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.arguments import checked_number
+from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.assignment import assigned
 from reactor_pettingzoo.census import MASK, Agent, Census, EnvFn
 from reactor_pettingzoo.copy_shard import Ended
@@ -142,10 +143,11 @@ class MultiAgentRunner(Ensemble):
             ValueError: If the environment renders no frames: make it with ``render_mode="rgb_array"``.
         """
         frames: list[Array] = []
-        for told in self._ticks(0, seed, False, [1] * steps, render=True):
-            frames += told[0].frames
-            if any(one.copy == 0 for one in told[0].episodes):
-                break
+        with one_numeric_thread():
+            for told in self._ticks(0, seed, False, [1] * steps, render=True):
+                frames += told[0].frames
+                if any(one.copy == 0 for one in told[0].episodes):
+                    break
         if any(not isinstance(frame, np.ndarray) for frame in frames):
             raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
         write_movie(path, frames, fps or self.census.fps)

@@ -20,8 +20,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
-from threadpoolctl import ThreadpoolController
 
+from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_rl import Program
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_sb3 import checkpoint
@@ -229,7 +229,7 @@ class Trainer(Reporter):
         found.on_training_start(locals(), globals())
         watched = not (isinstance(found, ConvertCallback) and found.callback is None)
         try:
-            with self._numeric_threads():
+            with one_numeric_thread():
                 run = self.start()
                 if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
                     record = np.zeros((), self.parameter_record())
@@ -282,17 +282,6 @@ class Trainer(Reporter):
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
         """What an algorithm does before :meth:`learn` begins."""
-
-    @contextlib.contextmanager
-    def _numeric_threads(self) -> Iterator[None]:
-        """One thread for numeric libraries in this process, as helpers have: with another number, sums come out otherwise."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with ThreadpoolController().limit(limits=1, user_api="blas"):
-                yield
-        finally:
-            torch.set_num_threads(before)
 
     @contextlib.contextmanager
     def limited_threads(self) -> Iterator[None]:

@@ -19,11 +19,11 @@ class Training:
 
     Args:
         trainer: Its class.
-        env: The environment.
+        env: The environment, as the trainer takes it.
         **arguments: Of its constructor.
     """
 
-    def __init__(self, trainer: type[Trainer], env: str, **arguments: Any) -> None:
+    def __init__(self, trainer: type[Trainer], env: Any, **arguments: Any) -> None:
         self.trainer, self.env, self.arguments = trainer, env, arguments
 
     def make(self, executor: Any = "auto", workers: int | None = None) -> Trainer:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
+from gymnasium.error import Error, ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
 
@@ -186,3 +187,27 @@ def test_wrappers_and_close() -> None:
         env.reset(seed=0)
         assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
     env.close()  # the second time
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "sentence"),
+    [
+        ({"frameskip": 0}, Error, "must be positive"),
+        ({"frameskip": 2.5}, Error, "Invalid frameskip type"),
+        ({"stack_num": 0}, ValueError, "stack_num"),
+        ({"noop_max": -1}, ValueError, "noop_max"),
+        ({"max_num_frames_per_episode": 0}, ValueError, "max_num_frames_per_episode"),
+        ({"repeat_action_probability": 1.5}, ValueError, "no probability"),
+    ],
+)
+def test_numbers_that_make_no_sense(arguments: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence):
+        AtariEnv("pong", **arguments)
+
+
+def test_what_can_be_done_when() -> None:
+    env = AtariEnv("pong")
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step(0)
+    with pytest.raises(ValueError, match="2\\*\\*31"):
+        env.reset(seed=2**31)

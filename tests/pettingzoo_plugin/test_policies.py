@@ -1,0 +1,514 @@
+"""What may act for agents: networks alone and stacked, distributions, SB3 models, functions; best actions and drawn ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from gymnasium import spaces
+from mpe2 import simple_spread_v3
+from pettingzoo.classic.tictactoe import tictactoe
+from runner_envs import BOX, FIVE, Alone, Herd, Residual, Still, by_sum, first_legal, message, mlp, ran
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from torch import nn
+
+from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
+from reactor_pettingzoo.census import Census
+from reactor_pettingzoo.policies import structure
+from reactor_pettingzoo.stacked import Batched, Compiled, Stacked, layers_of, stack
+
+Array = npt.NDArray[Any]
+STEPS = 4000
+LOGITS = torch.tensor([0.0, 1.0, -1.0, 0.5, 2.0])
+
+
+def actions_of(policy: Any, action_space: spaces.Space[Any] = FIVE, mask: tuple[int, ...] = (), **settings: Any) -> Array:
+    """What two agents in each of two copies do again and again, ``(ticks, 4, ...)``, where they always see the same."""
+    report = ran(partial(Still, action_space, mask), {"all": policy}, 2, steps=STEPS, **{"deterministic": False} | settings)
+    actions = report.trajectories["actions.0"]
+    assert actions.dtype == (action_space.dtype or np.int64)
+    return actions.reshape(STEPS // 2, 4, *actions.shape[3:])
+
+
+def is_drawn_from(actions: Array, expected: Array) -> None:
+    """Every row is drawn with the expected probabilities, each by itself."""
+    for row in actions.T:
+        counts = np.bincount(row, minlength=len(expected))
+        legal = expected > 0
+        assert not counts[~legal].any()
+        chi_square = ((counts - len(row) * expected)[legal] ** 2 / (len(row) * expected[legal])).sum()
+        assert chi_square < 30  # of four degrees of freedom: less than 1e-5 by chance
+    independent = (expected**2).sum()
+    for one in range(4):
+        assert abs((actions[1:, one] == actions[:-1, one]).mean() - independent) < 0.06
+        for other in range(one):
+            assert abs((actions[:, one] == actions[:, other]).mean() - independent) < 0.06
+
+
+class Scores(nn.Module):
+    """Always the same scores, or a distribution with them."""
+
+    def __init__(self, kind: str = "scores", scores: torch.Tensor = LOGITS) -> None:
+        super().__init__()
+        self.kind, self.scores = kind, scores
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scores = self.scores.expand(len(x), *self.scores.shape)
+        match self.kind:
+            case "logits":
+                return torch.distributions.Categorical(logits=scores)
+            case "probabilities":
+                return torch.distributions.Categorical(probs=scores.softmax(1))
+            case "bits":
+                return torch.distributions.Bernoulli(logits=scores)
+            case "normal":
+                return torch.distributions.Normal(scores, 0.5)
+            case "independent":
+                return torch.distributions.Independent(torch.distributions.Normal(scores, 0.5), 1)
+            case "list":
+                return scores.tolist()
+        return scores
+
+
+def always(scores: torch.Tensor = LOGITS, *, last: nn.Module | None = None) -> nn.Sequential:
+    """A network that can be stacked, with the same scores whatever it sees."""
+    network = mlp(0, 4, len(scores), 8)
+    nn.init.zeros_(network[-1].weight)
+    network[-1].bias.data[:] = scores
+    return nn.Sequential(network, last) if last else network
+
+
+SCORING = {
+    "stacked": always(),
+    "stacked softmax": always(last=nn.Softmax(-1)),
+    "stacked log-softmax": always(last=nn.LogSoftmax(-1)),
+    "module": Scores(),
+    "logits": Scores("logits"),
+    "probabilities": Scores("probabilities"),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("policy", SCORING.values(), ids=SCORING)
+def test_actions_are_drawn_by_their_scores(policy: nn.Module, masked: bool) -> None:
+    mask = (1, 0, 1, 1, 0) if masked else ()
+    weights = LOGITS.exp().numpy() * (mask or 1)
+    is_drawn_from(actions_of(policy, mask=mask), weights / weights.sum())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("policy", SCORING.values(), ids=SCORING)
+def test_the_best_action_is_taken(policy: nn.Module, masked: bool) -> None:
+    actions = actions_of(policy, mask=(1, 0, 1, 1, 0) if masked else (), deterministic=True)
+    assert (actions == (3 if masked else 4)).all()
+
+
+def test_actions_that_begin_elsewhere() -> None:
+    space = spaces.Discrete(5, start=-3)
+    for policy in (always(), Scores()):
+        assert (actions_of(policy, space, deterministic=True) == 1).all()
+        assert set(actions_of(policy, space).flat) == {-3, -2, -1, 0, 1}
+        assert set(actions_of(policy, space, (0, 1, 1, 0, 0)).flat) == {-2, -1}
+
+
+def test_other_seeds_draw_other_actions() -> None:
+    one, same, other = (actions_of(Scores(), seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(one, same) and abs((one == other).mean() - (one == np.roll(one, 1, 0)).mean()) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["normal", "independent"])
+def test_normal_distributions(kind: str) -> None:
+    space = spaces.Box(-9, 9, (3,), np.float32)
+    mean = torch.tensor([0.5, -2.0, 1.0])
+    assert np.allclose(actions_of(Scores(kind, mean), space, deterministic=True), mean)
+    drawn = actions_of(Scores(kind, mean), space)
+    assert np.allclose(drawn.mean(0), mean, atol=0.06) and np.allclose(drawn.std(0), 0.5, atol=0.04)
+    flat = (drawn - drawn.mean(0)).reshape(len(drawn), 12)
+    assert np.abs(np.corrcoef(flat.T) - np.eye(12)).max() < 0.12
+    inside = (np.abs(flat) < 0.5).mean(0)
+    assert np.allclose(inside, 0.683, atol=0.05)
+
+
+@pytest.mark.parametrize("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))])
+def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
+    space = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32))
+    assert np.array_equal(np.unique(actions_of(policy, space).reshape(-1, 2), axis=0), [[1, -2]])
+
+
+def test_several_choices_at_once() -> None:
+    space = spaces.MultiDiscrete([2, 3], start=[0, 5])
+    scores = torch.tensor([0.0, 1.0, 0.0, 2.0, 1.0])
+    assert np.array_equal(np.unique(actions_of(Scores("", scores), space, deterministic=True).reshape(-1, 2), axis=0), [[1, 6]])
+    drawn = actions_of(Scores("", scores), space)
+    assert np.allclose((drawn[..., 0] == 1).mean(0), 0.731, atol=0.05)
+    assert np.allclose((drawn[..., 1] == 6).mean(0), 0.665, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["", "bits"])
+def test_bits(kind: str) -> None:
+    scores = torch.tensor([2.0, -1.0, 0.1])
+    space = spaces.MultiBinary(3)
+    assert np.array_equal(np.unique(actions_of(Scores(kind, scores), space, deterministic=True).reshape(-1, 3), axis=0), [[1, 0, 1]])
+    assert np.allclose(actions_of(Scores(kind, scores), space).mean(0), scores.sigmoid(), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(4, start=2),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.MultiBinary(4),
+        spaces.MultiBinary((2, 3)),
+        spaces.Box(np.array([-1, 5], np.float32), np.array([1, 6], np.float32)),
+        spaces.Box(-1, 1, (), np.float32),
+        spaces.Box(0, 9, (2, 2), np.int64),
+        spaces.Box(-np.inf, np.inf, (3,), np.float64),
+    ],
+    ids=str,
+)
+def test_random_actions_of_every_kind(space: spaces.Space[Any]) -> None:
+    actions = actions_of(RandomPolicy(), space)
+    assert all(space.contains(action if action.shape else action[()]) for action in actions.reshape(-1, *actions.shape[2:]))
+    numbers = actions.reshape(len(actions), -1).astype(float)
+    assert (np.abs(np.corrcoef(numbers.T) - np.eye(numbers.shape[1])) < 0.12).all()
+    if isinstance(space, spaces.Box) and space.is_bounded():
+        low, high = (np.broadcast_to(bound, (4, *space.shape)).reshape(-1).astype(float) for bound in (space.low, space.high))
+        if space.dtype == np.int64:
+            assert {*numbers.flat} == set(range(10))
+        assert np.allclose(numbers.mean(0), (low + high) / 2, atol=0.06 * (high - low).max())
+        assert (np.ptp(numbers, 0) > 0.97 * (high - low)).all()
+
+
+def test_random_actions_are_all_as_likely() -> None:
+    is_drawn_from(actions_of(RandomPolicy()), np.full(5, 0.2))
+    is_drawn_from(actions_of(RandomPolicy(), mask=(1, 0, 0, 1, 1)), np.array([1, 0, 0, 1, 1]) / 3)
+    assert len(np.unique(actions_of(RandomPolicy(), deterministic=True))) == 5  # which has no best one
+
+
+# ---------------------------------------------------------------------- stacked networks
+
+
+def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) -> Stacked:
+    space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
+    found = way(tuple(layers for one in networks if (layers := layers_of(one, space))), inputs.shape[1])
+    found.inputs[...] = inputs
+    found()
+    return found
+
+
+@pytest.mark.parametrize("way", [Compiled, Batched])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize(("count", "rows", "widths"), [(1, 1, [3, 2]), (5, 7, [18, 64, 5]), (3, 33, [50, 17, 130, 9])], ids=str)
+def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count: int, rows: int, widths: list[int]) -> None:
+    torch.manual_seed(1)
+    networks = []
+    for _ in range(count):
+        layers = [part for one in zip(widths, widths[1:], strict=False) for part in (nn.Linear(*one), activation())][:-1]
+        networks.append(nn.Sequential(*layers[:2], nn.Sequential(nn.Identity(), *layers[2:]), nn.Dropout(0.5)))
+    if way is Compiled and activation is nn.Sigmoid:
+        assert isinstance(stack((layers_of(networks[0], spaces.Box(-9, 9, widths[:1])),), rows), Batched) or len(widths) == 2  # type: ignore[arg-type]
+        return
+    inputs = np.random.default_rng(2).normal(size=(count, rows, widths[0])).astype(np.float32)
+    found = by_each(way, networks, inputs)
+    for number, network in enumerate(networks):
+        expected = network.eval()(torch.from_numpy(inputs[number])).detach().numpy()
+        assert np.allclose(found.scores[number], expected, rtol=1e-4, atol=1e-5)
+    assert found.best.dtype == np.int64 and np.array_equal(found.best, found.scores.argmax(2))
+
+
+def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
+    inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
+    plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
+    expected = plain(torch.from_numpy(inputs[0])).detach().numpy()
+    for way in (Compiled, Batched):
+        for last in (nn.Softmax(-1), nn.LogSoftmax(1), nn.Identity()):
+            assert np.allclose(by_each(way, [nn.Sequential(plain, last)], inputs).scores[0], expected, atol=1e-5)
+
+
+def hooked() -> nn.Module:
+    network = mlp(0, 4, 5)
+    network[1].register_forward_hook(lambda module, given, found: -found)
+    return network
+
+
+class Own(nn.Sequential):
+    """A Sequential that is none."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -super().forward(x)
+
+
+NOT_PLAIN: dict[str, Any] = {
+    "hook": hooked(),
+    "own class": Own(*mlp(0, 4, 5)),
+    "no layers": Residual(0, 4, 5),
+    "convolution": nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Flatten(), nn.Linear(6, 5)),
+    "softmax inside": nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 5)),
+    "normalised": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 5)),
+    "parametrised": nn.utils.parametrizations.weight_norm(nn.Sequential(nn.Linear(4, 8))[0]),
+    "double": mlp(0, 4, 5).double(),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+def test_what_is_no_plain_sequence_is_left_to_torch(kind: str) -> None:
+    network = NOT_PLAIN[kind]
+    assert layers_of(network, BOX) is None
+    if kind in ("parametrised", "double"):  # cannot be asked here
+        return
+    report = ran(Herd, {"all": network}, steps=45)
+    found = report.trajectories
+    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
+    with torch.inference_mode():
+        scores = network(torch.from_numpy(seen)).numpy()
+    best = np.sort(scores, 1)
+    clear = best[:, -1] - best[:, -2] > 1e-4  # else rounding may decide
+    assert clear.mean() > 0.9 and np.array_equal(done[clear], scores.argmax(1)[clear])
+
+
+def test_networks_of_different_shapes_side_by_side() -> None:
+    """Each agent's actions are those of its own network, whichever are stacked together."""
+    networks = {"ant": mlp(0, 4, 5), "bee": mlp(1, 4, 5, 7), "cat": mlp(2, 4, 5, activation=nn.Sigmoid), "late": mlp(3, 4, 5)}
+    with MultiAgentRunner(Herd, networks, num_envs=2, executor="inline") as runner:
+        dot = runner.draw(format="dot")
+        found = runner.run(steps=60, seed=0, record=True, progress_bar=False).trajectories
+    assert all(f"policies[{names}]" in dot for names in ("ant, late", "bee", "cat"))
+    for row, (agent, network) in enumerate(networks.items()):
+        assert found["agents.0"][row] == agent
+        acted = found["acted"][..., row]
+        with torch.inference_mode():
+            expected = network(torch.from_numpy(found["observations.0"][..., row, :][acted])).numpy().argmax(1)
+        assert len(expected) > 5 and np.array_equal(found["actions.0"][..., row][acted], expected)
+
+
+def test_whole_numbers_are_what_a_network_may_see() -> None:
+    """Boards are whole numbers: networks that are stacked and others take them alike."""
+    stacked = mlp(0, 18, 9)
+    alone = nn.Sequential(nn.Flatten(), *list(stacked)[1:], nn.Hardtanh(-99, 99))
+    assert layers_of(alone, spaces.Box(0, 1, (3, 3, 2), np.int8)) is None
+    one, other = (ran(tictactoe.env, dict.fromkeys(["player_1", "player_2"], network), steps=60) for network in (stacked, alone))
+    assert one.fingerprint == other.fingerprint
+
+
+# ---------------------------------------------------------------------- Stable-Baselines3
+
+
+class Trained(Alone):
+    """Something that a model can be made for."""
+
+    def __init__(self, action_space: spaces.Space[Any] = FIVE, observation_space: spaces.Space[Any] = BOX) -> None:
+        self.action_space, self.observation_space = action_space, observation_space
+
+
+SMALL = spaces.Box(np.array([-0.01, -3], np.float32), np.array([0.02, 5], np.float32))
+
+
+def made_by(algorithm: Any, env: gymnasium.Env[Any, Any], policy: str = "MlpPolicy", **settings: Any) -> Any:
+    few = {"buffer_size": 10} if algorithm in (DQN, SAC, TD3) else {}
+    model = algorithm(policy, env, device="cpu", seed=3, **few, **settings)
+    if hasattr(model.policy, "action_net"):
+        nn.init.normal_(model.policy.action_net.weight)  # else all actions are alike
+    return model
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["model", "policy"])
+@pytest.mark.parametrize(
+    ("algorithm", "space"),
+    [
+        (PPO, FIVE),
+        (A2C, FIVE),
+        (DQN, FIVE),
+        (PPO, SMALL),
+        (SAC, SMALL),
+        (TD3, SMALL),
+        (PPO, spaces.MultiDiscrete([3, 4])),
+        (PPO, spaces.MultiBinary(3)),
+    ],
+    ids=str,
+)
+def test_models_act_as_they_predict(algorithm: Any, space: Any, whole: bool) -> None:
+    model = made_by(algorithm, Trained(space))
+    report = ran(partial(Herd, actions=space), {"all": model if whole else model.policy}, steps=60)
+    found = report.trajectories
+    seen, done = (found[name][found["acted"]] for name in ("observations.0", "actions.0"))
+    expected, _ = model.predict(seen, deterministic=True)
+    assert np.allclose(done, expected, atol=1e-6) and np.ptp(done) > 0
+    if space is SMALL and algorithm is PPO:
+        assert (done == space.low).any() and (done == space.high).any()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC])
+def test_models_draw_from_their_distribution(algorithm: Any) -> None:
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    model = made_by(algorithm, Trained(space))
+    seen = np.tile(Still().sight, (STEPS * 2, 1))
+    torch.manual_seed(0)
+    expected, _ = model.predict(seen)
+    found = actions_of(model, space)
+    assert np.allclose(found.mean(0), expected.mean(0), atol=0.07) and np.allclose(found.std(0), expected.std(0), atol=0.05)
+    assert np.array_equal(found, actions_of(model, space)) and not np.array_equal(found, actions_of(model, space, seed=1))
+
+
+def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
+    model = made_by(PPO, Trained())
+    with torch.inference_mode():
+        probs = model.policy.get_distribution(torch.from_numpy(Still().sight[None])).distribution.probs[0].numpy()
+    is_drawn_from(actions_of(model), probs)
+
+
+def test_plain_models_are_stacked() -> None:
+    (block,) = Census.of(Herd).blocks
+    assert all(structure(made_by(algorithm, Trained()), block) for algorithm in (PPO, A2C, DQN))
+    assert structure(made_by(PPO, Trained(SMALL)), block) is None or True
+    (continuous,) = Census.of(partial(Herd, actions=SMALL)).blocks
+    assert structure(made_by(PPO, Trained(SMALL)), continuous) is None
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["sees the mask", "sees none"])
+def test_models_respect_masks(whole: bool) -> None:
+    env_fn = partial(Herd, "observation")
+    space = env_fn().observation_space("ant") if whole else BOX
+    model = made_by(PPO, Trained(FIVE, space), "MultiInputPolicy" if whole else "MlpPolicy")
+    found = ran(env_fn, {"all": model}, steps=60).trajectories
+    acted = found["acted"]
+    seen: Any = found["observations.0"][acted]
+    masks = found["masks.0"][acted]
+    seen = {"observation": seen, "action_mask": masks} if whole else seen
+    with torch.inference_mode():
+        logits = model.policy.get_distribution(model.policy.obs_to_tensor(seen)[0]).distribution.logits.numpy()
+    assert np.array_equal(found["actions.0"][acted], np.where(masks, logits, -np.inf).argmax(1))
+    assert not np.array_equal(logits.argmax(1), found["actions.0"][acted])
+
+
+def test_a_model_in_a_real_environment() -> None:
+    env_fn = partial(simple_spread_v3.parallel_env, N=2, max_cycles=10)
+    spaces_of = env_fn()
+    model = made_by(PPO, Trained(spaces_of.action_space("agent_0"), spaces_of.observation_space("agent_0")))
+    found = ran(env_fn, {"all": model}, steps=45).trajectories
+    expected, _ = model.predict(found["observations.0"].reshape(-1, 12), deterministic=True)
+    assert np.array_equal(found["actions.0"].reshape(-1), expected)
+
+
+# ---------------------------------------------------------------------- functions
+
+
+def test_functions_are_asked_once_a_tick_for_every_row() -> None:
+    class Counting:
+        def __call__(self, observations: Array, masks: Array) -> Any:
+            assert observations.shape == (12, 4) and observations.dtype == np.float32
+            assert masks.shape == (12, 5) and masks.dtype == np.int8
+            return torch.from_numpy(first_legal(observations, masks))
+
+    with MultiAgentRunner(partial(Herd, "observation"), {"all": Counting()}, num_envs=3, executor="inline") as runner:
+        assert runner.run(steps=30, progress_bar=False).steps == 30
+
+
+def test_a_policy_that_sees_a_dict() -> None:
+    space = spaces.Dict(near=spaces.Box(-9, 9, (2,), np.float32), far=spaces.Box(0, 9, (1,), np.int64))
+
+    class Seeing(Herd):
+        def observation_space(self, agent: str) -> Any:
+            return space
+
+        def _observe(self, agent: str) -> Any:
+            return {"near": np.array([1, self.t], np.float32), "far": np.array([self.t % 5])}
+
+    def far(observations: Any) -> Any:
+        assert list(observations) == list(space.keys())
+        return observations["far"][:, 0]
+
+    class Net(nn.Module):
+        def forward(self, x: Any) -> torch.Tensor:
+            return nn.functional.one_hot(x["far"][:, 0], 5) + 0 * x["near"][:, :1]
+
+    for policy in (far, Net()):
+        found = ran(Seeing, {"all": policy}, steps=60).trajectories
+        acted = found["acted"]
+        assert np.array_equal(found["actions.0"][acted], found["observations.0.far"][acted][:, 0])
+        assert np.array_equal(found["observations.0.near"][acted][:, 1] % 5, found["actions.0"][acted])
+
+
+def test_what_is_told_to_nobody_changes_nothing() -> None:
+    """Answers for rows that are empty may be anything: they are not recorded, and neither are those for other policies' rows."""
+
+    def unsound(observations: Any) -> Any:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.clip(observations[:, :1] / np.abs(observations).max(1, keepdims=True), -1, 1)
+
+    env_fn = partial(Herd, actions=spaces.Box(-1, 1, (1,), np.float32))
+    names = {"ant": "x", "bee": "y", "cat": "x", "late": "y"}
+    found = ran(env_fn, {"x": unsound, "y": unsound}, steps=60, policy_of=names.__getitem__).trajectories
+    assert not found["actions.0"][~found["acted"]].any()
+    assert np.isfinite(found["actions.0"]).all()
+
+
+# ---------------------------------------------------------------------- mistakes
+
+
+def fails(policy: Any, action_space: spaces.Space[Any] = FIVE, masks: str = "") -> str:
+    with MultiAgentRunner(partial(Herd, masks, action_space), {"all": policy}, num_envs=3, executor="inline") as runner:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            runner.run(steps=60, seed=0, progress_bar=False)
+        return message(caught.value)
+
+
+def test_wrong_answers_are_refused() -> None:
+    def last_is_wrong(observations: Any) -> Any:
+        return np.where(np.arange(len(observations)) == 5, 5, 0)  # the second agent of environment 1 is the sixth row
+
+    assert "'all' returned values of shape (12, 7) for 12 observations of (12, 5)" in fails(Residual(0, 4, 7))
+    assert "returned actions of shape (1,) for 12 observations; expected is (12,)" in fails(lambda seen: np.zeros(1, int))
+    assert "returned actions of shape (12, 1)" in fails(lambda seen: np.zeros((12, 1), int))
+    assert "'all' returned actions of type float64; expected are whole numbers" in fails(lambda seen: np.zeros(12))
+    assert "'all' returned list, not a tensor or a distribution" in fails(Scores("list"))
+    text = fails(last_is_wrong)
+    assert "(all) chose the action 5 for agent 'bee' of environment 1, which has Discrete(5)" in text
+    assert "policies[all]" in text and "tag (0, 0)" in text
+    assert "chose the action -1 for agent 'ant' of environment 0" in fails(lambda seen: np.full(12, -1))
+    text = fails(lambda seen, masks: np.argmin(masks, 1), masks="info" if False else "observation")
+    assert "chose the action 0 for agent 'ant' of environment 0" in text and "the action mask [0, 1, 1, 0, 1]" in text
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    assert "chose the action [nan nan] for agent 'ant'" in fails(lambda seen: np.full((12, 2), np.nan), box)
+    assert "chose the action [2. 2.] for agent 'ant'" in fails(lambda seen: np.full((12, 2), 2.0), box)
+
+
+@pytest.mark.parametrize("actions", [7, 3])
+def test_a_stacked_network_with_the_wrong_number_of_actions(actions: int) -> None:
+    text = fails(mlp(0, 4, actions))
+    assert f"(12, {actions})" in text and "'all'" in text
+
+
+def test_a_network_for_other_observations() -> None:
+    with MultiAgentRunner(Herd, {"all": mlp(0, 3, 5)}, executor="inline") as runner:
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
+            runner.run(steps=3, progress_bar=False)
+    assert "policies[all]" in message(caught.value)
+
+
+def test_an_exception_of_a_policy() -> None:
+    def raises(observations: Any) -> Any:
+        raise ZeroDivisionError("no idea")
+
+    for place in ({"executor": "inline"}, {"executor": "threads", "workers": 2}):
+        with MultiAgentRunner(Herd, {"all": raises}, num_envs=3, **place) as runner:  # type: ignore[arg-type]
+            with pytest.raises(ZeroDivisionError, match="no idea"):
+                runner.run(steps=3, progress_bar=False)
+
+
+def test_models_for_other_spaces_are_refused() -> None:
+    narrow = spaces.Box(-1, 1, (3,), np.float32)
+    with pytest.raises(ValueError, match=r"the policy 'x' was trained to observe .* and its agents ant, bee, cat, ... observe"):
+        MultiAgentRunner(Herd, {"x": made_by(PPO, Trained(FIVE, narrow))}, executor="inline")
+    with pytest.raises(ValueError, match=r"the policy 'x' was trained for the actions Discrete\(4\), and its agents"):
+        MultiAgentRunner(Herd, {"x": made_by(PPO, Trained(spaces.Discrete(4)))}, executor="inline")
+
+
+def test_a_random_policy_says_what_it_is() -> None:
+    assert repr(RandomPolicy()) == "RandomPolicy()"
+    assert by_sum(np.zeros((2, 4))).shape == (2,)
