@@ -26,7 +26,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 OURS = "reactor_rl"
 PACKAGES = (
-    "reactor-rl", "numpy", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "ray", "envpool", "xronos", "pykka", "torch"
+    "reactor-rl", "numpy", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "ray", "envpool", "xronos", "pykka", "torch",
+    "pettingzoo", "mpe2", "supersuit",
 )  # fmt: skip
 
 
@@ -346,6 +347,7 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     groups = {name: bars for name, bars in groups.items() if bars}
     if not groups:
@@ -367,6 +369,7 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
         axis.margins(x=0.25)
         if log:
             axis.set_xscale("log")
+            axis.xaxis.set_minor_formatter(NullFormatter())  # they would overlap where there is less than a decade
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     figure.suptitle(f"{title}\n{label}; {machine()['cores']} cores, {machine()['cpu']}", fontsize=10)
