@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.closing import close_all
 from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
 from reactor_gymnasium.infos import Packed, pack
 from reactor_gymnasium.leaves import Leaves
@@ -133,16 +134,8 @@ class EnvShard(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        errors = []
-        for row, env in enumerate(self.envs):
-            try:
-                env.close()
-            except Exception as error:
-                error.add_note(f"while environment {self.first + row} was closed")
-                errors.append(error)
-        self.envs = []
-        if errors:
-            raise errors[0]
+        envs, self.envs = self.envs, []
+        close_all(enumerate(envs, self.first))
 
     # ------------------------------------------------------------------ steps
 

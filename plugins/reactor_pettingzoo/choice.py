@@ -35,7 +35,7 @@ def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:
         try:
             cost = step_cost(timed)  # type: ignore[arg-type]
         finally:
-            timed.copy.close()
+            timed.copy.env.close()
     if cost is None:
         return EnvCosts(None, "the environment could not be timed")
     return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")

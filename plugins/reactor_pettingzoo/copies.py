@@ -98,10 +98,6 @@ class Copy:
             "parallel_api_test say more"
         )
 
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
 
 class Together(Copy):
     """Agents that act together: a step is an action of everybody who is there."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.closing import close_all
 from reactor_pettingzoo.census import Census
 from reactor_pettingzoo.copies import Copy, Together, Turns
 from reactor_pettingzoo.inference import Group
@@ -250,13 +251,5 @@ class CopyShard(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        errors = []
-        for number, copy in enumerate(self.copies):
-            try:
-                copy.close()
-            except Exception as error:
-                error.add_note(f"while environment {self.first + number} was closed")
-                errors.append(error)
-        self.copies = []
-        if errors:
-            raise errors[0]
+        copies, self.copies = self.copies, []
+        close_all(((index, copy.env) for index, copy in enumerate(copies, self.first)))

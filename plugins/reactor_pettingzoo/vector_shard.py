@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.closing import close_all
 from reactor_gymnasium.infos import pack
 from reactor_gymnasium.leaves import Leaves
 from reactor_gymnasium.shard import Extras
@@ -107,16 +108,8 @@ class ParallelShard(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        errors = []
-        for index, copy in enumerate(self.copies, self.first):
-            try:
-                copy.env.close()
-            except Exception as error:
-                error.add_note(f"while environment {index} was closed")
-                errors.append(error)
-        self.copies = []
-        if errors:
-            raise errors[0]
+        copies, self.copies = self.copies, []
+        close_all(((index, copy.env) for index, copy in enumerate(copies, self.first)))
 
     # ------------------------------------------------------------------ steps
 

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.closing import close_all
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.serialise import Pickled
 from reactor_sb3.inference import Greedy, Network
@@ -229,16 +230,8 @@ class Actor(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        errors = []
-        for kept in self.envs:
-            try:
-                kept.env.close()
-            except Exception as error:
-                error.add_note(f"while environment {kept.number} was closed")
-                errors.append(error)
-        self.envs = []
-        if errors:
-            raise errors[0]
+        envs, self.envs = self.envs, []
+        close_all((kept.number, kept.env) for kept in envs)
 
     # A snapshot holds what the coming rounds depend on; before the start, the reactor travels as it is.
 

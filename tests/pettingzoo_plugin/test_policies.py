@@ -153,7 +153,9 @@ def test_several_choices_at_once() -> None:
 def test_bits(kind: str) -> None:
     scores = torch.tensor([2.0, -1.0, 0.1])
     space = spaces.MultiBinary(3)
-    assert np.array_equal(np.unique(actions_of(Scores(kind, scores), space, deterministic=True).reshape(-1, 3), axis=0), [[1, 0, 1]])
+    assert np.array_equal(
+        np.unique(actions_of(Scores(kind, scores), space, deterministic=True).reshape(-1, 3), axis=0), [[1, 0, 1]]
+    )
     assert np.allclose(actions_of(Scores(kind, scores), space).mean(0), scores.sigmoid(), atol=0.05)
 
 
@@ -357,6 +359,29 @@ def test_models_draw_from_their_distribution(algorithm: Any) -> None:
     found = actions_of(model, space)
     assert np.allclose(found.mean(0), expected.mean(0), atol=0.07) and np.allclose(found.std(0), expected.std(0), atol=0.05)
     assert np.array_equal(found, actions_of(model, space)) and not np.array_equal(found, actions_of(model, space, seed=1))
+
+
+def test_models_of_different_agents_draw_different_actions() -> None:
+    space = spaces.Box(-1, 1, (1,), np.float32)
+    for algorithm in (PPO, SAC):
+        model = made_by(algorithm, Trained(space))
+        found = ran(partial(Still, space), {"one": model, "two": model}, 2, steps=400, deterministic=False)
+        rows = found.trajectories["actions.0"].reshape(200, 4).T
+        assert (np.abs(np.corrcoef(rows) - np.eye(4)) < 0.3).all()
+
+
+def test_models_that_draw_side_by_side_do_not_disturb_each_other() -> None:
+    """SAC draws from torch's global generator, of which threads have but one."""
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    model = made_by(SAC, Trained(space))
+    policies: dict[str, Any] = dict.fromkeys(Herd.possible_agents, model)
+    env_fn = partial(Herd, actions=space)
+    expected = ran(env_fn, policies, 4, steps=400, deterministic=False)
+    before = torch.get_rng_state()
+    for place in ({"executor": "threads", "workers": 2}, {"executor": "threads", "workers": 4}):
+        found = ran(env_fn, policies, 4, steps=400, deterministic=False, **place)
+        assert found.fingerprint == expected.fingerprint
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
