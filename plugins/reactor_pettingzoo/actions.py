@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from gymnasium import Space, spaces
 __all__ = ["Chooser", "Draws", "uniform_choice"]
 
 Array = npt.NDArray[Any]
+_torch_generator = threading.Lock()
+"""The threads of a process share torch's generator."""
 AHEAD = 256
 """Ticks for which numbers are drawn at once: a call of a generator costs more than many numbers of it."""
 
@@ -64,20 +67,22 @@ class Chooser:
         self.uniform: Array | None = None
         self.generator_state: torch.Tensor | None = None
 
-    def begin(self, seed: int) -> None:
-        """Begin the stream for what draws by torch."""
-        self.generator_state = torch.Generator().manual_seed(seed).get_state()
+    def begin(self, seed: int, number: int) -> None:
+        """Begin the stream of a group of policies for what draws by torch."""
+        word = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0]
+        self.generator_state = torch.Generator().manual_seed(int(word)).get_state()
 
     def by_torch(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Call something that draws from torch's global generator, with a stream of our own in its place."""
         assert self.generator_state is not None
-        before = torch.get_rng_state()
-        torch.set_rng_state(self.generator_state)
-        try:
-            return function()
-        finally:
-            self.generator_state = torch.get_rng_state()
-            torch.set_rng_state(before)
+        with _torch_generator:
+            before = torch.get_rng_state()
+            torch.set_rng_state(self.generator_state)
+            try:
+                return function()
+            finally:
+                self.generator_state = torch.get_rng_state()
+                torch.set_rng_state(before)
 
     def choose(self, name: str, space: Space[Any], values: Any, masks: Array | None, rows: int, greedy: bool) -> Array:
         """Choose by scores (unnormalised log-probabilities) or, for continuous actions, by mean and standard deviation.
@@ -109,13 +114,12 @@ class Chooser:
         return np.asarray(np.clip(values, space.low, space.high), space.dtype)
 
     def _components(self, values: Array, space: spaces.MultiDiscrete, greedy: bool) -> Array:
-        found = np.empty((len(values), len(space.nvec)), np.int64)
-        ends = np.cumsum(space.nvec)
-        for at, (n, end) in enumerate(zip(space.nvec, ends, strict=True)):
+        numbers = space.nvec.reshape(-1)
+        found = np.empty((len(values), len(numbers)), np.int64)
+        for at, (n, end) in enumerate(zip(numbers, np.cumsum(numbers), strict=True)):
             uniform = None if greedy or self.uniform is None else self.uniform[:, at : at + 1]
             found[:, at] = choose_discrete(values[:, end - n : end], None, uniform)
-        found += space.start
-        return found
+        return found.reshape(-1, *space.nvec.shape) + space.start
 
 
 def _answer_shape(space: Space[Any]) -> tuple[int, ...]:
@@ -131,7 +135,7 @@ def width_of(space: Space[Any]) -> int:
     if isinstance(space, spaces.Discrete):
         return 1
     if isinstance(space, spaces.MultiDiscrete):
-        return len(space.nvec)
+        return int(space.nvec.size)
     size = int(np.prod(space.shape or ()))
     return size if isinstance(space, spaces.MultiBinary) else size + size % 2
 
@@ -164,12 +168,15 @@ def uniform_choice(space: Space[Any], masks: Array | None, random: Chooser) -> A
     if isinstance(space, spaces.Discrete):
         return choose_discrete(np.zeros((len(uniform), int(space.n))), masks, uniform[:, :1]) + np.int64(space.start)
     if isinstance(space, spaces.MultiDiscrete):
-        return np.asarray(np.floor(uniform[:, : len(space.nvec)] * space.nvec), np.int64) + space.start
+        parts = uniform[:, : space.nvec.size].reshape(-1, *space.nvec.shape)
+        return np.asarray(np.floor(parts * space.nvec), np.int64) + space.start
     if isinstance(space, spaces.MultiBinary):
         return (uniform[:, : int(np.prod(space.shape))] < 0.5).astype(np.int8).reshape(-1, *space.shape)
     assert isinstance(space, spaces.Box)
     low, high = (np.clip(bound, -1e6, 1e6) for bound in (space.low, space.high))
     parts = uniform[:, : low.size].reshape(-1, *low.shape)
+    if np.issubdtype(space.dtype, np.integer):
+        return np.asarray(np.floor(low + parts * (high - low + 1.0)), space.dtype)
     return np.asarray(low + parts * (high - low), space.dtype)
 
 

@@ -122,29 +122,30 @@ class Census:
         agents = tuple(getattr(env, "possible_agents", None) or env.agents)
         if not agents:
             raise ValueError(f"{env} has no agents after reset()")
-        alike: list[tuple[Space[Any], Space[Any], str, list[Agent]]] = []
+        alike: list[tuple[Space[Any], Space[Any], list[Agent]]] = []
         for agent in agents:
             given, action_space = env.observation_space(agent), env.action_space(agent)
-            mask = _mask(given, action_space, infos.get(agent, {}))
-            for known, known_action, known_mask, members in alike:
-                if (known, known_action, known_mask) == (given, action_space, mask):
+            for known, known_action, members in alike:
+                if (known, known_action) == (given, action_space):
                     members.append(agent)
                     break
             else:
-                alike.append((given, action_space, mask, [agent]))
-        blocks = tuple(
-            Block(number, tuple(members), _unmasked(given, members[0]), given, action, mask, 1 if turns else len(members))
-            for number, (given, action, mask, members) in enumerate(alike)
-        )
-        return cls(agents, turns, blocks, str(env), float(env.metadata.get("render_fps", 15)))
+                alike.append((given, action_space, [agent]))
+        blocks = []
+        for number, (given, action_space, members) in enumerate(alike):
+            # Those who are to join later have no info yet.
+            mask = _mask(given, action_space, [infos.get(agent, {}) for agent in members])
+            rows = 1 if turns else len(members)
+            blocks.append(Block(number, tuple(members), _unmasked(given, members[0]), given, action_space, mask, rows))
+        return cls(agents, turns, tuple(blocks), str(env), float(env.metadata.get("render_fps", 15)))
 
 
-def _mask(space: Space[Any], action_space: Space[Any], info: dict[str, Any]) -> str:
+def _mask(space: Space[Any], action_space: Space[Any], infos: list[dict[str, Any]]) -> str:
     if not isinstance(action_space, spaces.Discrete):
         return ""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return "observation"
-    return "info" if MASK in info else ""
+    return "info" if any(MASK in info for info in infos) else ""
 
 
 def _unmasked(space: Space[Any], agent: Agent) -> Space[Any]:

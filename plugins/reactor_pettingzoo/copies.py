@@ -30,12 +30,14 @@ class Copy:
         acting: Its part of who acts in the coming step, ``(agents,)``, bool.
 
     Attributes:
+        present: Who has been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
     """
 
     def __init__(self, env: Any, census: Census, record: Array, source: Sequence[int], acting: Array) -> None:
         self.env, self.census, self.record, self.source, self.acting = env, census, record, source, acting
         self.over = False
+        self.present: set[Agent] = set()
         self.live: list[Agent] = []
         # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
         self.places = {agent: self._places(agent) for agent in census.agents}
@@ -68,6 +70,7 @@ class Copy:
         """Leave nobody to act for."""
         self._enter([])
         self.acting.fill(False)
+        self.record["acting"] = 0
 
     def _enter(self, live: Sequence[Agent]) -> None:
         """Show who is there; the rows of everybody else are zeros."""
@@ -82,6 +85,7 @@ class Copy:
             for name, _, _ in block.fields():
                 self.record[name] = 0
         self.live = list(live)
+        self.present.update(live)
 
     def _show(self, agent: Agent, observation: Any, info: Mapping[str, Any]) -> None:
         """Write what an agent sees."""
@@ -105,6 +109,7 @@ class Together(Copy):
     def reset(self, seed: int | None) -> None:
         """See :class:`Copy`."""
         observations, infos = self.env.reset(seed=seed)
+        self.present.clear()
         self._arrive(self.env.agents)
         if not self.live:
             raise ValueError(f"{self.env} has no agents after reset()")
@@ -149,6 +154,7 @@ class Together(Copy):
         self.told = [(places[agent][3], agent) for agent in live if places[agent][0].mask == "info"]
 
     def _show_all(self, observations: Mapping[Agent, Any], infos: Mapping[Agent, Any]) -> None:
+        agent: Agent = None
         try:
             for place, agent in self.sees:
                 place[...] = observations[agent]
@@ -157,10 +163,9 @@ class Together(Copy):
             for mask, agent in self.told:
                 mask[...] = infos[agent][MASK]  # type: ignore[index]
         except KeyError as error:
-            for agent in self.live:
-                if agent not in observations:
-                    raise self._broken(agent, "no observation was returned", list(observations)) from None
-            raise self._broken(agent, f"its observation or info has no key {error}", "") from None
+            if agent not in observations:
+                raise self._broken(agent, "no observation was returned", list(observations)) from None
+            raise self._broken(agent, f"there is no {error} in its observation or info", infos.get(agent)) from None
 
 
 class Turns(Copy):
@@ -170,6 +175,7 @@ class Turns(Copy):
         """See :class:`Copy`."""
         self.env.reset(seed=seed)
         self.over = False
+        self.present.clear()
         self._next()
         if self.over:
             raise ValueError(f"{self.env} has no agents left after reset()")
@@ -186,6 +192,7 @@ class Turns(Copy):
     def _next(self) -> None:
         """Find out whose turn it is; agents that are dead are stepped with None, as PettingZoo demands."""
         env = self.env
+        self.present.update(env.agents)
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
         self.over = not env.agents
@@ -201,4 +208,4 @@ class Turns(Copy):
         try:
             self._show(agent, env.observe(agent), env.infos.get(agent, {}))
         except KeyError as error:
-            raise self._broken(agent, f"its observation or info has no key {error}", "") from None
+            raise self._broken(agent, f"there is no {error} in its observation or info", env.infos.get(agent)) from None

@@ -27,10 +27,13 @@ BEGIN = np.dtype([("seed", np.int64), ("episodes", np.int64), ("copies", np.int6
 
 @dataclass(frozen=True)
 class Ended:
-    """An episode that has ended: in which copy, at which tick of the run; of each agent its return and the steps it acted in."""
+    """An episode that has ended: in which copy, at which tick of the run; of each agent whether it took part, its return, and the
+    steps in which it acted.
+    """
 
     copy: int
     tick: int
+    present: tuple[bool, ...]
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
 
@@ -203,7 +206,8 @@ class CopyShard(Reactor):
 
     def _end(self, number: int) -> None:
         totals, lengths = self.totals[number], self.lengths[number]
-        self.episodes.append(Ended(self.first + number, self.ticks, tuple(totals.tolist()), tuple(lengths.tolist())))
+        present = tuple(agent in self.copies[number].present for agent in self.census.agents)
+        self.episodes.append(Ended(self.first + number, self.ticks, present, tuple(totals.tolist()), tuple(lengths.tolist())))
         totals.fill(0)
         lengths.fill(0)
         self.left[number] -= 1

@@ -119,17 +119,13 @@ class Ensemble:
         placement = {}
         width = -(-max(group.width for group in groups) // 8) * 8
         begin, report = program.input("begin", (), BEGIN), program.input("report")
-        inferences = []
-        for number, group in enumerate(groups):
-            name = f"policies[{', '.join(group.names)}]"
-            inferences.append(program.add(Inference, group, census, width, name=name))
-            placement[name] = number % workers
-            program.connect(begin, inferences[-1].begin)
         source = np.full((copies, len(census.agents)), -1, np.int64)
         for number, group in enumerate(groups):
             source[group.answers >= 0] = number
         cuts = [copies * worker // workers for worker in range(workers + 1)]
         told = program.output("told")
+        shards = []
+        # Before the policies, so that an environment's error comes before that of a policy that gets no observations then.
         for worker, (lo, hi) in enumerate(pairwise(cuts)):
             name = f"environments[{lo}:{hi}]"
             shard = program.add(CopyShard, env_fn, lo, offsets[lo:hi], census, groups, source[lo:hi], name=name)
@@ -137,7 +133,13 @@ class Ensemble:
             program.connect(begin, shard.begin)
             program.connect(report, shard.report)
             program.connect(shard.told, told.rows[worker])
-            for number, inference in enumerate(inferences):
+            shards.append(shard)
+        for number, group in enumerate(groups):
+            name = f"policies[{', '.join(group.names)}]"
+            inference = program.add(Inference, group, census, width, name=name)
+            placement[name] = number % workers
+            program.connect(begin, inference.begin)
+            for shard, (lo, hi) in zip(shards, pairwise(cuts), strict=True):
                 program.connect(shard.observations, inference.observations.rows[lo:hi])
                 program.connect(inference.actions, shard.actions.rows[number], after=1)
         return program, placement
@@ -146,6 +148,7 @@ class Ensemble:
 
     def _play(self, ticks: float, episodes: int, seed: int, record: bool, progress_bar: bool, total: int) -> Played:
         """Run ticks in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
+        self._running()  # before there is a bar
         found = []
         with one_numeric_thread(), progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for told in self._ticks(episodes, seed, record, _stretches(ticks)):

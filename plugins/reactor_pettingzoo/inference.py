@@ -26,6 +26,7 @@ class Group:
     """Policies that are asked together about the rows of one block.
 
     Attributes:
+        number: Of the group.
         names: Of the policies.
         policy: The only one, encoded, if it is asked by itself.
         layers: Of all of them, if they are stacked.
@@ -38,6 +39,7 @@ class Group:
         greedy: Whether the best action is taken, or one drawn.
     """
 
+    number: int
     names: tuple[str, ...]
     policy: Any
     layers: tuple[Layers, ...]
@@ -77,7 +79,7 @@ def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[
         acts: For each environment the name of every agent's policy.
         greedy: Whether the best action is taken.
     """
-    found = []
+    found: list[Group] = []
     for block in census.blocks:
         used = sorted({names[agent] for names in acts for agent in block.agents}, key=list(policies).index)
         layers = {name: structure(policies[name], block) for name in used}
@@ -89,7 +91,7 @@ def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[
             stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
             seats, answers = _seats(census, block, names, acts)
             policy = None if stacked else encode(acting_part(policies[names[0]]))
-            found.append(Group(tuple(names), policy, stacked, block, copies, seats, answers, greedy))
+            found.append(Group(len(found), tuple(names), policy, stacked, block, copies, seats, answers, greedy))
     return found
 
 
@@ -159,7 +161,7 @@ class Inference(Reactor):
         """Actions for every row; 0 where nobody is alive."""
         if self.begin.present:
             seed = int(self.begin.value["seed"])
-            self.chooser.begin(seed)
+            self.chooser.begin(seed, self.group.number)
             if self.draws is not None:
                 self.draws.begin(seed)
         record = self.observations.value
@@ -187,7 +189,8 @@ class Inference(Reactor):
         elif self.regular:
             np.multiply(taken, alive, out=out)
             return
-        np.multiply(taken, alive.reshape(*alive.shape, *(1,) * (taken.ndim - 2)), out=out, casting="unsafe")
+        out.fill(0)
+        np.copyto(out, taken, where=alive.reshape(*alive.shape, *(1,) * (taken.ndim - 2)), casting="unsafe")
 
     def _known(self, record: Array) -> tuple[Array, Array, Array, Array]:
         """The views of the observations' slot that every tick needs."""

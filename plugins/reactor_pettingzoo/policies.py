@@ -19,7 +19,7 @@ from torch import nn
 
 from reactor_pettingzoo.actions import Chooser, uniform_choice
 from reactor_pettingzoo.census import MASK, Block
-from reactor_pettingzoo.stacked import Layers, layers_of
+from reactor_pettingzoo.stacked import Layers, ends_in_softmax, layers_of
 
 __all__ = ["Asked", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
 
@@ -97,7 +97,9 @@ def structure(policy: Any, block: Block) -> Layers | None:
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
         return _sb3_layers(sb3, block)
-    return layers_of(policy, block.space) if isinstance(policy, nn.Module) else None
+    found = layers_of(policy, block.space) if isinstance(policy, nn.Module) else None
+    # One that scores other actions is left to be asked by itself, where its mistake is named.
+    return found if found is not None and len(found.weights[-1][1]) == block.action_space.n else None
 
 
 def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> Asked:
@@ -132,17 +134,32 @@ class _Module:
         self.name, self.module, self.block, self.greedy = name, module, block, greedy
         module.eval()
         module.requires_grad_(False)
+        self.probabilities = ends_in_softmax(module) and isinstance(block.action_space, spaces.Discrete)
+        self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
         with torch.inference_mode():
-            found = self.module(_tensors(observations))
+            found = self.module(self._tensors(observations))
         rows = _count(observations)
         if isinstance(found, torch.distributions.Distribution):
             found = _distributed(found)
+        elif isinstance(found, torch.Tensor) and self.probabilities:
+            found = found.log()
         elif not isinstance(found, torch.Tensor):
             raise TypeError(f"the policy {self.name!r} returned {type(found).__name__}, not a tensor or a distribution")
         values = found.numpy() if isinstance(found, torch.Tensor) else found
         return random.choose(self.name, self.block.action_space, values, masks, rows, self.greedy)
+
+    def _tensors(self, observations: Any) -> Any:
+        """Numbers in the module's own precision; those that only tell things apart as they are."""
+        parts = self.block.parts
+        if "" in parts:
+            observations = {"": observations}
+        found = {
+            key: torch.from_numpy(observations[key]).to(self.dtype if isinstance(space, spaces.Box) else None)
+            for key, space in parts.items()
+        }
+        return found.get("", found)
 
 
 class _Function:
@@ -179,7 +196,7 @@ class _Sb3:
         tensors, _ = self.policy.obs_to_tensor(observations)
         space = self.block.action_space
         with torch.inference_mode():
-            if hasattr(self.policy, "get_distribution"):
+            if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
                 found = _distributed(self.policy.get_distribution(tensors).distribution)
                 chosen = random.choose("SB3 policy", space, found, masks, rows, self.greedy)
             elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
@@ -206,12 +223,6 @@ def _distributed(found: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- helpers
-
-
-def _tensors(observations: Any) -> Any:
-    if isinstance(observations, Mapping):
-        return {key: _tensors(part) for key, part in observations.items()}
-    return torch.from_numpy(observations.astype(np.float32) if observations.dtype == np.float64 else observations)
 
 
 def _count(observations: Any) -> int:

@@ -21,7 +21,7 @@ try:
 except ImportError:  # nobody compiled it
     _network = None  # type: ignore[assignment]
 
-__all__ = ["Layers", "Stacked", "layers_of", "stack"]
+__all__ = ["Layers", "Stacked", "ends_in_softmax", "layers_of", "stack"]
 
 Array = npt.NDArray[Any]
 
@@ -68,6 +68,11 @@ def layers_of(module: nn.Module, space: Space[Any]) -> Layers | None:
         else:
             return None
     return Layers(tuple(kinds), tuple(weights)) if weights else None
+
+
+def ends_in_softmax(module: nn.Module) -> bool:
+    """Whether a Sequential gives probabilities and not their logarithms."""
+    return type(module) is nn.Sequential and len(module) > 0 and isinstance(module[-1], nn.Softmax)
 
 
 def _flattened(module: nn.Module) -> Any:

@@ -156,7 +156,7 @@ def tournament(
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     for episode in played.episodes:
         for side in range(2):
-            of_side = [at for at, agent in enumerate(census.agents) if sides[agent] == side and episode.lengths[at]]
+            of_side = [at for at, agent in enumerate(census.agents) if sides[agent] == side and episode.present[at]]
             payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
             returns[side][episode.copy // num_envs].append(payoff)
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]

@@ -135,7 +135,7 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
             runner.render(tmp_path / "film.gif")
         assert runner.run(steps=5, progress_bar=False).steps == 5  # it goes on
     with MultiAgentRunner(partial(Herd, render_mode="rgb_array"), {"all": by_sum}, executor="inline") as runner:
-        with pytest.raises(ValueError, match="ending '.txt'"):
+        with pytest.raises(ValueError, match=r"ending '\.txt'"):
             runner.render(tmp_path / "film.txt", steps=3)
 
 
