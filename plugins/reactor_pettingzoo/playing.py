@@ -78,4 +78,4 @@ def _one_against_another() -> dict[str, Any]:
 simple_spread = partial(
     Playing, "mpe2.simple_spread_v3", "parallel_env", partial(_networks, 18, 5, ("agent_0", "agent_1", "agent_2")), max_cycles=25
 )
-connect_four = partial(Playing, "pettingzoo.classic.connect_four_v3", "env", _one_against_another)
+connect_four = partial(Playing, "pettingzoo.classic.connect_four.connect_four", "env", _one_against_another)

@@ -1,0 +1,153 @@
+"""Every policy of a population against every other one: who plays on which side, with which seeds, and what is made of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+from pettingzoo.classic.connect_four import connect_four
+from runner_envs import mlp
+
+from reactor_pettingzoo import RandomPolicy, Tournament, tournament
+from reactor_pettingzoo.report import Summary
+
+
+class Matrix(ParallelEnv):
+    """The reward of each side's agents is known from what both sides do, or is the seed of the episode's environment.
+
+    Args:
+        sizes: How many agents each side has.
+        seeds: Whether seeds are what is paid.
+    """
+
+    metadata = {"name": "matrix"}
+
+    def __init__(self, sizes: tuple[int, int] = (1, 1), seeds: bool = False) -> None:
+        self.sides = [[f"{name}{number}" for number in range(size)] for name, size in zip("ab", sizes, strict=True)]
+        self.possible_agents = [*self.sides[0], *self.sides[1]]
+        self.seeds, self.seed = seeds, 0
+        self.seen, self.done = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(5)
+
+    def observation_space(self, agent: str) -> Any:
+        return self.seen
+
+    def action_space(self, agent: str) -> Any:
+        return self.done
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.seed = self.seed if seed is None else seed
+        self.agents = list(self.possible_agents)
+        return {agent: np.zeros(1, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        first, second = (float(np.mean([actions[agent] for agent in side])) for side in self.sides)
+        paid = (self.seed, -self.seed) if self.seeds else (10 * first + second, first - second)
+        # Within a side one agent gets more and another less; the mean is what counts.
+        rewards = {
+            agent: paid[side] + number - (len(agents) - 1) / 2
+            for side, agents in enumerate(self.sides)
+            for number, agent in enumerate(agents)
+        }
+        ended, self.agents = self.agents, []
+        every = dict.fromkeys(ended, True)
+        return {agent: np.ones(1, np.float32) for agent in ended}, rewards, every, dict.fromkeys(ended, False), {}
+
+
+def always(action: int, observations: Any) -> Any:
+    return np.full(len(observations), action)
+
+
+POPULATION: dict[str, Any] = {name: partial(always, action) for name, action in (("nought", 0), ("two", 2), ("four", 4))}
+TWO: dict[str, Any] = {"episodes": 4, "num_envs": 2, "seed": 5, "progress_bar": False}
+
+
+def check(found: Tournament) -> None:
+    done = np.array([0, 2, 4])
+    assert found.names == ("nought", "two", "four")
+    assert np.array_equal(found.payoffs[0], 10 * done[:, None] + done)
+    assert np.array_equal(found.payoffs[1], done[:, None] - done)
+    assert np.array_equal(found.low, found.payoffs) and np.array_equal(found.high, found.payoffs)  # all episodes are the same
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_rows_are_the_first_side(executor: Any) -> None:
+    check(tournament(Matrix, POPULATION, executor=executor, workers=3, **TWO))
+
+
+def test_sides_of_many() -> None:
+    """Agents of a side play by one policy, and its payoff is their mean."""
+    check(tournament(partial(Matrix, (2, 3)), POPULATION, side_of=lambda agent: "ab".index(agent[0]), executor="inline", **TWO))
+    swapped = tournament(partial(Matrix, (2, 3)), POPULATION, side_of=lambda agent: "ba".index(agent[0]), executor="inline", **TWO)
+    done = np.array([0, 2, 4])
+    assert np.array_equal(swapped.payoffs[1], 10 * done + done[:, None])
+
+
+def test_every_pairing_has_the_same_seeds() -> None:
+    found = tournament(partial(Matrix, seeds=True), POPULATION, executor="threads", workers=2, **TWO)
+    of_a_pairing = Summary.of([5, 6, 5, 6])  # two copies, each with two episodes
+    for name in ("mean", "low", "high"):
+        field = {"mean": "payoffs"}.get(name, name)
+        assert (getattr(found, field)[0] == getattr(of_a_pairing, name)).all()
+
+
+def test_scores() -> None:
+    found = tournament(Matrix, POPULATION, executor="inline", **TWO)
+    # Mean over opponents and sides: (10 i + 2 + 2 - i) / 2.
+    assert list(found.scores.items()) == [("four", 20.0), ("two", 11.0), ("nought", 2.0)]
+
+
+def test_the_same_everywhere() -> None:
+    """With policies that draw, and networks, alone and stacked; a board game in which agents take turns."""
+    population = {"random": RandomPolicy(), "net": mlp(0, 84, 7), "other": mlp(1, 84, 7), "wide": mlp(2, 84, 7, 9)}
+    results = [
+        tournament(connect_four.env, population, deterministic=False, executor=executor, workers=workers, **TWO)  # type: ignore[arg-type]
+        for executor, workers in (("inline", 1), ("threads", 2), ("processes", 1), ("processes", 2), ("processes", 4))
+    ]
+    assert len({found.fingerprint for found in results}) == 1
+    assert all(np.array_equal(found.payoffs, results[0].payoffs) for found in results)
+    assert np.array_equal(results[0].payoffs[0], -results[0].payoffs[1])
+    again = tournament(connect_four.env, population, deterministic=False, executor="inline", **{**TWO, "seed": 6})
+    assert again.fingerprint != results[0].fingerprint
+
+
+def test_table_and_heat_map(tmp_path: Path) -> None:
+    found = tournament(Matrix, POPULATION, executor="inline", **TWO)
+    title, head, *rows, scores = str(found).splitlines()
+    assert title.startswith("4 episodes a pairing") and f"seed 5, fingerprint {found.fingerprint}" in title
+    assert head.split() == ["nought", "two", "four"]
+    assert [row.split()[0] for row in rows] == ["nought", "two", "four"] and "42 ±0" in rows[1].replace("24 ±0", "42 ±0")
+    assert scores == "scores: four 20, two 11, nought 2"
+    found.plot(tmp_path / "payoffs.png")
+    assert imageio.imread(tmp_path / "payoffs.png").ndim == 3
+
+
+def test_a_seed_is_told() -> None:
+    found = tournament(Matrix, POPULATION, executor="inline", progress_bar=False, episodes=1)
+    again = tournament(Matrix, POPULATION, executor="inline", progress_bar=False, episodes=1, seed=found.seed)
+    assert again.fingerprint == found.fingerprint
+    assert np.isnan(found.low).all()  # of one episode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "sentence"),
+    [
+        ({"episodes": 3, "num_envs": 2}, ValueError, "num_envs=2 does not divide episodes=3"),
+        ({"population": {}}, ValueError, "there are no policies"),
+        ({"population": {"x": 3}}, TypeError, "the policy 'x' is 3"),
+        ({"episodes": 0}, ValueError, "episodes"),
+        ({"env_fn": partial(Matrix, (2, 1))}, ValueError, "3 agents; say with side_of="),
+        ({"side_of": lambda agent: 0}, ValueError, "side_of gives"),
+        ({"workers": 0}, ValueError, "workers"),
+        ({"executor": "thread"}, ValueError, "executor"),
+    ],
+)
+def test_mistakes(arguments: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    given = {"env_fn": Matrix, "population": POPULATION, "executor": "inline", "progress_bar": False, **arguments}
+    with pytest.raises(kind, match=sentence):
+        tournament(**given)
