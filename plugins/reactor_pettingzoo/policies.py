@@ -6,6 +6,7 @@ so that its answers cannot depend on how the work is shared out.
 
 from __future__ import annotations
 
+import copy
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -85,9 +86,12 @@ def _listed(block: Block) -> str:
 
 
 def acting_part(policy: Any) -> Any:
-    """What of a policy has to travel: of an SB3 model its policy, for the model holds an environment and buffers."""
+    """What of a policy has to travel, to the CPU: of an SB3 model its policy, for the model holds an environment and buffers."""
     sb3 = _sb3_policy(policy)
-    return policy if sb3 is None else sb3
+    part = policy if sb3 is None else sb3
+    if isinstance(part, nn.Module) and any(one.device.type != "cpu" for one in part.parameters()):
+        part = copy.deepcopy(part).to("cpu")
+    return part
 
 
 def structure(policy: Any, block: Block) -> Layers | None:
