@@ -60,7 +60,7 @@ class Chooser:
 
     Attributes:
         uniform: Of each row, ``(rows, width)``; ``None`` if nothing is drawn.
-        seed: For what draws from torch's generator.
+        generator_state: For what draws from torch's generator; begun with a run.
     """
 
     def __init__(self) -> None:

@@ -36,6 +36,7 @@ class Copy:
 
     def __init__(self, env: Any, census: Census, record: Array, source: Sequence[int], acting: Array) -> None:
         self.env, self.census, self.record, self.source, self.acting = env, census, record, source, acting
+        self.index = {agent: index for index, agent in enumerate(census.agents)}
         self.over = False
         self.present: set[Agent] = set()
         self.live: list[Agent] = []
@@ -87,15 +88,6 @@ class Copy:
         self.live = list(live)
         self.present.update(live)
 
-    def _show(self, agent: Agent, observation: Any, info: Mapping[str, Any]) -> None:
-        """Write what an agent sees."""
-        block, row, parts, mask = self.places[agent]
-        self.record[block.field("alive")][row] = True
-        for place, key in parts:
-            place[...] = observation[key] if key else observation
-        if mask is not None:
-            mask[...] = observation[MASK] if block.mask == "observation" else info[MASK]
-
     def _broken(self, agent: Agent, what: str, found: Any) -> ValueError:
         return ValueError(
             f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({found}); pettingzoo.test.api_test and "
@@ -141,7 +133,7 @@ class Together(Copy):
     def _arrive(self, agents: Sequence[Agent]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
-        self.does = [(agent, self.source[self.census.agents.index(agent)], places[agent][1]) for agent in live]
+        self.does = [(agent, self.source[self.index[agent]], places[agent][1]) for agent in live]
         self.acting[:] = [agent in live for agent in self.census.agents]
         for agent in live:
             self.record[places[agent][0].field("alive")][places[agent][1]] = True
@@ -201,7 +193,7 @@ class Turns(Copy):
         if self.over:
             return
         self.agent = agent = env.agent_selection
-        index = self.census.agents.index(agent)
+        index = self.index[agent]
         self.acting[index] = True
         self.group = self.source[index]
         self.record["acting"] = index
@@ -209,3 +201,12 @@ class Turns(Copy):
             self._show(agent, env.observe(agent), env.infos.get(agent, {}))
         except KeyError as error:
             raise self._broken(agent, f"there is no {error} in its observation or info", env.infos.get(agent)) from None
+
+    def _show(self, agent: Agent, observation: Any, info: Mapping[str, Any]) -> None:
+        """Write what an agent sees."""
+        block, row, parts, mask = self.places[agent]
+        self.record[block.field("alive")][row] = True
+        for place, key in parts:
+            place[...] = observation[key] if key else observation
+        if mask is not None:
+            mask[...] = observation[MASK] if block.mask == "observation" else info[MASK]

@@ -127,7 +127,7 @@ class Inference(Reactor):
     observations = Input()
     """A record for each environment, see :meth:`~reactor_pettingzoo.census.Census.record`."""
     begin = Input()
-    """The seed of a run, ``()``, int64, at its first tick."""
+    """What a run begins with, at its first tick."""
     actions = Output((0, 0), np.uint8)
 
     def __init__(self, group: Group, census: Census, width: int) -> None:
@@ -150,7 +150,8 @@ class Inference(Reactor):
         # Agents that act together have a row each: who it is, and which answer is theirs, never changes.
         self.agents = None if census.turns else np.array(indices)
         self.answers = None if census.turns else group.answers[:, indices]
-        self.served = group.answers >= 0 if self.answers is None else self.answers >= 0
+        self.served = None if self.answers is None else self.answers >= 0
+        self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
         self.regular = self._regular()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array]] = {}
@@ -228,7 +229,6 @@ class Inference(Reactor):
     def _by_layers(self, stacked: Stacked, record: Array, seen: Array, acting: Array, drawn: Array | None) -> Array:
         """What stacked networks choose for every row of every policy, ``(policies * rows,)``."""
         block = self.group.block
-        assert isinstance(block.action_space, spaces.Discrete)
         stacked.inputs[...] = seen if self.regular else seen[self.copies, self.rows].reshape(stacked.inputs.shape)
         stacked()
         chosen = stacked.best.reshape(-1)
@@ -237,8 +237,7 @@ class Inference(Reactor):
             actions = stacked.scores.shape[-1]
             masks = None if masks is None else masks.reshape(-1, actions)
             chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.chooser.uniform)
-        start = int(block.action_space.start)
-        return chosen + start if start else chosen
+        return chosen + self.start if self.start else chosen
 
     def _by_policy(self, record: Array, acting: Array, drawn: Array | None) -> Array:
         """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""

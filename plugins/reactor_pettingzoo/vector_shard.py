@@ -91,6 +91,7 @@ class ParallelShard(Reactor):
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
+        self.rows: Any = None  # the buffer that `put` and `put_all` write to
         self.last: list[Any] = [nobody] * (self.n * len(self.agents))  # the last observation of each row
 
     def _check_agents(self, env: Any) -> None:
@@ -160,14 +161,15 @@ class ParallelShard(Reactor):
 
     def _write_observations(self, failures: _Failures) -> None:
         rows = self.observations.buffer
-        put_all = self.leaves.batch_writer(rows)
+        if rows is not self.rows:
+            self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
+        put, put_all = self.put, self.put_all
         if put_all and not failures:
             try:
                 put_all(self.last)
                 return
             except (TypeError, ValueError):  # one of them has another shape; which one is found out below
                 pass
-        put = self.leaves.writer(rows)
         agents = len(self.agents)
         for number in range(self.n):
             try:

@@ -20,7 +20,7 @@ from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.census import Census
-from reactor_pettingzoo.policies import structure
+from reactor_pettingzoo.policies import acting_part, structure
 from reactor_pettingzoo.stacked import Batched, Compiled, Stacked, layers_of, stack
 
 Array = npt.NDArray[Any]
@@ -552,3 +552,21 @@ def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     assert structure(network, block) is None
     with torch.inference_mode():
         is_drawn_from(actions_of(network), network(torch.from_numpy(Still().sight[None]))[0].numpy())
+
+
+def test_policies_travel_as_they_are_or_to_the_cpu() -> None:
+    network = mlp(0, 4, 5)
+    assert acting_part(network) is network
+    with pytest.raises(NotImplementedError, match="meta"):  # what lies elsewhere is moved, which from there is not possible
+        acting_part(mlp(0, 4, 5).to("meta"))
+
+
+def test_only_networks_follow_one_another() -> None:
+    kernel = pytest.importorskip("reactor_gymnasium._network")
+    layers = (("linear", np.zeros((3, 2), np.float32), None, 3, 0.0),)
+    arguments = np.zeros((1, 1, 2), np.float32), 0, layers, np.zeros((1, 3), np.float32), np.zeros(1, np.int64)
+    with pytest.raises(TypeError, match="another Network, or None"):
+        kernel.Network(*arguments, then=3)
+    second = np.ones(1, np.int64)
+    kernel.Network(*arguments, then=kernel.Network(*arguments[:4], second)).greedy(0)
+    assert second[0] == 0
