@@ -25,6 +25,7 @@ from reactor_gymnasium.placement import place
 from reactor_gymnasium.sharded import Bank, Inputs, ShardedVectorEnv
 from reactor_rl import Program
 from reactor_rl.autotune import usable_cores
+from reactor_rl.extras import needs
 from reactor_rl.runtime.launch import begin, context_named
 
 __all__ = ["AtariVectorEnv", "rom_path"]
@@ -304,7 +305,8 @@ def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
 
 
 def rom_path(game: str) -> str:
-    from ale_py import roms
+    with needs("atari", "an Atari game"):
+        from ale_py import roms
 
     path = roms.get_rom_path(game) if isinstance(game, str) else None
     if path is None:

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 
         jobs.append(Rollout("ALE/Pong-v5", 8))
     else:
-        print_lines("ale-py is not installed (pip install 'reactor-rl[atari]'): no Pong in this demo")
+        print_lines("ale-py is not installed (the extra [atari] brings it): no Pong in this demo")
     cores = usable_cores()
     print_lines(f"{cores} cores, Python {sys.version.split()[0]}, Gymnasium {gymnasium.__version__}")
     with tqdm(total=len(jobs) * (ROUNDS + 1) * 3 + len(jobs) * len(WORKERS), unit="run", leave=False, disable=None) as bar:

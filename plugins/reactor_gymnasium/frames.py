@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from reactor_rl.extras import needs
+
 if TYPE_CHECKING:
     from ale_py import ALEInterface
 
@@ -148,10 +150,8 @@ class OpenCVFrames:
 
 @cache
 def _opencv() -> Any:
-    try:
+    with needs("atari", "what makes frames of this kind (OpenCV)"):
         import cv2
-    except ImportError as error:
-        raise ImportError(f'frames of this kind need OpenCV: pip install "reactor-rl[atari]" ({error})') from error
     cv2.setNumThreads(1)  # workers are processes, one for each core: threads of OpenCV's own would get in their way
     return cv2
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.sharded import ShardedVectorEnv
+from reactor_rl.extras import needs
 from reactor_rl.fingerprint import canonical
 
 __all__ = ["Rollout", "rollout"]
@@ -71,7 +72,8 @@ def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs:
 
 
 def _atari(**kwargs: Any) -> Rollout:
-    import ale_py  # noqa: F401  (registers its environments)
+    with needs("atari", "an Atari game"):
+        import ale_py  # noqa: F401  (registers its environments)
 
     return Rollout("ALE/Pong-v5", num_envs=4, **kwargs)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from reactor_rl.extras import needs
+
 __all__ = ["progress", "write_movie"]
 
 
@@ -30,7 +32,8 @@ def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float
     Raises:
         ValueError: If the path has another ending.
     """
-    import imageio.v3 as imageio
+    with needs("pettingzoo", "a film"):
+        import imageio.v3 as imageio
 
     match Path(path).suffix:
         case ".gif":

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reactor_rl.extras import needs
+
 __all__ = ["Episode", "Report", "Summary"]
 
 Array = npt.NDArray[Any]
@@ -171,7 +173,8 @@ class Report:
         """
         if not self.episodes:
             raise ValueError("no episode has ended; run for more steps, or with episodes=")
-        import matplotlib.pyplot as plt
+        with needs("pettingzoo", "Report.plot"):
+            import matplotlib.pyplot as plt
 
         found = self.returns
         figure, axes = plt.subplots(figsize=(1.5 + 0.5 * len(found), 3.6), layout="constrained")

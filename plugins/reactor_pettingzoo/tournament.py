@@ -19,6 +19,7 @@ from reactor_pettingzoo.census import Agent, Census, EnvFn
 from reactor_pettingzoo.ensemble import Ensemble
 from reactor_pettingzoo.report import Summary
 from reactor_pettingzoo.runner import fresh_seed
+from reactor_rl.extras import needs
 
 if TYPE_CHECKING:
     from reactor_rl.program import ExecutorName
@@ -72,7 +73,8 @@ class Tournament:
 
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
-        import matplotlib.pyplot as plt
+        with needs("pettingzoo", "Tournament.plot"):
+            import matplotlib.pyplot as plt
 
         n = len(self.names)
         figure, axes = plt.subplots(figsize=(2.2 + 0.8 * n, 1.6 + 0.7 * n), layout="constrained")
