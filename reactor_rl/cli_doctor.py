@@ -20,6 +20,7 @@ from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime.block import available_memory
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.launch import context_named, start_process
+from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.supervisor import SPIN
 
 __all__ = ["doctor_command", "round_trips"]
@@ -154,6 +155,7 @@ def round_trips(spin: float) -> float:
         TimeoutError: If the other process does not answer.
     """
     there, back = Channel(), Channel()
+    patience = Patience(spin)
     process = start_process(context_named(None), 1, _echo, (there, back, spin, ROUNDS * BATCH + 1))
     try:
         there.signal()
@@ -164,7 +166,7 @@ def round_trips(spin: float) -> float:
             begin = time.perf_counter()
             for _ in range(BATCH):
                 there.signal()
-                _take(back, spin)
+                _take(back, patience)
             batches.append((time.perf_counter() - begin) / BATCH)
         process.join(PATIENCE)
         return statistics.median(batches)
@@ -176,13 +178,14 @@ def round_trips(spin: float) -> float:
         back.unlink()
 
 
-def _take(channel: Channel, spin: float) -> None:
+def _take(channel: Channel, patience: Patience) -> None:
     # Parked means parked: a try that happens to succeed at once is what a real WAIT does too, so it stays.
-    if not channel.wait(spin) and not channel.poll(True, PATIENCE):
+    if not channel.wait(patience) and not channel.poll(True, PATIENCE):
         raise TimeoutError("the other process did not answer")
 
 
 def _echo(there: Channel, back: Channel, spin: float, times: int) -> None:
+    patience = Patience(spin)
     for _ in range(times):
-        _take(there, spin)
+        _take(there, patience)
         back.signal()

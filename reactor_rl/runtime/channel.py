@@ -1,4 +1,4 @@
-"""Counting channels between two workers: spin for a bounded time, yielding, then park in the kernel.
+"""Counting channels between two workers: spin for a bounded time, yielding, then park in the kernel; at once on a shared core.
 
 A channel counts: a SIGNAL adds a token, a WAIT takes one. It is the C semaphore under ``multiprocessing.Semaphore``, called
 directly: a try takes some 25 ns, and posting and taking it order memory between the processes. Measured before
@@ -18,6 +18,7 @@ from multiprocessing import context, resource_tracker
 from typing import Any
 
 from reactor_rl.errors import ArenaError
+from reactor_rl.runtime.patience import LATE, Patience
 
 __all__ = ["Channel", "yield_processor"]
 
@@ -26,6 +27,7 @@ _MOST = 2**31 - 1
 TRIES = 50
 """Tries in a burst; after each burst the processor is yielded."""
 
+clock = time.perf_counter
 yield_processor: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
@@ -65,20 +67,31 @@ class Channel:
         self.signal: Callable[[], None] = self._semaphore.release
         self.poll: Callable[..., bool] = self._semaphore.acquire
 
-    def wait(self, spin: float) -> bool:
-        """Spin for a token for about ``spin`` seconds. Returns whether there was one; if not, park with ``poll(True, seconds)``."""
+    def wait(self, patience: Patience) -> bool:
+        """Spin for a token while the core is the worker's own. Returns whether there was one; if not, ``poll(True, seconds)``.
+
+        A worker that others have kept from running for long is told so even if there is a token by then.
+        """
         poll = self.poll
         if poll(False):
             return True
-        if spin <= 0.0:
+        before = clock()
+        if before < patience.parks_until:
             return False
-        until = time.perf_counter() + spin
+        until = before + patience.spin
         while True:
+            found = False
             for _ in range(TRIES):
                 if poll(False):
-                    return True
-            if time.perf_counter() >= until:
-                return False
+                    found = True
+                    break
+            now = clock()
+            if now - before > LATE:
+                patience.late(before, now)
+                return found
+            if found or now >= until:
+                return found
+            before = now
             yield_processor()
 
     def unlink(self) -> None:

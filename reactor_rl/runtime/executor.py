@@ -10,6 +10,7 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.objects import Side
+from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 
 __all__ = ["Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
@@ -39,7 +40,7 @@ class Executor(Protocol):
         memory: The arena.
         sides: Side block of each worker, None where it has no use for one.
         channels: The channel of each ordered pair of workers that signals.
-        spin: Seconds that a worker spins before it parks.
+        spin: Seconds that a worker spins before it parks, where its core is its own.
     """
 
     name: str
@@ -83,13 +84,13 @@ def channels_of(plan: Plan) -> dict[Pair, Channel]:
     return {pair: Channel() for pair in sorted(plan.schedule.signals())}
 
 
-def wait_for(channel: Channel, spin: float, words: memoryview) -> None:
+def wait_for(channel: Channel, patience: Patience, words: memoryview) -> None:
     """A helper's WAIT within a pass.
 
     Raises:
         Aborted: If the run is torn down meanwhile.
     """
-    if channel.wait(spin):
+    if channel.wait(patience):
         return
     while not channel.poll(True, SLICE):
         if words[Words.ABORT]:

@@ -13,6 +13,7 @@ from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_
 from reactor_rl.runtime.kernel import Kernel
 from reactor_rl.runtime.messages import answer
 from reactor_rl.runtime.objects import Side
+from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 
 __all__ = ["Connection", "serve"]
@@ -43,13 +44,15 @@ def serve(
     inbound = {source: channel for (source, target), channel in channels.items() if target == worker}
     outbound = {target: channel.signal for (source, target), channel in channels.items() if source == worker}
 
+    patience = Patience(spin)
+
     def wait(source: int) -> None:
         if not kernel.observers:
-            wait_for(inbound[source], spin, words)
+            wait_for(inbound[source], patience, words)
             return
         for observer in kernel.observers:
             observer.before_wait(source)
-        wait_for(inbound[source], spin, words)
+        wait_for(inbound[source], patience, words)
         for observer in kernel.observers:
             observer.after_wait(source)
 
@@ -63,17 +66,17 @@ def serve(
         connection.send(Failure.of(-1, f"(unpickling the reactors {where} in worker {worker})", (0, 0), error))
         return
     try:
-        _loop(kernel, words, inbound[0], connection, spin)
+        _loop(kernel, words, inbound[0], connection, patience)
     except Aborted:
         kernel.shut_down_alone()
 
 
-def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, spin: float) -> None:
+def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
     stopped = False
     while True:
         for observer in kernel.observers:
             observer.before_wait(0)
-        if not start.wait(spin):
+        if not start.wait(patience):
             start.poll(True)
         for observer in kernel.observers:
             observer.after_wait(0)

@@ -13,6 +13,7 @@ from reactor_rl.runtime import messages
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.kernel import NEVER, Kernel
+from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 
 __all__ = ["Helpers"]
@@ -29,6 +30,7 @@ class Helpers:
 
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
+        self._patience = Patience(executor.spin)
         self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
         self.deadline = Deadline(None)
         self._numbers = range(1, plan.schedule.workers)
@@ -59,7 +61,7 @@ class Helpers:
         for observer in kernel.observers:
             observer.before_wait(worker)
         channel = self._inbound[worker]
-        if not channel.wait(self._executor.spin):
+        if not channel.wait(self._patience):
             while not channel.poll(True, self.deadline.left(SLICE)):
                 self.check_alive()
                 if self.deadline.over():
