@@ -49,8 +49,8 @@ class SyncDQN(Trainer, DQN):
             cannot be given to actors.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round.
-        target_update_interval: Steps of all environments between two copies of the target network, which come at the ends of
-            rounds.
+        target_update_interval: Steps of all environments between two updates of the target network. As in SB3, all those of a
+            round come before its gradient steps: with ``tau`` below 1, a round that is several intervals long moves it as often.
         rollout_steps: The paper's name for ``train_freq``; give one of them.
         n_actors: How many actors there are.
         envs_per_actor: Environments of each actor; its network sees them as one batch.
@@ -205,14 +205,16 @@ class SyncDQN(Trainer, DQN):
         return np.array(rates, np.float32)
 
     def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
-        """Store a round, copy the target network if it is time, and update."""
+        """Store a round, update the target network as often as it is time, and make the gradient steps."""
         assert self.replay_buffer is not None
         store(self.replay_buffer, self._layout, transitions, infos)
         calls = self._n_calls
         self._n_calls += self.rollout_steps
         interval = max(self.target_update_interval // self.n_envs, 1)
-        if self._n_calls // interval > calls // interval:
+        crossings = self._n_calls // interval - calls // interval
+        for _ in range(crossings if self.tau < 1 else min(crossings, 1)):  # a second copy of the same would change nothing
             polyak_update(self.q_net.parameters(), self.q_net_target.parameters(), self.tau)
+        if crossings:
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
         size = self.rollout_steps * self.n_envs
         self._learned_timesteps += size

@@ -469,28 +469,53 @@ class AfterRounds(BaseCallback):
         self.found.append(self.look(self.model))
 
 
+class Drifting:
+    """In the place of an algorithm's gradient steps, which then are the same here and in SB3: all parameters grow by an eighth."""
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        with torch.no_grad():
+            for parameter in self.q_net.parameters():  # type: ignore[attr-defined]
+                parameter += gradient_steps / 8
+
+
+class DriftingDQN(Drifting, DQN):
+    pass
+
+
+class DriftingSyncDQN(Drifting, SyncDQN):
+    pass
+
+
 @pytest.mark.filterwarnings("ignore:The number of environments used is greater")  # SB3's, about an interval of 1
-@pytest.mark.parametrize("tau", [1.0, 0.25])
-@pytest.mark.parametrize("interval", [1, 64, 100, 10_000])
-def test_target_updates(interval: int, tau: float) -> None:
-    """As SB3: when a multiple of the interval, in steps of each environment, has been reached, and before the round's updates."""
-
-    def look(model: Any) -> tuple[Any, Any]:
-        return deepcopy(model.q_net.state_dict()), deepcopy(model.q_net_target.state_dict())
-
-    with new("dqn", target_update_interval=interval, tau=tau, learning_starts=0) as model:
-        online, target = look(model)
-        model.learn(320, callback=(watch := AfterRounds(look)))
-    steps, every = 0, max(interval // 4, 1)
-    for after, after_target in watch.found:
-        if any((steps + step) % every == 0 for step in range(1, 9)):
-            target = {name: (1 - tau) * part + tau * online[name] for name, part in target.items()}
-        steps += 8
-        for name, part in target.items():
-            torch.testing.assert_close(after_target[name], part, rtol=1e-6, atol=1e-7)
-        assert any(not torch.equal(after[name], part) for name, part in online.items())
-        online = after
-    assert len(watch.found) == 10
+@pytest.mark.parametrize("tau", [1.0, 0.25, 0.005])
+@pytest.mark.parametrize(
+    ("interval", "n_envs", "train_freq"),
+    [(1, 4, 8), (4, 4, 16), (6, 4, 8), (7, 2, 3), (64, 4, 8), (100, 4, 8), (100, 1, 30), (10, 3, 1), (10_000, 4, 8)],
+)
+def test_target_updates_are_sb3s(interval: int, n_envs: int, train_freq: int, tau: float) -> None:
+    """As often as SB3's, in the same order with the gradient steps: the target network is the same after every round."""
+    arguments: dict[str, Any] = {
+        "target_update_interval": interval, "tau": tau, "train_freq": train_freq, "gradient_steps": 3, "learning_starts": 8,
+        "buffer_size": 4000, "policy_kwargs": {"net_arch": [4]}, "seed": 0,
+    }  # fmt: skip
+    total = 10 * n_envs * train_freq
+    theirs = DriftingDQN("MlpPolicy", DummyVecEnv([partial(gymnasium.make, "CartPole-v1")] * n_envs), device="cpu", **arguments)
+    ours = DriftingSyncDQN("MlpPolicy", "CartPole-v1", n_actors=n_envs, executor="inline", **arguments)
+    ours.policy.load_state_dict(theirs.policy.state_dict())
+    seen = []
+    for model in (theirs, ours):
+        # SB3 ends a rollout before the gradient steps, we after them; target networks are updated before both.
+        watch = AfterRounds(lambda model: deepcopy(list(model.q_net_target.parameters())))
+        model.learn(total, callback=watch)
+        seen.append(watch.found)
+    ours.close()
+    assert len(seen[0]) == len(seen[1]) == 10
+    for then, now in zip(*seen, strict=True):
+        for expected, found in zip(then, now, strict=True):
+            assert torch.equal(found, expected)
+    assert all(torch.equal(*pair) for pair in zip(ours.q_net.parameters(), theirs.q_net.parameters(), strict=True))
+    if interval < 100:
+        assert not torch.equal(seen[0][0][0], seen[0][-1][0])
 
 
 class Recorded(PQN):
