@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Annealed:
-    """A schedule that falls linearly from ``initial`` to 0 over the whole training."""
+    """A schedule that falls linearly, from ``initial`` in the first round towards 0 after the last."""
 
     initial: float
 
@@ -43,14 +43,17 @@ class Annealed:
 class PQN(Trainer):
     """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
 
-    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"; the defaults are CleanRL's. A round is a tick of the
-    reactor program that :class:`~reactor_sb3.SyncDQN` runs too. Where a time limit cuts an episode off, the return goes on with the
-    value of the last observation.
+    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning". Defaults, networks and schedules are those of CleanRL's
+    ``pqn.py``: the first round is learned at the whole learning rate, the last of ``n`` at ``1 / n`` of it, and a step explores
+    with the rate that the schedule has when it is counted. Returns and loss (half the squared error) are the paper's: nothing of
+    the next episode enters a return. Where a time limit cuts an episode off, the return goes on with the value of the last
+    observation. A round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too.
 
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
         env: As for :class:`~reactor_sb3.SyncDQN`.
-        learning_rate: A number, or a function of what remains of the training (1 to 0); by default 2.5e-4 and falling.
+        learning_rate: A number, or a function of what remained of the training (1 to 0) when the round began; by default 2.5e-4
+            and falling.
         rollout_steps: Steps of each environment in a round.
         n_minibatches: Into how many a round is divided.
         n_epochs: How often each is learned from.
@@ -172,8 +175,8 @@ class PQN(Trainer):
         return self.q_net
 
     def exploration_rates(self) -> Array:
-        """Linear in the steps taken, until ``exploration_fraction`` of them."""
-        steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
+        """Linear in the steps, those included that are about to be taken, until ``exploration_fraction`` of them."""
+        steps = self.num_timesteps + self.n_envs * np.arange(1, self.rollout_steps + 1)
         return self._rate(steps / float(self._total_timesteps)).astype(np.float32)
 
     def _rate(self, progress: Array) -> Array:
@@ -183,8 +186,10 @@ class PQN(Trainer):
     def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
         """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
         size = self.rollout_steps * self.n_envs
+        # Of what had been learned when the round began: at the end of the last round nothing remains, and neither would its rate.
+        # (With pipeline=1, the round that was under way when counting began anew is learned before the first one.)
+        self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
         self._learned_timesteps += size
-        self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
         with self.limited_threads(), torch_stream(self._torch_stream):
             self._update_learning_rate(self.policy.optimizer)
             observations = self._flat(transitions, "observations")

@@ -613,11 +613,50 @@ def test_exploration_rates_are_sb3s() -> None:
     assert model.exploration_rate == pytest.approx(other.exploration_rate)
 
 
-def test_exploration_rates_of_pqn() -> None:
-    model = PQN("MlpPolicy", "CartPole-v1", rollout_steps=8, exploration_initial_eps=0.8, exploration_final_eps=0.2, seed=0)
-    model._total_timesteps, model.num_timesteps = 320, 96
-    wanted = [max(0.2, 0.8 - 0.6 * (96 + 4 * step) / 160) for step in range(8)]
-    assert model.exploration_rates().tolist() == pytest.approx(wanted, rel=1e-6)
+class RatesOfPqn(BaseCallback):
+    """What each round explores and learns with."""
+
+    def _on_training_start(self) -> None:
+        self.exploring: list[float] = []
+        self.learning: list[float] = []
+
+    def _on_rollout_start(self) -> None:
+        assert isinstance(self.model, PQN)
+        self.exploring += self.model.exploration_rates().tolist()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.learning.append(self.model.policy.optimizer.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize("total", [5 * 32, 5 * 32 - 10])  # whole rounds are taken; CleanRL would leave the last one out
+def test_rates_of_pqn_are_cleanrls(total: int) -> None:
+    """Of exploration: by all steps of the training, the present one included. Of learning: by the rounds before this one."""
+    with PQN(
+        "MlpPolicy", "CartPole-v1", rollout_steps=8, exploration_initial_eps=0.8, exploration_final_eps=0.2, seed=0, **INLINE
+    ) as model:
+        model.learn(total, callback=(rates := RatesOfPqn()))
+    slope = (0.2 - 0.8) / (0.5 * total)
+    assert rates.exploring == pytest.approx([max(slope * step + 0.8, 0.2) for step in range(4, 164, 4)], rel=1e-6)
+    assert rates.learning == pytest.approx([2.5e-4 * (1 - 32 * (iteration - 1) / total) for iteration in range(1, 6)])
+    assert model.exploration_rate == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_every_round_of_pqn_is_learned_from(pipeline: int) -> None:
+    """Also the only one of a call of ``learn()``, and the one that was under way when counting begins anew."""
+    with new("pqn", pipeline=pipeline) as model:
+        before = model.fingerprint()
+        model.learn(64)
+        assert (model.fingerprint() == before) == (pipeline == 1)  # then it is still under way
+        watch = AfterRounds(lambda model: (model.fingerprint(), model.policy.optimizer.param_groups[0]["lr"]))
+        model.learn(64 * 4, callback=watch)
+    weights, rates = zip(*watch.found, strict=True)
+    assert len({before, *weights}) == 5
+    parts = [4, 4, 3, 2] if pipeline else [4, 3, 2, 1]
+    assert rates == pytest.approx([2.5e-4 * part / 4 for part in parts])
 
 
 def test_epsilon_spread() -> None:
@@ -902,7 +941,8 @@ def test_schedules_and_policy_kwargs(algorithm: str) -> None:
         algorithm, learning_rate=lambda left: 1e-3 * (1 + left), rollout_steps=16, policy_kwargs={"net_arch": [8, 6]}
     ) as model:  # fmt: skip
         model.learn(640, callback=AfterRounds(look))
-        assert rates[1:] == pytest.approx([1e-3 * (1 + 1 - 64 * n / 640) for n in range(2, 11)])
+        late = 1 if algorithm == "pqn" else 0  # SB3's DQN counts the round that it learns from, CleanRL's PQN does not
+        assert rates[1:] == pytest.approx([1e-3 * (1 + 1 - 64 * (n - late) / 640) for n in range(2, 11)])
         assert [tuple(p.shape) for p in model.q_net.parameters() if p.ndim == 2] == [(8, 4), (6, 8), (2, 6)]
 
 
