@@ -242,14 +242,21 @@ def _put_back(model: Trainer, state: dict[str, Any]) -> None:
     window = model._stats_window_size
     model.ep_info_buffer, model.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
     model.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
-    _fill_replay(model, state["replay_buffer"])
     if state["run"] is not None:
         run = model.start()
         fresh = run.snapshot()
         _overlay(fresh, state["run"])
         run.restore(fresh)
         model._sent = state["sent"]
+    _fill_replay(model, state["replay_buffer"])  # after the start, which would mark the end of episodes that go on
     model._afresh = state["run"] is None
+    if state["run"] is not None:
+        actors = [reactor for _, reactor in sorted(state["run"]["reactors"].items()) if "random" in reactor]
+        begun = np.array([saved["way"] is None and saved["episode"] >= 0 for actor in actors for saved in actor["envs"]], np.bool_)
+        if model.pipeline:
+            model._late_cut = begun
+        else:
+            model.cut_episodes(begun)
 
 
 def _fill_replay(model: Trainer, saved: Any) -> None:

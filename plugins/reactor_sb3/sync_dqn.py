@@ -208,6 +208,8 @@ class SyncDQN(Trainer, DQN):
         """Store a round, update the target network as often as it is time, and make the gradient steps."""
         assert self.replay_buffer is not None
         store(self.replay_buffer, self._layout, transitions, infos)
+        if self._late_cut is not None:
+            self.cut_episodes(self._late_cut)
         calls = self._n_calls
         self._n_calls += self.rollout_steps
         interval = max(self.target_update_interval // self.n_envs, 1)
@@ -224,6 +226,17 @@ class SyncDQN(Trainer, DQN):
                 self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
                 with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
                     self.train(steps, self.batch_size)
+
+    def cut_episodes(self, which: Array) -> None:
+        """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
+        buffer = self.replay_buffer
+        if buffer is None or not (buffer.full or buffer.pos):
+            return
+        last = (buffer.pos - 1) % buffer.buffer_size
+        running = which & (buffer.dones[last] == 0)
+        buffer.dones[last][running] = 1
+        if not self.optimize_memory_usage:  # else no value can follow: the next observation is about to be another episode's
+            buffer.timeouts[last][running] = 1
 
     def streams(self) -> dict[str, np.random.Generator]:
         """The learner's random streams, by name."""
@@ -292,13 +305,11 @@ class SyncDQN(Trainer, DQN):
         buffer = self.replay_buffer
         afresh = reset_num_timesteps or self._afresh or self._run is None
         if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
-            # Observations and next observations are one array there: the last step's next one is about to be another episode's.
             warnings.warn(
                 "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "
                 "because new ones begin and optimize_memory_usage=True keeps no next observations",
                 stacklevel=4,
             )
-            buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = True
 
     def _excluded_save_params(self) -> list[str]:
         return [*Trainer._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]

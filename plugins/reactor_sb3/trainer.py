@@ -73,6 +73,7 @@ class Trainer(Reporter):
         self._run: Run | None = None
         self._choice: Choice | None = None
         self._afresh = True  # whether the actors are to begin new episodes
+        self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
         self.wants_infos = False
 
@@ -116,6 +117,13 @@ class Trainer(Reporter):
             infos: Of each actor; empty unless somebody wants them.
         """
 
+    def cut_episodes(self, which: Array) -> None:
+        """Note that the episodes of some environments were cut off after the last transition that has been learned from.
+
+        Args:
+            which: Of which environments, ``(n_envs,)``, bool.
+        """
+
     @abstractmethod
     def streams(self) -> dict[str, np.random.Generator]:
         """The learner's random streams, by name."""
@@ -142,6 +150,7 @@ class Trainer(Reporter):
         """Start the workers, if they do not run yet. :meth:`learn` does it by itself."""
         if self._run is None or self._run.stopped:
             plan = plan_of(self)
+            self.cut_episodes(self._all_envs())
             choice = self._choice = choose(self, plan)
             self._run = program_of(self, plan).start(
                 executor=choice.executor,
@@ -295,7 +304,14 @@ class Trainer(Reporter):
         finally:
             torch.set_num_threads(1)
 
+    def _all_envs(self) -> Array:
+        return np.ones(self.n_envs, np.bool_)
+
     def _tick(self, run: Run, watched: bool) -> None:
+        if self._afresh and self.pipeline:
+            self._late_cut = self._all_envs()
+        elif self._afresh:
+            self.cut_episodes(self._all_envs())
         self._set_epsilon(self.exploration_rates())
         self._set_order(np.array([self._afresh, watched or self.wants_infos]))
         self._afresh = False
@@ -305,6 +321,7 @@ class Trainer(Reporter):
             run.set(records=self._records)
             self._records = None
         run.tick()
+        self._late_cut = None
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -385,6 +402,6 @@ class Trainer(Reporter):
 
     def _excluded_save_params(self) -> list[str]:
         return [
-            *super()._excluded_save_params(), "_run", "_live", "_choice", "_set_order", "_set_epsilon", "_episodes", "_sent",
-            "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations",
+            *super()._excluded_save_params(), "_run", "_live", "_choice", "_late_cut", "_set_order", "_set_epsilon", "_episodes",
+            "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations",
         ]  # fmt: skip
