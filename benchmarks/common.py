@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.metadata
 import json
 import logging
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,47 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from machine import cores, is_much, load, machine
+
 RESULTS = Path(__file__).parent / "results"
 OURS = "reactor_rl"
-PACKAGES = (
-    "reactor-rl", "numpy", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "ray", "envpool", "xronos", "pykka", "torch",
-    "pettingzoo", "mpe2", "supersuit",
-)  # fmt: skip
 
-
-def cores() -> int:
-    """Cores that this process may use: its affinity, less the quota of its control group."""
-    from reactor_rl.autotune import usable_cores
-
-    return usable_cores()
-
-
-def machine() -> dict[str, Any]:
-    """The machine, and the versions that were measured."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    versions: dict[str, str] = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "cores": cores(),
-        "cpu": model,
-        "memory_gb": round(memory / 1e9, 1),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "date": time.strftime("%Y-%m-%d"),
-        "versions": versions,
-    }
+_began: dict[str, Any] = {}
+"""When this run began, and how busy the machine was then."""
 
 
 class Contender:
@@ -188,16 +152,27 @@ def interleaved(
 
 def arguments(description: str, **extra: Any) -> argparse.ArgumentParser:
     """The options that all benchmarks have. ``extra`` sets other defaults."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = _Parser(description=description)
     parser.add_argument("--quick", action="store_true", help="short slices and few rounds: to see that it works")
     rounds = extra.get("rounds", 7)
     parser.add_argument("--rounds", type=int, default=None, help=f"slices of each contender (default {rounds}, quick 3)")
     parser.add_argument("--only", default="", help="only cases whose name contains one of these, separated by commas")
     parser.add_argument("--rivals", default="", help="only contenders whose name contains one of these; ours always takes part")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the JSON and the plot")
+    parser.add_argument("--output", type=Path, default=None, help="folder for JSON and plot (default: results, or results/part)")
     parser.add_argument("--case", default=None, help=argparse.SUPPRESS)
     parser.set_defaults(default_rounds=rounds)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A result file is one whole run: a quick one, or one of some cases or rivals, goes elsewhere, lest it take another's place."""
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        options = super().parse_args(*args, **kwargs)
+        options.whole = not (options.quick or options.only or options.rivals)
+        if options.output is None:
+            options.output = RESULTS if options.whole else RESULTS / "part"
+        return options
 
 
 def rounds_of(options: argparse.Namespace) -> int:
@@ -300,20 +275,37 @@ def _end_tree(pid: int) -> None:
 
 
 def write_json(options: argparse.Namespace, name: str, cases: Mapping[str, Any], **more: Any) -> Path:
-    """Write the results with the machine that they were measured on."""
+    """Write the results of this run, with the machine that they were measured on and what else it had to do."""
     options.output.mkdir(parents=True, exist_ok=True)
     path = Path(options.output) / f"{name}.json"
-    content = {"benchmark": name, "quick": options.quick, "machine": machine(), **more, "cases": cases}
+    end = load()
+    begin = _began.get("load", end)
+    run = {
+        "whole": options.whole,
+        "arguments": sys.argv[1:],
+        "began": _began.get("at"),
+        "ended": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "load": {"before": begin, "after": end},
+        "under_load": is_much(begin),
+    }
+    content = {"benchmark": name, "quick": options.quick, "run": run, "machine": machine(), **more, "cases": cases}
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"wrote {path.name}")
+    print(f"wrote {path.name}" + ("" if options.whole else f" of a part, to {path.parent.name}"))
+    if run["under_load"]:
+        print("warning: the machine was busy when this run began; the file says so. Take it again.")
     return path
 
 
 def print_machine() -> None:
-    found = machine()
+    """Show the machine and what others do on it. A benchmark calls it first."""
+    _began.update(at=time.strftime("%Y-%m-%d %H:%M:%S"), load=load())
+    found, others = machine(), _began["load"]
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     print(f"{found['cores']} cores, {found['cpu']}, {found['memory_gb']} GB, {found['system']}, Python {found['python']}")
-    print(f"load before: {found['load_before']}")
+    taken = "unknown" if others["taken"] is None else f"{others['taken']:.0%}"
+    print(f"load average {others['average']}, share of the cores that others take: {taken}")
+    if is_much(others):
+        print("warning: other programs are busy on this machine: ratios wander, and rates are not those of a quiet one")
     print(versions, flush=True)
 
 
@@ -347,7 +339,7 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
     groups = {name: bars for name, bars in groups.items() if bars}
     if not groups:
@@ -355,7 +347,7 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
     columns = min(3, len(groups))
     rows = -(-len(groups) // columns)
     height = max(1.2, 0.28 * max(len(bars) for bars in groups.values()) + 0.7)
-    figure, axes = plt.subplots(rows, columns, figsize=(5.2 * columns, height * rows), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(5.2 * columns, height * rows + 0.6), squeeze=False, layout="constrained")
     for axis in axes.flat[len(groups) :]:
         axis.axis("off")
     for axis, (name, bars) in zip(axes.flat, groups.items(), strict=False):
@@ -366,14 +358,19 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
         axis.bar_label(axis.barh(names, values, color=colours), labels=labels, fontsize=7, padding=2)
         axis.set_title(name, fontsize=9)
         axis.tick_params(labelsize=7)
-        axis.margins(x=0.25)
         if log:
             axis.set_xscale("log")
-            axis.xaxis.set_minor_formatter(NullFormatter())  # they would overlap where there is less than a decade
+            low, high = min(values), max(values)
+            axis.set_xlim(low / 2, high * 4)  # room for the figures beside the bars
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 20 * low else (1.0, 3.0)))
+            axis.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            axis.margins(x=0.25)
+            axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     figure.suptitle(f"{title}\n{label}; {machine()['cores']} cores, {machine()['cpu']}", fontsize=10)
-    figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -1,0 +1,62 @@
+"""Every Python block of the README and of the pages runs: a page's blocks in order, as one script, as a reader would type them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEEDS = {
+    "README.md": ("stable_baselines3", "mpe2"),
+    "multi-agent.md": ("stable_baselines3", "mpe2"),
+    "training.md": ("stable_baselines3",),
+    "vector-environments.md": ("gymnasium", "ale_py"),
+}
+
+
+def script_of(page: str) -> str:
+    """The Python blocks of a page, each line where it stands on the page, so that a traceback names the page's line."""
+    found, inside = [], False
+    for line in page.splitlines():
+        if line.startswith("```"):
+            inside = not inside and line == "```python"
+            found.append("")
+        else:
+            found.append(line if inside else "")
+    return "\n".join(found) + "\n"
+
+
+WITH_BLOCKS = [page for page in PAGES if script_of(page.read_text()).strip()]
+
+
+def test_a_block_is_found_where_it_stands() -> None:
+    assert script_of("a\n```python\nx = 1\n```\n```\ny\n```\n```python\nz = x\n```\n") == "\n\nx = 1\n\n\n\n\n\nz = x\n\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_says_which_language_it_is_in(page: Path) -> None:
+    """Python that calls itself something else would not be run."""
+    blocks = re.findall(r"^[ \t]*```(.*?)\n(.*?)^[ \t]*```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert {language for language, _ in blocks} <= {"", "python"}
+    for language, block in blocks:
+        assert language or not re.search(r"^(import|from|def|class|with) ", block, re.MULTILINE), block
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.name)
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    for name in NEEDS.get(page.name, ()):
+        pytest.importorskip(name)
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text(script_of(page.read_text()))
+    # Where other programs are busy, threads of torch wait for each other: see the page on training.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
