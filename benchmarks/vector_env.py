@@ -43,7 +43,7 @@ ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
     "Pendulum-v1": ("Pendulum-v1", {}),
     "FrozenLake-v1": ("FrozenLake-v1", {}),
     "HalfCheetah-v5": ("HalfCheetah-v5", {}),
-}  # its Atari always preprocesses, which is other work: see the Atari benchmark
+}
 
 
 def make_env(env_id: str) -> Any:
@@ -213,6 +213,8 @@ def async_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
 def pool_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
     import envpool
 
+    if env_id.startswith("ALE/"):
+        raise NotImplementedError("its Atari always preprocesses, which is other work: see the Atari benchmark")
     if env_id not in ENVPOOL or ENVPOOL[env_id][0] not in envpool.list_all_envs():
         raise NotImplementedError("EnvPool has no such environment")
     name, options = ENVPOOL[env_id]
