@@ -280,8 +280,9 @@ def write_json(options: argparse.Namespace, name: str, cases: Mapping[str, Any],
     path = Path(options.output) / f"{name}.json"
     end = load()
     begin = _began.get("load", end)
+    whole = getattr(options, "whole", not options.quick)
     run = {
-        "whole": options.whole,
+        "whole": whole,
         "arguments": sys.argv[1:],
         "began": _began.get("at"),
         "ended": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -290,7 +291,7 @@ def write_json(options: argparse.Namespace, name: str, cases: Mapping[str, Any],
     }
     content = {"benchmark": name, "quick": options.quick, "run": run, "machine": machine(), **more, "cases": cases}
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"wrote {path.name}" + ("" if options.whole else f" of a part, to {path.parent.name}"))
+    print(f"wrote {path.name}" + ("" if whole else f" of a part, to {path.parent.name}"))
     if run["under_load"]:
         print("warning: the machine was busy when this run began; the file says so. Take it again.")
     return path

@@ -117,8 +117,20 @@ def startup(result: Result) -> str:
     return table(list(seconds), [[f"{found['median'] * 1e3:.0f} ms" for found in seconds.values()]])
 
 
+def time_to_reward(result: Result) -> str:
+    """Seconds of all seeds: with five, the spread says more than the median."""
+    rows = []
+    for name, found in result["cases"].items():
+        seconds = [run["seconds"] for run in found["runs"] if run["reached"]]
+        spread = f"{min(seconds):.1f} to {max(seconds):.1f} s" if seconds else "-"
+        reached = f"{found['reached']} of {len(found['runs'])}"
+        rows.append([name, f"{found['median_seconds']:.1f} s", spread, f"{found['median_timesteps']:,.0f}", reached])
+    return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
-    one.__name__: one for one in (vector_env, atari, banks, placement, sb3_vec_env, q_learning, multi_agent, startup)
+    one.__name__: one
+    for one in (vector_env, atari, banks, placement, sb3_vec_env, q_learning, multi_agent, startup, time_to_reward)
 }
 
 

@@ -4,7 +4,7 @@
 
 A learner proposes 16 candidates, a bank of 16 reactors evaluates them, the learner moves towards the better ones. With `after=1` in
 both directions the bank evaluates one generation while the learner digests the one before, and yet the result is
-the same for every executor and number of workers. Needs `reactor-rl[gymnasium]`.
+the same for every executor and number of workers. Needs the extra `[gymnasium]`.
 """
 
 import gymnasium as gym

@@ -3,7 +3,7 @@
     python examples/paper_blackjack.py [--rounds 500] [--plot paper_blackjack.png]
 
 The network is 3-32-2, Adam learns with 0.01, the discount is 0.99, epsilon 0.1; the target network is copied every ten rounds.
-On 32 virtual CPUs the paper's own implementation took 188 ms a round, Ray 273 to 383 ms. Needs `reactor-rl[sb3]`, and matplotlib
+On 32 virtual CPUs the paper's own implementation took 188 ms a round, Ray 273 to 383 ms. Needs the extra `[sb3]`, and matplotlib
 for the plot.
 """
 

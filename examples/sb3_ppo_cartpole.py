@@ -2,7 +2,7 @@
 
     python examples/sb3_ppo_cartpole.py
 
-Needs `reactor-rl[sb3]`. The weights are those that `DummyVecEnv` gives, bit for bit; the example trains on both and compares.
+Needs the extra `[sb3]`. The weights are those that `DummyVecEnv` gives, bit for bit; the example trains on both and compares.
 """
 
 import torch
@@ -12,6 +12,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from reactor_sb3 import ReactorVecEnv
+
+# A network as small as this gains nothing from more threads, and on a busy machine they wait for each other: this took minutes
+# then, instead of seconds.
+torch.set_num_threads(1)
 
 
 def train(vec_env_cls):

@@ -2,7 +2,7 @@
 
     python examples/sync_dqn_cartpole.py [--seed 0] [--workers 2] [--plot sync_dqn_cartpole.png]
 
-Needs `reactor-rl[sb3]`, and matplotlib for the plot.
+Needs the extra `[sb3]`, and matplotlib for the plot.
 """
 
 import argparse

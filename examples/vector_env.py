@@ -2,7 +2,7 @@
 
     python examples/vector_env.py
 
-Needs `reactor-rl[gymnasium]`. There is no `if __name__ == "__main__"` on purpose: workers never import this file.
+Needs the extra `[gymnasium]`. There is no `if __name__ == "__main__"` on purpose: workers never import this file.
 """
 
 import gymnasium as gym

@@ -30,6 +30,13 @@ LIBRARIES = (
 )  # fmt: skip
 """What is looked up, by the name of the distribution; nothing is imported."""
 
+TORCH = (
+    "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update of 1 ms "
+    "takes up to 280. SyncDQN, PQN and MultiAgentRunner keep to one thread; in a program of yours, torch.set_num_threads(1) or "
+    "OMP_NUM_THREADS=1"
+)
+"""Of a machine that is busy."""
+
 ROUNDS, BATCH = 20, 50
 PATIENCE = 20.0
 SLOW_PARKED = 200e-6
@@ -47,6 +54,8 @@ def doctor_command(argv: list[str]) -> int:
     if not given.no_measure:
         for label, value in _measured(warnings):
             print(f"{label:20}{value}", flush=True)
+    for label, value in _of_plugins(warnings):
+        print(f"{label:20}{value}")
     for group, what in (("reactor_rl.commands", "commands"), ("reactor_rl.verify", "verify targets")):
         print(f"{what:20}{', '.join(sorted(entry.name for entry in entry_points(group=group))) or 'none'} (from plugins)")
     for warning in warnings:
@@ -73,6 +82,8 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
         yield "load", f"{load:.1f}"
         if load > max(1.0, 0.5 * (os.cpu_count() or 1)):
             warnings.append(f"other programs are busy on this machine (load {load:.1f}); timings will not repeat well")
+            if _version("torch") and os.environ.get("OMP_NUM_THREADS") != "1":
+                warnings.append(TORCH)
     memory = available_memory()
     yield "memory", "unknown" if memory is None else f"{memory / 1e9:.1f} GB available"
     if memory is not None and memory < LITTLE_MEMORY:
@@ -96,6 +107,20 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
     yield "libraries", ", ".join(found)
     if sys.platform == "linux" and not _has_pidfd():
         warnings.append("this kernel has no pidfd_open: a worker notices that its caller was killed through the fork server only")
+
+
+def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
+    """What plugins have to say: each entry point gives tuples of a label, a value and a warning or None."""
+    for entry in sorted(entry_points(group="reactor_rl.doctor"), key=lambda entry: entry.name):
+        try:
+            found = list(entry.load()())
+        except ImportError as error:
+            yield entry.name, f"skipped: {error}"
+            continue
+        for label, value, warning in found:
+            yield label, value
+            if warning is not None:
+                warnings.append(warning)
 
 
 def _has_pidfd() -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,19 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_the_source_distribution_has_what_the_readme_uses() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    readme = (ROOT / "README.md").read_text()
+    files = set(re.findall(r"-c (\S+)", readme)) | {path.split("/")[0] for path in re.findall(r"\]\(([^)#:]+)\)", readme)}
+    files |= {path.split("/")[0] for path in re.findall(r"`((?:benchmarks|examples|tests)/[\w/.]*)`", readme)}
+    assert "constraints.txt" in files
+    assert files <= set(included)
+
+
+def test_readme_names_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(project["optional-dependencies"]) <= {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
