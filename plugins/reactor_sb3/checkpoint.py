@@ -39,7 +39,7 @@ __all__ = ["load", "save"]
 Array = npt.NDArray[Any]
 T = TypeVar("T", bound="Trainer")
 
-FORMAT = 1
+FORMAT = 2
 COUNTERS = (
     "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
     "_current_progress_remaining", "exploration_rate", "_base_seed",
@@ -183,8 +183,6 @@ def _run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
             for index, (stamps, slots) in part.outputs.items()
         },
         "clock": part.clock,
-        "late": part.late,
-        "pending": part.pending,
     }
 
 
@@ -281,4 +279,3 @@ def _overlay(snapshot: Snapshot, saved: dict[str, Any]) -> None:
         slots = output["slots"]
         part.outputs[index] = output["stamps"], part.outputs[index][1] if slots is None else slots
     part.clock = saved["clock"]
-    part.late, part.pending = saved["late"], saved["pending"]

@@ -101,7 +101,7 @@ class _Binder:
         for index, reactor in kernel.reactors.items():
             vars(reactor).update(handles[index], _kernel=kernel)
             kernel.handles[index] = frozenset((*handles[index], "_kernel"))
-        kernel.start_timers()
+        kernel.enter(0)
         self._steps(wait, signal)
         if self.plan.options.debug:
             kernel.observers.append(Poison(kernel, topology))
@@ -279,8 +279,7 @@ class _Binder:
         for node in self.topology.inputs:
             mask = self._triggered(node) if node.reactor != topo.BOUNDARY else 0
             if node.initial is not topo.MISSING and self._here(node.reactor):
-                for time in range(node.delay):  # a mask of 0 makes the time known, for the caller reads it then
-                    kernel.wake_at(time, mask)
+                kernel.initials.append((node.delay, mask))  # a mask of 0 makes the times known, for the caller reads it then
             for part in node.parts:
                 handle = kernel.outputs.get(part.output)
                 if handle is not None:

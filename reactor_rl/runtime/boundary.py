@@ -113,6 +113,10 @@ class Boundary:
             if mask is True or mask.all():
                 canonical(port.get(since), into)
 
+    def restart(self) -> None:
+        """Forget what was hashed so far."""
+        self._hashes = {name: new_hash() for name in self.outputs}
+
     def digests(self) -> dict[str, bytes]:
         """The digest of each output so far."""
         return {name: found.digest() for name, found in self._hashes.items()}

@@ -69,6 +69,11 @@ class ActionHandle(Handle):
         else:
             raise ValueError(f"{self.name}: an action cannot be scheduled {-delay} ticks ago")
 
+    def clear(self) -> None:
+        """Make it absent, with nothing waiting."""
+        self._stamp, self._now = -1, None
+        self.waiting = deque()
+
     def arrive(self) -> bool:
         """Deliver the next waiting value at the pass that begins. Returns whether more are waiting."""
         kernel = self._kernel

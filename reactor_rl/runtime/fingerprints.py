@@ -32,6 +32,10 @@ class AllPorts(Observer):
                 for part in _content(port, kernel.time, rows):
                     canonical(part, into)
 
+    def restart(self) -> None:
+        """Forget what was hashed so far."""
+        self._hashes = {index: new_hash() for index in self._hashes}
+
     def digests(self) -> dict[int, bytes]:
         """The digest of each output so far."""
         return {index: found.copy().digest() for index, found in self._hashes.items()}

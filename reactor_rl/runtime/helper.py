@@ -90,7 +90,7 @@ def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connect
         elif command == Commands.START:
             kernel.start_pass()
         elif command == Commands.STOP:
-            kernel.stop_pass()
+            kernel.stop_pass(words[Words.TIME])
             stopped = True
         else:
             if not stopped:

@@ -75,7 +75,7 @@ class Kernel:
 
     __slots__ = (
         "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current",
-        "failures", "handles", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
+        "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
         "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps",
         "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
@@ -98,6 +98,7 @@ class Kernel:
         self.actions: dict[int, ActionHandle] = {}
         self.boundary_marks: list[Mark] = []  # of boundary inputs that the caller writes
         self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
+        self.initials: list[tuple[int, int]] = []  # delay and mask of inputs with an initial value, which is there before that time
         self.observers: list[Observer] = []
         self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
         self.handles: dict[int, frozenset[str]] = {}  # names of the handles of each reactor, which are not its state
@@ -118,9 +119,11 @@ class Kernel:
             self.wake_at(1, self.soon)
             self.soon = 0
 
-    def stop_pass(self) -> None:
-        """Run the shutdown reactions, and what they trigger at the same tag."""
+    def stop_pass(self, time: int) -> None:
+        """Run the shutdown reactions, and what they trigger at the same tag: one microstep after tick ``time``, the last one."""
         self.number += 1
+        if self.time != time:  # nothing happened at that tick, and it was skipped
+            self.time, self.microstep = time, 0
         self.microstep += 1
         self.pending = self.shutdown_mask
         self.execute()
@@ -325,11 +328,29 @@ class Kernel:
             self._push(time)
         self.agenda.events[time].append((action, kept))
 
-    def start_timers(self) -> None:
-        """Enter the first firing of every timer."""
+    def enter(self, time: int) -> None:
+        """Begin a new agenda with all that is due from ``time`` on and follows from the program and from what is in the slots.
+
+        That is timers, initial values, and delayed values that are under way: everything but the events of actions.
+        """
+        self.agenda, self.soon = Agenda(), 0
         for position, timer in enumerate(self.timers):
-            self.agenda.timers.setdefault(timer.offset, []).append(position)
-            self._push(timer.offset)
+            upcoming = timer.offset
+            if time > upcoming and timer.period == 1:
+                self.agenda.always |= timer.mask
+                continue
+            if time > upcoming:
+                if timer.period is None:
+                    continue
+                upcoming -= (upcoming - time) // timer.period * timer.period
+            self.agenda.timers.setdefault(upcoming, []).append(position)
+            self._push(upcoming)
+        for delay, mask in self.initials:
+            for arrival in range(time, delay):
+                self.wake_at(arrival, mask)
+        for port in self.outputs.values():
+            port.wake_again(time)
+        self.words[Words.NEXT + self.worker] = self.next_time()
 
     def _push(self, time: int) -> None:
         heapq.heappush(self.agenda.times, time)

@@ -59,10 +59,17 @@ def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
     return ports.digests()
 
 
+def _restore(kernel: Kernel, part: snapshot.Part) -> None:
+    snapshot.put_back(kernel, part)
+    for observer in kernel.observers:
+        if isinstance(observer, AllPorts):
+            observer.restart()
+
+
 _REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
     "failures": _failures,
     "trace": _trace,
     "digests": _digests,
-    "snapshot": lambda kernel, _: snapshot.take(kernel),
-    "restore": snapshot.put_back,
+    "snapshot": snapshot.take,
+    "restore": _restore,
 }

@@ -77,6 +77,24 @@ class Output(Handle):
             for delay, mask in self._row_late[row]:
                 kernel.wake_at(time + delay, mask)
 
+    def wake_again(self, time: int) -> None:
+        """Enter the arrivals, at ``time`` or later, of the values that lie in the slots: what publishing them entered."""
+        words, stride = self._kernel.words, self._stride
+        late = [*self._late, (1, self._soon)] if self._soon else self._late
+        for at in range(self._times, self._times + stride * self._ring, stride) if self._times >= 0 else ():
+            for offset, woken in [(0, late), *enumerate(self._row_late, 2)]:
+                written = words[at + offset]
+                for delay, mask in woken if written >= 0 else ():
+                    if written + delay >= time:
+                        self._kernel.wake_at(written + delay, mask)
+
+    def trigger_again(self, number: int) -> None:
+        """Trigger what is triggered, on this worker, by what was written in pass ``number``, which is the coming one."""
+        kernel, words = self._kernel, self._kernel.words
+        for offset, mask in [(0, self._mask), *enumerate(self._row_masks, 2)]:
+            if words[self._stamp + offset] == number:
+                kernel.pending |= mask
+
     @property
     def rows(self) -> _RowsOfOutput:
         """The rows, to be set one by one: ``port.rows[i].set(value)``. Only where rows are connected."""

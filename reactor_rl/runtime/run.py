@@ -23,6 +23,7 @@ from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Part
+from reactor_rl.topology import Topology
 
 if TYPE_CHECKING:
     from reactor_rl.trace import Tracing
@@ -38,8 +39,14 @@ GRACE = 1.0
 class Snapshot:
     """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
 
-    def __init__(self, program: str, part: Part) -> None:
-        self.program, self.part = program, part
+    def __init__(self, topology: Topology, part: Part) -> None:
+        self.program, self.part = _shape(topology), part
+
+
+def _shape(topology: Topology) -> tuple[Any, ...]:
+    """What two programs must have in common for a snapshot of one to fit the other: the name first."""
+    ports = [(topology.port_name(o), o.shape, o.dtype and o.dtype.str, o.rows, o.ring) for o in topology.outputs]
+    return topology.name, [node.name for node in topology.reactors], ports, [node.name for node in topology.actions]
 
 
 class Run:
@@ -298,6 +305,8 @@ class Run:
     def fingerprint(self) -> str:
         """A hash over the ports so far: name, tag, presence and content, the same for every executor and number of workers.
 
+        It begins with the run, or with the last :meth:`restore`.
+
         Raises:
             RunError: If the run was started with ``fingerprint="off"``.
         """
@@ -331,30 +340,43 @@ class Run:
         return Tracing(self._ask, self._plan, path)
 
     def snapshot(self) -> Snapshot:
-        """The state between two ticks: reactors, slots in flight, pending events.
+        """The state between two ticks: reactors, slots in flight, pending events, boundary inputs that are set already.
 
         Raises:
             TypeError: If the state of a reactor cannot be pickled.
-            RunError: If a tick is going on or the run is over.
+            RunError: If a reactor refuses, a tick is going on, or the run is over.
         """
-        whole, *others = self._ask("snapshot", None)
+        if self._state != "ready":
+            raise self._unusable("take a snapshot")
+        whole, *others = self._ask("snapshot", self._ticks)
         for part in others:
             whole.merge(part)
-        whole.clock = (self._ticks, *whole.clock[1:])
-        return Snapshot(self._plan.topology.name, whole)
+        whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
+        return Snapshot(self._plan.topology, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back (or over) to a snapshot of the same program.
+        """Go back (or over) to a snapshot of the same program. All that was going on in this run is gone, its startup included.
 
         Raises:
-            RunError: If it is a snapshot of another program.
+            RunError: If it is a snapshot of another program, a tick is going on, or the run is over. A run in which
+                restoring failed (a state could not be unpickled) is over.
         """
-        if snapshot.program != self._plan.topology.name:
-            raise RunError(f"a snapshot of program {snapshot.program!r} does not fit program {self._plan.topology.name!r}")
+        if self._state != "ready":
+            raise self._unusable("restore a snapshot")
+        if snapshot.program != _shape(self._plan.topology):
+            raise RunError(
+                f"a snapshot of program {snapshot.program[0]!r} does not fit program {self._plan.topology.name!r}: they differ in "
+                "name, reactors, ports or delays"
+            )
         part = snapshot.part
-        self._ask("restore", part)
+        try:
+            self._ask("restore", part)
+        except Exception as error:
+            self._broke(error)
+            raise
         self._ticks = self._boundary.time = part.clock[0]
-        self._kernel.time = max(0, self._ticks - 1)
+        self._words[Words.STOP], self._boundary.fed = part.stop, part.fed
+        self._boundary.restart()
 
     def __repr__(self) -> str:
         topology = self._plan.topology
@@ -455,8 +477,9 @@ class Run:
     def _shut_down(self) -> None:
         if self._words[Words.STOP] != 2:
             self._words[Words.STOP] = 2
+            self._words[Words.TIME] = last = max(0, self._ticks - 1)
             self._helpers.begin(Commands.STOP, self._kernel.number + 1)
-            self._kernel.stop_pass()
+            self._kernel.stop_pass(last)
             self._raise_failures()
             if self._hash:
                 self._boundary.hash(self._kernel.number)

@@ -1,0 +1,116 @@
+"""Strategies: random programs, and where their reactors land."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import HealthCheck, assume, settings
+from machines import MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
+
+from reactor_rl import ProgramError
+from reactor_rl.interpret import Record, interpret
+
+TICKS = 6
+
+PORTS = st.one_of(
+    st.builds(PortSpec, dtype=st.none(), rows=st.sampled_from([None, None, 2, 3])),
+    st.builds(
+        PortSpec,
+        dtype=st.sampled_from(["float32", "float64", "int64", "uint8", "bool", "complex64"]),
+        shape=st.sampled_from([(), (2,), (3,), (2, 3), (3, 0)]),
+    ),
+)
+
+
+@st.composite
+def machines(draw: Any) -> MachineSpec:
+    inputs, actions = draw(st.integers(0, 3)), draw(st.integers(0, 2))
+    outputs = tuple(draw(st.lists(PORTS, max_size=2)))
+    timers = tuple(
+        draw(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 1, 1, 2, 3])), min_size=0 if inputs else 1, max_size=2))
+    )
+    reads = [f"i{n}" for n in range(inputs)] + [f"t{n}" for n in range(len(timers))] + [f"a{n}" for n in range(actions)]
+    writes = [f"o{n}" for n in range(len(outputs))] + [f"a{n}" for n in range(actions)]
+    reactions = []
+    for _ in range(draw(st.integers(1, 3))):
+        triggers = draw(st.lists(st.sampled_from([*reads, *reads, "startup", "shutdown"]), min_size=1, max_size=3, unique=True))
+        uses = draw(st.lists(st.sampled_from(reads), max_size=2, unique=True)) if reads else []
+        effects = draw(st.lists(st.sampled_from(writes), max_size=3, unique=True)) if writes else []
+        reactions.append(ReactionSpec(tuple(triggers), tuple(u for u in uses if u not in triggers), tuple(effects)))
+    return MachineSpec(
+        size=draw(st.sampled_from([None, None, 2, 3])),
+        inputs=inputs,
+        outputs=outputs,
+        timers=timers,
+        actions=actions,
+        reactions=tuple(reactions),
+        seed=draw(st.integers(0, 50)),
+        stop_at=draw(st.sampled_from([None] * 8 + [1, 3])),
+        fail_at=draw(st.sampled_from([None] * 12 + [0, 2])),
+    )
+
+
+@st.composite
+def programs(draw: Any) -> ProgramSpec:
+    found = draw(st.lists(machines(), min_size=1, max_size=5))
+    boundary = tuple(draw(st.lists(PORTS, max_size=2)))
+    wires = []
+    for target, machine in enumerate(found):
+        for index in range(machine.inputs):
+            for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
+                source = draw(st.integers(-1, len(found) - 1))
+                # Forward only, so that there is never a loop without delay.
+                delay = draw(st.integers(0 if source < target else 1, 3))
+                wires.append(
+                    WireSpec(source, draw(st.integers(0, 1)), target, index, delay, draw(st.booleans()), draw(st.integers(0, 30)))
+                )
+    anywhere = st.builds(
+        WireSpec,
+        source=st.integers(-1, len(found) - 1),
+        output=st.integers(0, 1),
+        target=st.just(-1),
+        input=st.just(0),
+        delay=st.sampled_from([0, 0, 1, 2]),
+        initial=st.booleans(),
+        way=st.integers(0, 30),
+    )
+    wires += draw(st.lists(anywhere, max_size=3))
+    sets = draw(st.lists(st.tuples(st.integers(0, TICKS - 1), st.integers(0, 1)), max_size=4)) if boundary else []
+    return ProgramSpec(tuple(found), tuple(wires), boundary, tuple(sets))
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        one, other = np.asarray(one), np.asarray(other)
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return bool(type(one) is type(other) and one == other)
+
+
+@st.composite
+def placements(draw: Any, spec: ProgramSpec, workers: int) -> dict[str, Any]:
+    """What makes reactors land on any worker: nothing, costs at random, or a placement at random."""
+    names = [node.name for node in build(spec).topology().reactors]
+    match draw(st.sampled_from(["as it comes", "costs", "placement"])):
+        case "costs":
+            return {"costs": {name: draw(st.sampled_from([0.0, 1e-6, 1e-5, 1e-3])) for name in names}}
+        case "placement":
+            return {"placement": {name: draw(st.integers(0, workers - 1)) for name in names}}
+    return {}
+
+
+def told(spec: ProgramSpec) -> Record:
+    try:
+        program = build(spec)
+        program.topology()
+    except ProgramError:
+        assume(False)
+    return interpret(program, TICKS, spec.inputs())
+
+
+QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=False)
