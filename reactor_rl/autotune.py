@@ -17,17 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reactor_rl.graph import Graph
+from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.schedule import compile_schedule
 
 if TYPE_CHECKING:
     from reactor_rl.program import ExecutorName, Program
 
-__all__ = ["Choice", "choose", "global_random_state", "pick", "usable_cores"]
+__all__ = ["DAEMONIC", "Choice", "choose", "global_random_state", "pick", "usable_cores"]
 
-SYNC_COST = 6e-6
-"""Seconds that a tick with helpers costs beyond its share of the reactions."""
+WORTH_IT = 0.95
+"""With helpers a tick must take less than this share of the time: costs are not known any better."""
 TICKS = 20
 SECONDS = 0.05
+
+
+DAEMONIC = "a daemonic process may not start others"
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ def choose(
         return Choice("inline", 1, costs, "one reactor")
     if workers == 1 and caller_works:
         return Choice("inline", 1, costs, "one worker")
+    if parallel_executor() == "processes" and not may_start_processes():
+        return Choice("inline", 1, costs, DAEMONIC)
     if costs is None and not any(node.cost is not None for node in topology.reactions):
         costs = _measure(program)
     return pick(program, graph, workers, costs, caller_works=caller_works)
@@ -93,16 +100,20 @@ def choose(
 def pick(program: Program, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True) -> Choice:
     """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
     topology = program.topology()
-    parallel: ExecutorName = "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
     best, best_time = 1, alone
-    for count in range(2, min(workers, len(topology.reactors)) + 1):
-        expected = compile_schedule(topology, graph, count, costs=costs).makespan + SYNC_COST
-        if expected < best_time * 0.95:
-            best, best_time = count, expected
+    shared = {
+        count: compile_schedule(topology, graph, count, costs=costs).makespan
+        for count in range(2, min(workers, len(topology.reactors)) + 1)
+    }
+    if min(shared.values(), default=alone) < alone * WORTH_IT:  # else nothing needs to be known of what helpers cost
+        cost = tick_cost()
+        for count, span in shared.items():
+            if span + cost < best_time * WORTH_IT:
+                best, best_time = count, span + cost
     if best == 1 and caller_works:
         return Choice("inline", 1, costs, f"a tick takes {_us(alone)}, too little to share")
-    return Choice(parallel, best, costs, f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers")
+    return Choice(parallel_executor(), best, costs, f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers")
 
 
 def _us(seconds: float) -> str:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reactor_gymnasium.costs import EnvCosts
 from reactor_gymnasium.placement import makespan, place
-from reactor_rl.autotune import SYNC_COST
+from reactor_rl.autotune import DAEMONIC
+from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.runtime.launch import may_start_processes
 
 if TYPE_CHECKING:
     from reactor_rl.program import ExecutorName
 
 __all__ = ["EnvChoice", "decide"]
+
+
+WORTH_IT = 0.9
+"""With helpers a step must take less than this share of the time: costs are not known any better."""
+LEAST, CERTAIN = 2e-6, 1e-3
+"""What helpers cost is not measured where they would save fewer seconds of a step, or more."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ def decide(
     workers: int,
     executor: ExecutorName,
     caller_works: bool,
-    sync_cost: float = SYNC_COST,
+    helper_cost: Callable[[], float] = tick_cost,
 ) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
@@ -45,7 +52,7 @@ def decide(
         workers: How many workers there may be.
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
-        sync_cost: Seconds that a step with helpers costs beyond its share of the environments.
+        helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
@@ -53,14 +60,17 @@ def decide(
         return EnvChoice(executor, workers, None, "")
     if workers == 1 and caller_works:
         return EnvChoice("inline", 1, None, "one worker")
+    parallel = parallel_executor()
+    if parallel == "processes" and not may_start_processes():
+        return EnvChoice("inline", 1, None, DAEMONIC)
     found = costs()
-    parallel: ExecutorName = "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
     seconds = found.seconds
     if seconds is None:
         return EnvChoice(parallel, workers, None, found.why)
     banks = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in banks)
-    shared = sum(makespan(place(seconds, lo, hi, workers)) + sync_cost for lo, hi in banks)
-    if caller_works and shared > 0.9 * alone:
+    shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in banks)
+    gain = (WORTH_IT * alone - shared) / len(banks)  # of a step
+    if caller_works and gain < CERTAIN and (gain < LEAST or gain < helper_cost()):
         return EnvChoice("inline", 1, None, f"{found.why}, too little to share")
     return EnvChoice(parallel, workers, seconds, found.why)

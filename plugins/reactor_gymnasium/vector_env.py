@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium
@@ -33,7 +34,7 @@ from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
 from reactor_gymnasium.sharded import Bank, Inputs
 from reactor_rl import Program
-from reactor_rl.autotune import SYNC_COST
+from reactor_rl.helper_cost import tick_cost
 from reactor_rl.runtime.launch import begin, context_named
 from reactor_rl.serialise import encode
 
@@ -93,8 +94,6 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     _apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.infos.pack`."""
-    _sync_cost = SYNC_COST
-    """Seconds that a step with helpers costs beyond its share of the environments."""
     _spin: float | None = None
     """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
 
@@ -144,9 +143,8 @@ class ReactorVectorEnv(CallingVectorEnv):
             self._set_observation_spaces(observation_mode, dummy)
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            choice = decide(
-                lambda: env_costs(dummy, self._encoded, workers), self.batch_size, workers, executor, caller_works, self._sync_cost
-            )
+            costs = partial(env_costs, dummy, self._encoded, workers)
+            choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost)
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space)
@@ -161,6 +159,10 @@ class ReactorVectorEnv(CallingVectorEnv):
             self._make_views()
 
     # ------------------------------------------------------------------ construction
+
+    def _helper_cost(self) -> float:
+        """Seconds that a step with helpers costs beyond its share of the environments."""
+        return tick_cost(self._spin)
 
     def _set_observation_spaces(self, mode: Any, dummy: gymnasium.Env[Any, Any]) -> None:
         if isinstance(mode, tuple) and len(mode) == 2:

@@ -13,20 +13,26 @@ from reactor_gymnasium.measure import step_cost
 from reactor_pettingzoo.census import MASK, Census, EnvFn
 from reactor_pettingzoo.copies import Copy, Together, Turns
 from reactor_rl.autotune import global_random_state
+from reactor_rl.helper_cost import tick_cost
 
 if TYPE_CHECKING:
     from reactor_rl.program import ExecutorName
 
-__all__ = ["choose"]
+__all__ = ["SPIN", "choose"]
 
-SYNC_COST = 40e-6
-"""Seconds that a tick with helpers costs: the way to the policies and back."""
+SPIN = 1e-3
+"""Seconds that workers stay awake: others evaluate policies meanwhile."""
 
 
 def choose(env_fn: EnvFn, census: Census, copies: int, workers: int, executor: ExecutorName) -> tuple[ExecutorName, int, str]:
     """The executor, the number of workers, and why."""
-    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, sync_cost=SYNC_COST)
+    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, _helper_cost)
     return found.executor, found.workers, found.why
+
+
+def _helper_cost() -> float:
+    """Seconds that a tick with helpers costs: the way to the policies and back is as long as that to the helpers and back."""
+    return 2.0 * tick_cost(SPIN)
 
 
 def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:

@@ -14,7 +14,7 @@ import numpy as np
 from reactor_gymnasium.arguments import checked_executor, checked_number
 from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.census import Agent, Census, EnvFn
-from reactor_pettingzoo.choice import choose
+from reactor_pettingzoo.choice import SPIN, choose
 from reactor_pettingzoo.copy_shard import BEGIN, CopyShard, Ended, Told
 from reactor_pettingzoo.inference import Group, Inference, groups_of
 from reactor_pettingzoo.progress import progress
@@ -109,7 +109,7 @@ class Ensemble:
         chosen, count, self._why = choose(env_fn, census, len(acts), most, executor)
         program, placement = self._program(encode(env_fn), offsets, self._groups, count)
         self._run = program.start(
-            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=1e-3
+            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN
         )
 
     def _program(self, env_fn: Any, offsets: Sequence[int], groups: list[Group], workers: int) -> tuple[Program, dict[str, int]]:

@@ -17,6 +17,8 @@ import numpy as np
 
 from reactor_rl import Program
 from reactor_rl.autotune import global_random_state, usable_cores
+from reactor_rl.helper_cost import tick_cost
+from reactor_rl.runtime.launch import may_start_processes
 from reactor_sb3.actor import Actor, Blueprint
 from reactor_sb3.records import write_parameters
 
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
     from reactor_sb3.plan import Plan
     from reactor_sb3.trainer import Trainer
 
-__all__ = ["Choice", "actor_cost", "choose", "learner_cost", "placed", "recommendations"]
+__all__ = ["Choice", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
 
 ROUNDS, SECONDS = 3, 0.2
-WORTHWHILE = 300e-6
-"""Seconds of a round's sampling below which helpers cost more than they bring."""
+AWAY = 1e-3
+"""Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
+WORTH_IT = 0.9
+"""With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ def choose(trainer: Trainer, plan: Plan) -> Choice:
     workers = min(trainer.workers or usable_cores(), trainer.n_actors + (trainer.pipeline or evaluator is not None))
     executor = trainer.executor
     if executor == "auto":
-        cheap = actor is not None and actor * trainer.n_actors < WORTHWHILE
-        executor = "inline" if cheap or workers == 1 else "processes"
+        gain = gained(trainer.n_actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=bool(trainer.pipeline))
+        executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
     unit = actor or 1.0
@@ -73,6 +77,25 @@ def choose(trainer: Trainer, plan: Plan) -> Choice:
         overlap=bool(trainer.pipeline),
     )
     return Choice(executor, workers, homes, actor, learner)
+
+
+def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool) -> float:
+    """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
+
+    Args:
+        actors: How many there are.
+        workers: How many there are.
+        actor: Seconds of an actor's round.
+        learner: Seconds of the learner's round.
+        evaluator: Its steps in a round, in rounds of an actor.
+        overlap: Whether the actors sample while the learner learns.
+    """
+    others = (actors + evaluator) * actor
+    if overlap:
+        shared = max(learner, (others + learner) / workers, actor)
+    else:
+        shared = math.ceil(actors / workers) * actor + max(learner, evaluator * actor)
+    return learner + WORTH_IT * others - shared
 
 
 def placed(actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool) -> dict[str, int]:

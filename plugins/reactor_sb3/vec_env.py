@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from reactor_gymnasium.arguments import EnvFn
 from reactor_gymnasium.infos import Packed, unpack
 from reactor_gymnasium.vector_env import ReactorVectorEnv
+from reactor_rl.helper_cost import tick_cost
 from reactor_rl.serialise import encode
 from reactor_sb3.environments import Made
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReactorVecEnv"]
 
+AWAY = 1.5e-3
+"""Seconds for which a policy may well be evaluated between two steps."""
+
 
 class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
@@ -35,8 +39,10 @@ class _Envs(ReactorVectorEnv):
     _apart = False
     # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
     # they have to be woken, so it takes more for them to be worth it.
-    _sync_cost = 60e-6
     _spin = 1e-3
+
+    def _helper_cost(self) -> float:
+        return tick_cost(self._spin, away=AWAY)
 
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)

@@ -17,7 +17,7 @@ from multiprocessing import spawn
 from multiprocessing.context import BaseContext
 from typing import Any
 
-__all__ = ["begin", "context_named", "preload", "start_process"]
+__all__ = ["begin", "context_named", "may_start_processes", "preload", "start_process"]
 
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
@@ -54,6 +54,11 @@ def context_named(name: str | None) -> BaseContext:
     if name not in methods:
         raise ValueError(f"context={name!r}: this system can start processes by {', '.join(sorted(methods))}")
     return multiprocessing.get_context(name)
+
+
+def may_start_processes() -> bool:
+    """Whether this process may have children: a daemonic one, such as a worker of ``multiprocessing.Pool``, may not."""
+    return not multiprocessing.current_process().daemon
 
 
 @contextlib.contextmanager
@@ -99,7 +104,7 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
 
 def begin(context: BaseContext) -> bool:
     """Start what is needed to start processes. Returns whether :func:`start_process` may then be called from another thread."""
-    if context.get_start_method() != "forkserver":
+    if context.get_start_method() != "forkserver" or not may_start_processes():
         return False
     with _lock, _environment():
         _own_server().ensure_running()

@@ -11,6 +11,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.executor import Executor, Reactors
 from reactor_rl.runtime.inline import Inline
+from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.plan import Options, Plan
 from reactor_rl.runtime.processes import Processes
 from reactor_rl.runtime.run import Run
@@ -84,5 +85,10 @@ def start(
                 function()
             carrier = Threads(plan, spin)
         case _:
+            if not may_start_processes():
+                raise ProgramError(
+                    "executor='processes': this process is daemonic, as workers of multiprocessing.Pool and of torch's DataLoader "
+                    "are, and may not start others; use executor='auto' or 'inline' in it"
+                )
             carrier = Processes(plan, spin, context, program.setup_functions())
     return Run(plan, carrier, reactors, choice)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -15,13 +14,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from reactor_gymnasium import costs
+from reactor_gymnasium import costs, measure
 from reactor_gymnasium.arguments import encoded
 from reactor_gymnasium.costs import EnvCosts, env_costs
 
 
 class Clock:
-    """A clock that only moves when an environment is built."""
+    """A clock that only moves when an environment is built or stepped."""
 
     now = 0.0
 
@@ -30,7 +29,7 @@ class Clock:
 
 
 class Counting(gymnasium.Env[Any, Any]):
-    """Says what a step of it costs, and takes a fixed time to build. Nothing about it really takes time."""
+    """Takes a fixed time to build and to step, on a clock of its own. Nothing about it really takes time."""
 
     observation_space = spaces.Discrete(1)
     action_space: Any = spaces.Discrete(2)
@@ -38,7 +37,7 @@ class Counting(gymnasium.Env[Any, Any]):
     closed: list[Any] = []
     clock = Clock()
 
-    def __init__(self, cost: float | None, rank: int = 0, build: float = 0.0, wrong: str = "") -> None:
+    def __init__(self, cost: float, rank: int = 0, build: float = 0.0, wrong: str = "") -> None:
         self.cost, self.rank, self.wrong = cost, rank, wrong
         self.made.append(rank)
         type(self).clock.now += build
@@ -55,6 +54,7 @@ class Counting(gymnasium.Env[Any, Any]):
         np.random.random()
         if self.wrong == "step":
             raise OSError("no display")
+        type(self).clock.now += self.cost
         return 0, 0.0, False, False, {}
 
     def close(self) -> None:
@@ -67,13 +67,14 @@ class Counting(gymnasium.Env[Any, Any]):
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counting, "clock", Clock())
-    monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=Counting.clock.perf_counter))
+    for module in (costs, measure):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=Counting.clock.perf_counter))
     Counting.made, Counting.closed = [], []
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environments say what they cost, so that costs are exact."""
+    """Environments say what they cost instead of being stepped."""
     monkeypatch.setattr(costs, "step_cost", lambda env: env.cost)
 
 
@@ -87,9 +88,8 @@ def costs_of(env_fns: list[Callable[[], Any]], workers: int = 2) -> EnvCosts:
 def test_one_kind_makes_no_instance() -> None:
     make = partial(Counting, 4e-6)
     found = costs_of([make] * 3 + [partial(Counting, 4e-6)])  # equal pickles, though not the same function
-    assert found.seconds is not None and len(found.seconds) == 4 and len(set(found.seconds)) == 1
-    assert 0 < found.seconds[0] < 1e-2
-    assert found.why == f"a step takes {found.seconds[0] * 1e6:.1f} us"
+    assert found.seconds == pytest.approx((4e-6,) * 4)
+    assert found.why == "a step takes 4.0 us"
     assert Counting.made == []
 
 
@@ -145,12 +145,11 @@ def test_one_that_takes_longer_than_a_second_ends_it() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["build", "step"])
-def test_what_cannot_be_timed_counts_as_the_median(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    real = costs.step_cost
-    monkeypatch.setattr(costs, "step_cost", lambda env: real(env) and env.cost)
+def test_what_cannot_be_timed_counts_as_the_median(wrong: str) -> None:
     others = [partial(Counting, cost, rank) for rank, cost in enumerate((1e-6, 3e-6, 50e-6))]
     found = costs_of([*others, partial(Counting, 7e-6, 3, wrong=wrong)])
-    assert found == EnvCosts((1e-6, 3e-6, 50e-6, 3e-6), "a step takes 1.0 us to 50.0 us, timed 3 of 4 kinds")
+    assert found.seconds == pytest.approx((1e-6, 3e-6, 50e-6, 3e-6))
+    assert found.why == "a step takes 1.0 us to 50.0 us, timed 3 of 4 kinds"
     assert Counting.made == [2, 1, 3]
     assert Counting.closed == ([2, 1] if wrong == "build" else [2, 1, 3])
 
@@ -213,13 +212,42 @@ def test_the_order_spreads(n: int) -> None:
             assert max(np.diff([*sorted(order[:some]), n])) <= 2 * n / some
 
 
-def test_a_step_that_takes_longer_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "time", time)
+class Uneven(Counting):
+    """Each step of an instance takes as long as the next number says; the last one counts for all that follow."""
 
-    class Slow(Counting):
-        def step(self, action: Any) -> Any:
-            time.sleep(1e-3)
-            return super().step(action)
+    def __init__(self, *steps: float, ends: bool = False) -> None:
+        super().__init__(steps[0])
+        self.steps, self.taken, self.resets, self.ends = steps, 0, 0, ends
 
-    seconds = costs_of([partial(Counting, None), partial(Slow, None)]).seconds
-    assert seconds is not None and seconds[1] > 1e-3 > seconds[0]
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets += 1
+        type(self).clock.now += 1.0  # nobody's step
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.cost = self.steps[min(self.taken, len(self.steps) - 1)]
+        self.taken += 1
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.ends, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("steps", "taken", "cost"),
+    [
+        ((1e-6,), measure.STEPS, 1e-6),
+        ((4e-3, *[2e-6] * 11, *[3e-6] * 8), measure.STEPS, 2e-6),  # the first one often builds what the others find
+        ((1e-3, 2e-3, 3e-3, 4e-3, 5e-3), measure.FEWEST, 3e-3),
+        ((60e-3,), 2, 60e-3),
+        ((0.2, 1e-6), 1, 0.2),
+    ],
+)
+def test_a_step_costs_what_it_takes(steps: tuple[float, ...], taken: int, cost: float) -> None:
+    env = Uneven(*steps)
+    assert measure.step_cost(env) == pytest.approx(cost)
+    assert (env.taken, env.resets) == (taken, 1)
+
+
+def test_what_resets_take_is_not_counted() -> None:
+    env = Uneven(2e-6, ends=True)
+    assert measure.step_cost(env) == pytest.approx(2e-6)
+    assert env.resets > env.taken

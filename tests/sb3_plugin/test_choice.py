@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reactor_sb3 import SyncDQN
-from reactor_sb3.choice import Choice, placed, recommendations
+from reactor_sb3.choice import WORTH_IT, Choice, choose, gained, placed, recommendations
+from reactor_sb3.plan import plan_of
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -69,3 +70,32 @@ def test_nothing_is_measured_when_an_executor_is_named(monkeypatch: Any) -> None
         model.learn(8)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0) as model, pytest.raises(AssertionError, match="it was measured"):
         model.learn(8)
+
+
+@pytest.mark.parametrize(
+    ("actors", "workers", "learner", "evaluator", "overlap", "shared"),
+    [
+        (4, 2, 10.0, 0.0, False, 2.0 + 10.0),
+        (5, 2, 10.0, 0.0, False, 3.0 + 10.0),
+        (1, 2, 10.0, 0.0, False, 1.0 + 10.0),
+        (1, 2, 10.0, 0.0, True, 10.0),
+        (4, 2, 2.0, 0.0, True, 3.0),
+        (4, 4, 2.0, 0.0, True, 2.0),
+        (4, 2, 10.0, 3.0, False, 2.0 + 10.0),
+        (4, 2, 1.0, 3.0, False, 2.0 + 3.0),
+        (4, 2, 1.0, 3.0, True, 4.0),
+    ],
+)
+def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator: float, overlap: bool, shared: float) -> None:
+    alone = WORTH_IT * (actors + evaluator) + learner
+    assert gained(actors, workers, 1.0, learner, evaluator, overlap=overlap) == pytest.approx(alone - shared)
+
+
+@pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
+def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
+    monkeypatch.setattr("reactor_sb3.choice.actor_cost", lambda *_: 0.5e-3)
+    monkeypatch.setattr("reactor_sb3.choice.learner_cost", lambda *_: 5e-3)
+    monkeypatch.setattr("reactor_sb3.choice.tick_cost", lambda **_: helper)
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
+        found = choose(model, plan_of(model))
+    assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)

@@ -1,0 +1,98 @@
+"""What helpers cost on this machine at this moment: ticks of a program that does nothing, on two workers and on one.
+
+It is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one,
+and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from reactor_rl.reactor import Reactor, Timer, reaction
+from reactor_rl.runtime.launch import may_start_processes
+
+if TYPE_CHECKING:
+    from reactor_rl.program import ExecutorName
+    from reactor_rl.runtime.run import Run
+
+__all__ = ["parallel_executor", "tick_cost"]
+
+STALE = 10.0
+"""Seconds after which a measurement is made again."""
+WARM, FEWEST, MOST, SECONDS = 10, 10, 200, 10e-3
+"""Ticks that are not timed; the fewest and the most that are; seconds after which no more are."""
+
+_known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
+
+
+class Idle(Reactor):
+    """Does nothing, at every tick."""
+
+    beat = Timer(period=1)
+
+    @reaction(beat)
+    def nothing(self) -> None:
+        """Do nothing."""
+
+
+def parallel_executor() -> ExecutorName:
+    """What carries helpers that run Python: processes, or threads where there is no GIL."""
+    return "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
+
+
+def tick_cost(spin: float | None = None, away: float = 0.0) -> float:
+    """Seconds that a tick with a helper costs beyond its share of the reactions; infinite where no helper can be started.
+
+    Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
+
+    Args:
+        spin: Seconds that workers spin; see :meth:`Program.start`.
+        away: Seconds that the caller is busy with other things between two ticks.
+    """
+    key = (os.getpid(), spin, away)
+    if key not in _known or time.monotonic() - _known[key][1] > STALE:
+        _known[key] = (_measured(spin, away), time.monotonic())
+    return _known[key][0]
+
+
+def _measured(spin: float | None, away: float) -> float:
+    executor = parallel_executor()
+    if executor == "processes" and not may_start_processes():
+        return math.inf
+    with contextlib.suppress(Exception):
+        alone = _median_tick("inline", spin, 0.0)
+        return max(0.0, _median_tick(executor, spin, away) - alone)
+    return math.inf
+
+
+def _median_tick(executor: ExecutorName, spin: float | None, away: float) -> float:
+    from reactor_rl.program import Program
+
+    program = Program("what a helper costs")
+    for name in ("here", "there"):
+        program.add(Idle, name=name)
+    homes = {"here": 0, "there": 1}
+    with program.start(executor=executor, workers=2, placement=homes, spin=spin, fingerprint="off") as run:
+        return statistics.median(_ticks(run, away))
+
+
+def _ticks(run: Run, away: float) -> list[float]:
+    times: list[float] = []
+    clock = time.perf_counter
+    for _ in range(WARM):
+        run.tick()
+    end = clock() + SECONDS
+    while len(times) < MOST and (len(times) < FEWEST or clock() < end):
+        busy = clock() + away
+        while clock() < busy:
+            pass
+        begin = clock()
+        run.tick()
+        times.append(clock() - begin)
+    return times

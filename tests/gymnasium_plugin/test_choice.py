@@ -1,0 +1,90 @@
+"""What environments run on, decided by costs that are made up, and in processes that may not start others."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from typing import Any
+
+import pytest
+
+from reactor_gymnasium.choice import CERTAIN, LEAST, EnvChoice, decide
+from reactor_gymnasium.costs import EnvCosts
+from reactor_gymnasium.placement import SHARD_COST
+from reactor_rl.helper_cost import parallel_executor
+
+
+def never() -> Any:
+    raise AssertionError("this should not have been measured")
+
+
+def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> EnvChoice:
+    arguments = {"executor": "auto", "caller_works": True} | more
+    return decide(
+        lambda: EnvCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=helper if helper is never else lambda: helper,
+        **arguments,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "n", "helper", "shared"),
+    [
+        (4e-6, 8, 8e-6, True),  # CartPole: 35 us alone, 19 us and 8 us for the helper
+        (4e-6, 8, 60e-6, False),  # where a helper has to be woken, or the machine is busy
+        (4e-6, 64, 60e-6, True),
+        (4e-6, 64, 400e-6, False),
+        (1.5e-6, 8, 8e-6, False),  # FrozenLake
+        (50e-6, 8, math.inf, False),
+    ],
+)
+def test_helpers_are_taken_where_they_pay(seconds: float, n: int, helper: float, shared: bool) -> None:
+    found = decided(seconds, helper, n)
+    assert (found.executor, found.workers) == ((parallel_executor(), 2) if shared else ("inline", 1))
+    assert found.why == ("timed" if shared else "timed, too little to share")
+
+
+def test_what_is_expected_is_a_tenth_less_than_alone() -> None:
+    alone, shared = 8 * 4e-6 + SHARD_COST, 4 * 4e-6 + SHARD_COST
+    assert 0.9 * alone - shared > LEAST
+    assert decided(4e-6, 0.9 * alone - shared - 1e-9).executor == parallel_executor()
+    assert decided(4e-6, 0.9 * alone - shared + 1e-9).executor == "inline"
+
+
+def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
+    assert decided(0.1e-6, never).executor == "inline"
+    assert decided(1.0, never).executor == parallel_executor()
+    assert decided(1e-6, never, workers=1) == EnvChoice("inline", 1, None, "one worker")
+    assert decided(1e-6, never, executor="inline") == EnvChoice("inline", 1, None, "")
+    assert decided(1e-6, never, executor="threads") == EnvChoice("threads", 2, None, "")
+    assert decided(1e-6, never, caller_works=False).executor == parallel_executor()
+    assert 8 * 250e-6 > CERTAIN > 8 * 50e-6
+    assert decided(50e-6, 0.0).executor == parallel_executor()
+
+
+def test_each_bank_waits_for_helpers() -> None:
+    assert decided(4e-6, 30e-6, n=32, batch=32).executor == parallel_executor()
+    assert decided(4e-6, 30e-6, n=32, batch=8).executor == "inline"
+
+
+def test_what_cannot_be_timed_is_shared() -> None:
+    found = decide(lambda: EnvCosts(None, "no luck"), 8, 2, "auto", True, never)
+    assert found == EnvChoice(parallel_executor(), 2, None, "no luck")
+
+
+INLINE = "executor='inline', workers=1 [a daemonic process may not start others]"
+
+
+@pytest.mark.skipif(parallel_executor() != "processes", reason="threads may be started anywhere")
+def test_in_a_worker_of_a_pool_everything_runs_inline() -> None:
+    """As in ``multiprocessing.Pool`` and torch's ``DataLoader``."""
+    gymnasium_s = "__import__('reactor_gymnasium').make_vec('CartPole-v1', num_envs=4, workers=2)"
+    sb3_s = (
+        "__import__('stable_baselines3.common.env_util', fromlist=['']).make_vec_env('CartPole-v1', n_envs=4, "
+        "vec_env_cls=__import__('reactor_sb3').ReactorVecEnv, vec_env_kwargs={'workers': 2})"
+    )
+    stepped = "(lambda e: (e.reset(), e.step([0] * 4), repr(e), e.close())[2])"
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for made in (gymnasium_s, sb3_s):
+            assert INLINE in pool.apply(eval, (f"{stepped}({made})",))
+        with pytest.raises(Exception, match="executor='auto' or 'inline'"):
+            pool.apply(eval, (f"{gymnasium_s[:-1]}, executor='processes')",))

@@ -1,0 +1,162 @@
+"""What a program is run on, decided by costs that are made up; and what helpers cost, which is measured."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reactor_rl import Program, ProgramError, Reactor, Timer, autotune, graph, helper_cost, reaction
+from reactor_rl.autotune import Choice, choose, pick
+from reactor_rl.helper_cost import parallel_executor, tick_cost
+
+
+class Beat(Reactor):
+    beat = Timer(period=1)
+
+    @reaction(beat)
+    def pulse(self) -> None:
+        pass
+
+
+def bank(n: int) -> Program:
+    program = Program("beats")
+    for number in range(n):
+        program.add(Beat, name=f"beat{number}")
+    return program
+
+
+def picked(seconds: float, n: int = 4, workers: int = 4, **more: Any) -> Choice:
+    program = bank(n)
+    costs = {f"beat{number}": seconds for number in range(n)}
+    return pick(program, graph.build(program.topology()), workers, costs, **more)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What a helper costs, which the test says by putting it there; what was asked for is taken away."""
+    answers: list[float] = []
+    monkeypatch.setattr(autotune, "tick_cost", answers.pop)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "helper", "workers"),
+    [
+        (10e-6, 6e-6, 4),  # 40 us alone, 16 us on four
+        (10e-6, 25e-6, 4),
+        (10e-6, 29e-6, 1),  # 39 us of 40 are not worth it
+        (10e-6, 300e-6, 1),
+        (10e-6, math.inf, 1),
+        (1e-3, 300e-6, 4),
+    ],
+)
+def test_helpers_are_taken_where_they_pay(asked: list[float], seconds: float, helper: float, workers: int) -> None:
+    asked.append(helper)
+    found = picked(seconds)
+    assert (found.executor, found.workers) == (parallel_executor() if workers > 1 else "inline", workers)
+    assert asked == []
+
+
+def test_what_helpers_cost_is_not_measured_where_there_is_nothing_to_share(asked: list[float]) -> None:
+    program = bank(2)
+    costs = {"beat0": 1e-3, "beat1": 1e-6}
+    assert pick(program, graph.build(program.topology()), 4, costs).executor == "inline"
+    assert picked(1e-3, workers=1).executor == "inline"
+
+
+def test_without_the_caller_there_are_helpers_in_any_case(asked: list[float]) -> None:
+    asked.append(math.inf)
+    assert picked(10e-6, caller_works=False).executor == parallel_executor()
+
+
+# ---------------------------------------------------------------------- what helpers cost
+
+
+class Ticking:
+    """A run whose ticks take as long as they are told to, on a clock of their own."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds, self.ticks, self.now = seconds, 0, 0.0
+
+    def tick(self) -> None:
+        self.now += self.seconds[min(self.ticks, len(self.seconds) - 1)]
+        self.ticks += 1
+
+    def clock(self) -> float:
+        self.now += 1e-9
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "away", "timed"),
+    [(2e-6, 0.0, helper_cost.MOST), (1e-3, 0.0, helper_cost.FEWEST), (0.1e-3, 0.9e-3, helper_cost.FEWEST), (0.1e-3, 0.0, 100)],
+)
+def test_ticks_are_timed_for_a_few_milliseconds(monkeypatch: pytest.MonkeyPatch, seconds: float, away: float, timed: int) -> None:
+    run = Ticking(1.0, *[seconds] * helper_cost.WARM)
+    monkeypatch.setattr(helper_cost, "time", SimpleNamespace(perf_counter=run.clock))
+    found = helper_cost._ticks(run, away)  # type: ignore[arg-type]
+    assert len(found) == timed and run.ticks == helper_cost.WARM + timed
+    assert found == pytest.approx([seconds] * timed, abs=3e-9)  # neither the first ones nor what the caller does in between
+
+
+def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = {"inline": 3e-6, parallel_executor(): 10e-6}
+    monkeypatch.setattr(helper_cost, "_median_tick", lambda executor, spin, away: ticks[executor] + away)
+    assert helper_cost._measured(None, 0.0) == pytest.approx(7e-6)
+    ticks["inline"] = 11e-6
+    assert helper_cost._measured(None, 0.0) == 0.0
+
+
+def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, answers = [0.0], [1e-6, 2e-6, 3e-6]
+    monkeypatch.setattr(helper_cost, "_known", {})
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away: answers.pop(0))
+    monkeypatch.setattr(helper_cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert (tick_cost(), tick_cost(), tick_cost(1e-3), tick_cost()) == (1e-6, 1e-6, 2e-6, 1e-6)
+    now[0] = helper_cost.STALE + 1.0
+    assert (tick_cost(), tick_cost()) == (3e-6, 3e-6)
+
+
+def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError("no processes left")
+
+    monkeypatch.setattr(Program, "start", refused)
+    assert helper_cost._measured(None, 0.0) == math.inf
+
+
+@pytest.mark.parametrize("away", [0.0, 0.5e-3])
+def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
+    assert 0.0 <= helper_cost._measured(None, away) < math.inf
+
+
+# ---------------------------------------------------------------------- where no process may be started
+
+
+@pytest.fixture
+def daemonic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process as ``multiprocessing.Pool`` and torch's ``DataLoader`` start theirs."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("daemonic")
+def test_a_daemonic_process_runs_inline_and_says_why() -> None:
+    program = bank(2)
+    costs = {"beat0": 1.0, "beat1": 1.0}
+    if parallel_executor() == "processes":
+        assert choose(program, graph.build(program.topology()), 2, costs=costs).executor == "inline"
+        with program.start(workers=2, costs=costs) as run:
+            run.tick()
+            assert run.executor == "inline" and autotune.DAEMONIC in repr(run)
+
+
+@pytest.mark.usefixtures("daemonic")
+def test_a_daemonic_process_is_told_so_where_processes_were_named() -> None:
+    with pytest.raises(ProgramError, match=r"daemonic.*executor='auto' or 'inline'"):
+        bank(2).start(executor="processes", workers=2)
+    with bank(2).start(executor="processes", workers=1) as run:  # needs none
+        run.tick()
