@@ -31,8 +31,8 @@ LIBRARIES = (
 """What is looked up, by the name of the distribution; nothing is imported."""
 
 TORCH = (
-    "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update of 1 ms "
-    "takes up to 280. SyncDQN, PQN and MultiAgentRunner keep to one thread; in a program of yours, torch.set_num_threads(1) or "
+    "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update takes "
+    "many times as long. SyncDQN, PQN and MultiAgentRunner keep to one thread; in yours, torch.set_num_threads(1) or "
     "OMP_NUM_THREADS=1"
 )
 """Of a machine that is busy."""
