@@ -24,7 +24,11 @@ __all__ = ["Actor", "Blueprint", "Ended"]
 Array = npt.NDArray[Any]
 
 Ended = tuple[int, int, dict[str, Any]]
-"""Step, environment and info of a transition that has one to report."""
+"""Step, environment and info of a transition that has one to report.
+
+Where an episode has ended with a round, and somebody watches, another one follows: with the number of steps of a round in the place
+of the step, and in the place of the info what the new episode begins with, laid out as the policy sees it, by key.
+"""
 
 EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 """Of an episode that ended at this step; a length of 0 where none did."""
@@ -189,6 +193,8 @@ class Actor(Reactor):
                         ended.append((step, kept.number, {key: info[key] for key in ("episode", "is_success") if key in info}))
                     kept.reset(step + 1)
                     observation = kept.observation
+                    if watched and step + 1 == steps:
+                        ended.append((steps, kept.number, plan.observations.one(observation)))
                 else:
                     kept.observation = observation
                     if watched and info:

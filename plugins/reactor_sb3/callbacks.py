@@ -7,6 +7,7 @@ import os
 from stable_baselines3.common.callbacks import BaseCallback
 
 from reactor_gymnasium.arguments import checked_number
+from reactor_sb3.evaluator import Evaluation
 from reactor_sb3.trainer import Trainer
 
 __all__ = ["SaveCheckpoint", "StopOnEvaluation"]
@@ -40,6 +41,8 @@ class SaveCheckpoint(BaseCallback):
 class StopOnEvaluation(BaseCallback):
     """Ends the training when an evaluation of the trainer's own (``evaluate_every``) has reached a mean return.
 
+    Evaluations that were there before this call of ``learn()`` do not count.
+
     Args:
         mean: The return.
     """
@@ -47,8 +50,15 @@ class StopOnEvaluation(BaseCallback):
     def __init__(self, mean: float) -> None:
         super().__init__()
         self.mean = mean
+        self.before = 0
+
+    def _on_training_start(self) -> None:
+        self.before = len(self._evaluations())
 
     def _on_step(self) -> bool:
+        return all(one.mean < self.mean for one in self._evaluations()[self.before :])
+
+    def _evaluations(self) -> list[Evaluation]:
         model = self.model
         assert isinstance(model, Trainer)
-        return not (model.evaluations and model.evaluations[-1].mean >= self.mean)
+        return model.evaluations

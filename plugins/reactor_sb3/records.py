@@ -67,6 +67,12 @@ class Observations:
 
         return write
 
+    def one(self, observation: Any) -> dict[str, Array]:
+        """An observation of an environment, laid out alone, by key."""
+        rows = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in self.parts.items()}
+        self.writer(rows)(0, observation)
+        return {key: part[0] for key, part in rows.items()}
+
     def outside(self, rows: Mapping[str, Any]) -> Any:
         """Observations as SB3 has them: one array or tensor, or a dict of them."""
         return rows[""] if self.keys is None else dict(rows)

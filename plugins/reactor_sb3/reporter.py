@@ -86,7 +86,7 @@ class Reporter(BaseAlgorithm):
         columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
         nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
         news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
-        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps)]
+        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
         for step, number, info in found:
             told[step][number] = info
         episodes = by_step(self._episodes)
@@ -100,9 +100,10 @@ class Reporter(BaseAlgorithm):
                 if dones[number]:
                     self._with_episode(infos[number], episodes[step, number])
                     infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
-            # The observation that follows: of a new episode where one has ended. After the last step it is still to come.
             new_obs = layout.outside(
-                terminal if step + 1 == self.rollout_steps else {key: part[step + 1] for key, part in news.items()}
+                _begun(terminal, told[-1])
+                if step + 1 == self.rollout_steps
+                else {key: part[step + 1] for key, part in news.items()}
             )
             self.num_timesteps += n
             num_collected_steps = step + 1
@@ -160,3 +161,12 @@ class Reporter(BaseAlgorithm):
             self._records = None
             for output in self.logger.output_formats:
                 output.write(values, excluded, steps)
+
+
+def _begun(last: dict[str, Array], begun: dict[int, dict[str, Any]]) -> dict[str, Array]:
+    """The observations after a round: its last ones, but where an episode has ended, the first of the next one."""
+    found = {key: part.copy() for key, part in last.items()} if begun else last
+    for number, of_number in begun.items():
+        for key, part in of_number.items():
+            found[key][number] = part
+    return found

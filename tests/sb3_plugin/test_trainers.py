@@ -725,9 +725,24 @@ def test_callbacks_see_every_step(place: dict[str, Any], env: Any) -> None:
                 assert info["episode"]["r"] == pytest.approx(total[number], abs=1e-4)
                 assert info["episode"]["l"] == t[number] and info["episode"]["t"] > 0
                 t[number], total[number] = 0, 0.0
-            if step % 8 < 7:  # what comes after the round's last step is not known yet
+            if step + 1 < len(seen.rows):  # of the next episode where one has ended, also at the end of a round
                 assert np.array_equal(new_obs[number], buffer.observations[step + 1, number])
     assert len(seen.rows) == 80
+    assert any(row[5].any() for row in seen.rows[7:-1:8])
+
+
+@pytest.mark.parametrize("name", ["image", "dict", "discrete"])
+def test_new_observations_of_every_kind(name: str) -> None:
+    """As a vector environment of SB3 gives them: also after a round's last step, the first of a new episode where one has ended."""
+    policy, space = SPACES[name]
+    with new("dqn", partial(Toy, space, rate=0.4), policy, learning_starts=10**6) as model:
+        model.learn(320, callback=(seen := Seen()))
+        buffer = model.replay_buffer
+    for step, row in enumerate(seen.rows[:-1]):
+        for key in space if isinstance(space, spaces.Dict) else [None]:
+            found, stored = (row[2], buffer.observations) if key is None else (row[2][key], buffer.observations[key])
+            assert np.array_equal(found, stored[step + 1].reshape(found.shape)), (step, key)
+    assert sum(row[5].sum() for row in seen.rows[7:-1:8]) > 3
 
 
 @both
@@ -772,6 +787,11 @@ def test_stopped_by_an_evaluation(algorithm: str) -> None:
     with new(algorithm, evaluate_every=2, evaluate_episodes=1) as model:
         model.learn(6400, callback=StopOnEvaluation(1.0))
         assert 1 <= len(model.evaluations) <= 2 and model.num_timesteps < 640
+        model.learn(640, callback=StopOnEvaluation(1e9))
+        model.evaluations.append(replace(model.evaluations[-1], returns=(1e9,)))
+        before = model.num_timesteps
+        model.learn(192, callback=StopOnEvaluation(1e6), reset_num_timesteps=False)  # what was reached before does not end it
+        assert model.num_timesteps == before + 192
 
 
 @pytest.mark.filterwarnings("ignore")  # of tqdm, that its bar is an experiment
