@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari_game import AtariGame, AtariOptions
-from reactor_rl import Input, Output, Reactor, reaction, startup
+from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.failure import Failure
 
 __all__ = ["AtariShard", "Extras"]
@@ -124,6 +125,14 @@ class AtariShard(Reactor):
                 failures.append(self._failure(row, error))
         if failures:
             self.extras.set(([], failures))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "games"):
+            raise RunError(
+                f"games {self.first} to {self.first + self.n - 1} of AtariVectorEnv cannot be saved and restored: "
+                "a pickle does not hold the state of their emulators"
+            )
+        return self.__dict__.copy()
 
     def _decoded(self, given: npt.NDArray[np.generic]) -> tuple[Sequence[int], Sequence[float]]:
         """Indices of actions and strengths of the paddle; a joystick at an angle is moved along each axis beyond the threshold."""

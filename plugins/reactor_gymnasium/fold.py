@@ -4,38 +4,78 @@
 environment that may itself take only a few microseconds. A shard calls the environment underneath and counts the steps itself. Only
 the wrappers' own, unmodified classes are folded, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
 ``render``) the count is written back, so nothing that a user can see changes.
+
+What is called is looked up at every call, as Gymnasium does, because environments give themselves another ``step`` when they like.
+Of the folded wrappers it need not be: nobody else refers to one, so nobody else can change it, and whether somebody has changed
+its class can be seen before a step (:func:`untouched`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-__all__ = ["NO_LIMIT", "Folded", "fold"]
+__all__ = ["NO_LIMIT", "Folded", "untouched"]
 
 NO_LIMIT = 2**62
 
 
 class Folded:
-    """One environment as a shard steps it.
+    """One environment as a shard steps it. Whoever has one refers to the environment through it only.
+
+    Args:
+        env: The environment, in all its wrappers.
 
     Attributes:
-        step: What to call with an action.
-        reset: What to call, without arguments, at the end of an episode.
+        env: Likewise.
+        inner: What to step, and to reset without arguments at the end of an episode, by its methods of that moment.
         limit: Steps after which the shard truncates the episode, NO_LIMIT if no folded wrapper does.
         elapsed: Steps of the episode so far, as the folded wrapper has counted them.
         settled: Whether there is nothing more to fold later.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], clock: TimeLimit[Any, Any] | None, settled: bool) -> None:
-        self.step: Callable[[Any], Any] = env.step
-        self.reset: Callable[..., Any] = env.reset
-        self._clock, self.settled = clock, settled
-        self.limit = NO_LIMIT if clock is None else clock._max_episode_steps
-        self.elapsed = 0 if clock is None else clock._elapsed_steps or 0
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.env = env
+        self.unfold()
+
+    def unfold(self) -> None:
+        """Step the environment in all its wrappers."""
+        self.inner: Any = self.env
+        self._clock: TimeLimit[Any, Any] | None = None
+        self.limit, self.elapsed, self.settled = NO_LIMIT, 0, False
+
+    def fold(self) -> None:
+        """Find out how little has to be called to step the environment as its wrappers are now."""
+        self.unfold()
+        del self.inner  # it is a reference, too
+        clock, within, settled = self._within() if untouched() else (None, self.env, True)
+        self.settled, self.inner = settled, within if settled else self.env
+        if settled and clock is not None:
+            self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
+
+    def _within(self) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
+        """The time limit and what is inside of the wrappers that can be folded, once they are all settled."""
+        outer: Any = self
+        clock, settled = None, True
+        if type(outer.env) is TimeLimit and _ours_alone(outer):
+            clock = outer = outer.env
+            settled = clock._elapsed_steps is not None
+        if type(outer.env) is OrderEnforcing and _ours_alone(outer):
+            outer = outer.env
+            settled = settled and outer._has_reset  # its error is still to come
+        if type(outer.env) is PassiveEnvChecker and _ours_alone(outer):
+            outer = outer.env
+            # `checked_data_reuse` came with Gymnasium 1.4.
+            settled = settled and outer.checked_step and outer.checked_reset and getattr(outer, "checked_data_reuse", True)
+        return clock, outer.env, settled
+
+    @property
+    def folded(self) -> bool:
+        """Whether wrappers are left out."""
+        return self.inner is not self.env
 
     def write_back(self, elapsed: int) -> None:
         """Let the folded wrapper know how many steps the episode has taken."""
@@ -43,26 +83,39 @@ class Folded:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
 
 
-def fold(env: gymnasium.Env[Any, Any]) -> Folded:
-    """Find out how little has to be called to step an environment as its wrappers are now."""
-    outermost = env
-    clock: TimeLimit[Any, Any] | None = None
-    if type(env) is TimeLimit and _untouched(env):
-        clock, env = env, env.env
-    if type(env) is OrderEnforcing and _untouched(env):
-        if not env._has_reset:  # its error is still to come
-            return Folded(outermost, None, False)
-        env = env.env
-    if type(env) is PassiveEnvChecker and _untouched(env):
-        # `checked_data_reuse` came with Gymnasium 1.4.
-        if not (env.checked_step and env.checked_reset and getattr(env, "checked_data_reuse", True)):
-            return Folded(outermost, None, False)
-        env = env.env
-    if clock is not None and clock._elapsed_steps is None:
-        return Folded(outermost, None, False)
-    return Folded(env, clock, True)
+class _Holder:
+    def __init__(self) -> None:
+        self.env = object()
 
 
-def _untouched(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Whether nobody has put another `step` or `reset` on this very object."""
-    return "step" not in vars(wrapper) and "reset" not in vars(wrapper)
+_holder = _Holder()
+_ALONE = sys.getrefcount(_holder.env)
+"""What is counted where an object is referred to by one attribute and nothing else."""
+
+
+def _ours_alone(outer: Any) -> bool:
+    """Whether nobody has put another `step` or `reset` on a wrapper, and only `outer` refers to it, so that nobody will."""
+    if sys.getrefcount(outer.env) > _ALONE:
+        return False
+    own = vars(outer.env)
+    return "step" not in own and "reset" not in own
+
+
+_METHODS = tuple(getattr(cls, name) for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker) for name in ("step", "reset"))
+_AS_WRITTEN = all(
+    method.__module__ == cls.__module__ and not hasattr(method, "__wrapped__")
+    for cls in (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+    for method in (cls.step, cls.reset)
+)
+"""Whether nobody had changed the wrappers' classes before this was imported."""
+
+
+def untouched() -> bool:
+    """Whether the wrappers' classes have the methods that Gymnasium gave them."""
+    a, b, c, d, e, f = _METHODS
+    return (
+        TimeLimit.step is a and TimeLimit.reset is b
+        and OrderEnforcing.step is c and OrderEnforcing.reset is d
+        and PassiveEnvChecker.step is e and PassiveEnvChecker.reset is f
+        and _AS_WRITTEN
+    )  # fmt: skip

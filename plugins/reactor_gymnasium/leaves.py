@@ -7,8 +7,7 @@ the leaf itself if the space is one, else a structured dtype with one field per 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,9 @@ from gymnasium import Space, spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
-__all__ = ["Leaves", "check_shared_memory"]
+__all__ = ["Casting", "Leaves", "check_shared_memory"]
 
+Casting = Literal["same_kind", "unsafe"]
 Path = tuple[Any, ...]
 Array = npt.NDArray[Any]
 
@@ -27,18 +27,24 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 class Leaves:
     """The leaves of a single observation space.
 
+    Args:
+        space: The space.
+        casting: What may be written into an array leaf: ``"same_kind"`` refuses floats where there should be integers, as
+            Gymnasium's vector environments do; ``"unsafe"`` cuts off their fractions, as Stable-Baselines3's do.
+
     Attributes:
         arrays: Paths, shapes and dtypes of the array leaves.
         objects: Paths of the object leaves.
-        plain: Whether the space is one array leaf and nothing else.
+        plain: Whether the space is one array leaf, not empty, and nothing else.
     """
 
-    def __init__(self, space: Space[Any]) -> None:
-        self.space = space
+    def __init__(self, space: Space[Any], casting: Casting = "same_kind") -> None:
+        self.space, self.casting = space, casting
         self.arrays: list[tuple[Path, tuple[int, ...], np.dtype[Any]]] = []
         self.objects: list[Path] = []
         self._walk(space, ())
-        self.plain = len(self.arrays) == 1 and self.arrays[0][0] == () and not self.objects
+        alone = len(self.arrays) == 1 and self.arrays[0][0] == () and not self.objects
+        self.plain = alone and 0 not in self.arrays[0][1]
 
     def _walk(self, space: Space[Any], path: Path) -> None:
         if isinstance(space, _ARRAYS):
@@ -58,19 +64,25 @@ class Leaves:
         if self.plain:
             return self.arrays[0][1], self.arrays[0][2]
         fields = [(f"leaf{number}", dtype, shape) for number, (_, shape, dtype) in enumerate(self.arrays)]
+        if all(0 in shape for _, shape, _ in self.arrays):
+            fields.append(("nothing", np.dtype(np.uint8), ()))  # a row has to have bytes
         return (), np.dtype(fields, align=True)
 
     def writer(self, rows: Array) -> Callable[[int, Any], None]:
-        """A function that writes the array leaves of one observation into a row."""
-        if self.plain:
-            return rows.__setitem__
-        fields = [(path, rows[f"leaf{number}"]) for number, (path, _, _) in enumerate(self.arrays)]
+        """A function that writes the array leaves of one observation into a row; raises as :meth:`check` does."""
+        fields = [
+            (path, rows if self.plain else rows[f"leaf{number}"], shape, dtype, _scalars(shape, dtype))
+            for number, (path, shape, dtype) in enumerate(self.arrays)
+        ]
 
         def write(row: int, observation: Any) -> None:
-            for path, field in fields:
+            for path, field, shape, dtype, scalars in fields:
                 value = observation
                 for key in path:
                     value = value[key]
+                kind = type(value)
+                if kind not in scalars and (kind is not np.ndarray or value.dtype != dtype or value.shape != shape):
+                    value = self._fitting(value, path, shape, dtype)
                 field[row] = value
 
         return write
@@ -78,26 +90,48 @@ class Leaves:
     def batch_writer(self, rows: Array) -> Callable[[list[Any]], Any] | None:
         """A function that writes all rows at once, where that is cheaper than one by one: small arrays of one leaf.
 
-        It takes the shapes for granted, see :meth:`check`; large observations are better written while they are in the cache.
+        It raises ``TypeError`` or ``ValueError`` where :meth:`check` does, of some of the observations, after it may have written
+        some; large observations are better written while they are in the cache.
         """
         if not self.plain or rows[0].nbytes > 1024:
             return None
+        casting = self.casting
         if rows.ndim == 1:
-            return lambda found: rows.__setitem__(slice(None), found)
-        joined = rows.reshape(-1, *rows.shape[2:])
-        return partial(np.concatenate, out=joined)
+
+            def write_numbers(found: list[Any]) -> None:
+                numbers = np.array(found)
+                if numbers.shape != rows.shape:
+                    raise ValueError(f"{numbers.shape} are not {rows.shape}")
+                np.copyto(rows, numbers, casting=casting)
+
+            return write_numbers
+        joined, lengths = rows.reshape(-1, *rows.shape[2:]), [rows.shape[1]] * len(rows)
+
+        def write_all(found: list[Any]) -> None:
+            np.concatenate(found, out=joined, casting=casting)
+            if [*map(len, found)] != lengths:  # that they add up says nothing about each
+                raise ValueError("the lengths differ")
+
+        return write_all
 
     def check(self, observation: Any) -> None:
-        """Raise if an array leaf has another shape than its space says, which a write into a row might hide by broadcasting.
+        """Raise if an array leaf cannot be a row.
 
         Raises:
-            ValueError: Naming the leaf.
+            ValueError: If its shape is not that of its space, which a write into a row might hide by broadcasting.
+            TypeError: If it does not cast to the dtype of its space.
         """
-        for path, shape, _ in self.arrays:
-            found = np.shape(_at(observation, path))
-            if found != shape:
-                where = "".join(f"[{key!r}]" for key in path)
-                raise ValueError(f"the observation{where} has shape {found}, its space says {shape}")
+        for path, shape, dtype in self.arrays:
+            self._fitting(_at(observation, path), path, shape, dtype)
+
+    def _fitting(self, value: Any, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        found = np.asarray(value)
+        where = "".join(f"[{key!r}]" for key in path)
+        if found.shape != shape:
+            raise ValueError(f"the observation{where} has shape {found.shape}, its space says {shape}")
+        if not np.can_cast(found.dtype, dtype, self.casting):
+            raise TypeError(f"the observation{where} has dtype {found.dtype}, which does not cast to {dtype} of its space")
+        return found
 
     def take_objects(self, observation: Any) -> tuple[Any, ...]:
         """The object leaves of one observation."""
@@ -129,6 +163,13 @@ class Leaves:
         assert objects is not None
         number = self.objects.index(path)
         return tuple(found[number] for found in objects)
+
+
+def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:
+    """Types of Python's and numpy's whose every value may be written as it is."""
+    if shape:
+        return ()
+    return (dtype.type, {"i": int, "f": float, "b": bool}.get(dtype.kind, dtype.type))
 
 
 def _at(value: Any, path: Path) -> Any:

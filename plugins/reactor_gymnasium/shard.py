@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
@@ -12,12 +13,13 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.closing import close_all
-from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
+from reactor_gymnasium.env_pickle import pickled
+from reactor_gymnasium.fold import NO_LIMIT, Folded, untouched
 from reactor_gymnasium.infos import Packed, pack
-from reactor_gymnasium.leaves import Leaves
-from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
+from reactor_gymnasium.leaves import Casting, Leaves
+from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
 from reactor_rl.failure import Failure
-from reactor_rl.serialise import decode, dumps
+from reactor_rl.serialise import decode, dumps, loads
 
 __all__ = ["EnvShard", "Extras"]
 
@@ -28,7 +30,7 @@ _Infos = dict[int, dict[str, Any]]
 _Failures = list[tuple[int, Failure]]
 _Ended = list[tuple[int, Any, Any]]
 _Put = Callable[[int, Any], None]
-_Work = Iterator[tuple[int, Any, Callable[[Any], Any]]]
+_Work = Iterator[tuple[int, Any, gymnasium.Env[Any, Any]]]
 
 
 class EnvShard(Reactor):
@@ -43,6 +45,8 @@ class EnvShard(Reactor):
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
         autoreset_mode: When an environment whose episode has ended is reset.
         apart: See :func:`~reactor_gymnasium.infos.pack`.
+        casting: See :class:`~reactor_gymnasium.leaves.Leaves`.
+        owner: Name of the class that the user has made, for messages.
     """
 
     actions = Input()
@@ -72,13 +76,15 @@ class EnvShard(Reactor):
         same_observations: bool,
         autoreset_mode: AutoresetMode,
         apart: bool,
+        casting: Casting,
+        owner: str,
     ) -> None:
-        self.apart = apart
+        self.apart, self.owner = apart, owner
         self.env_fns, self.first, self.bank = tuple(env_fns), first, bank
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
-        self.envs: list[gymnasium.Env[Any, Any]] = []
-        self.leaves = Leaves(single_observation_space)
+        self.envs: list[Folded] = []
+        self.leaves = Leaves(single_observation_space, casting)
         n = len(self.env_fns)
         shape, dtype = self.leaves.storage()
         if self.leaves.arrays:
@@ -92,7 +98,7 @@ class EnvShard(Reactor):
         """Make the environments, here where they will live."""
         for row, env_fn in enumerate(self.env_fns):
             try:
-                self.envs.append(decode(env_fn)())
+                self.envs.append(Folded(decode(env_fn)()))
             except Exception as error:
                 error.add_note(f"while environment {self.first + row} was constructed")
                 raise
@@ -104,24 +110,24 @@ class EnvShard(Reactor):
         self.soonest = NO_LIMIT  # nothing of `due` comes before it
         self.unsettled = True  # whether there may be more to fold
         self.last: list[Any] = [None] * n  # each environment's last observation
+        self.pack_rewards = struct.Struct(f"{n}d").pack_into  # three times as fast as numpy with a list of numbers
         self.finals: _Infos = {}  # what this step tells of episodes that ended in it (SAME_STEP)
-        self.folded: list[Folded] = []
         self.rows: Any = None  # the buffer that `put` and `put_all` write to
         self._refold()
 
     def _check_spaces(self) -> None:
-        for row, env in enumerate(self.envs):
-            index = self.first + row
+        for index, held in enumerate(self.envs, self.first):
+            env = held.env
             if self.same_observations:
                 if env.observation_space != self.single_observation_space:
                     raise RuntimeError(
-                        "ReactorVectorEnv(..., observation_mode='same') however the sub-environments observation spaces are not "
+                        f"{self.owner}(..., observation_mode='same') however the sub-environments observation spaces are not "
                         f"equivalent. Environment {index} has {env.observation_space}, environment 0 has "
                         f"{self.single_observation_space}. If this is intentional, use `observation_mode='different'` instead."
                     )
             elif not is_space_dtype_shape_equiv(env.observation_space, self.single_observation_space):
                 raise RuntimeError(
-                    "ReactorVectorEnv(..., observation_mode='different' or custom space) however the sub-environments observation "
+                    f"{self.owner}(..., observation_mode='different' or custom space) however the sub-environments observation "
                     f"spaces do not share a common shape and dtype: environment {index} has {env.observation_space}, expected is "
                     f"{self.single_observation_space}"
                 )
@@ -135,7 +141,7 @@ class EnvShard(Reactor):
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
         envs, self.envs = self.envs, []
-        close_all(enumerate(envs, self.first))
+        close_all(enumerate([held.env for held in envs], self.first))
 
     # ------------------------------------------------------------------ steps
 
@@ -147,6 +153,9 @@ class EnvShard(Reactor):
             actions: Iterable[Any] = self.actions.value.copy()
         else:
             actions = self.items.value
+        if self.folding and not untouched():
+            self._unfold()
+            self._refold()
         self.now += 1
         infos: _Infos = {}
         failures: _Failures = []
@@ -161,11 +170,14 @@ class EnvShard(Reactor):
                 self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
             put, put_all = self.put, self.put_all
         # The caller has counted the actions.
-        loop(zip(range(n), actions, self.steps, strict=False), None if put_all else put, rewards, ended, infos, failures)
+        loop(zip(range(n), actions, self.inner, strict=False), None if put_all else put, rewards, ended, infos, failures)
         if self.now >= self.soonest:
             self.soonest = min(self.due)
         if put_all and not failures:
-            put_all(self.last)
+            try:
+                put_all(self.last)
+            except (TypeError, ValueError):
+                self._blame(failures)
         self._write_rewards(rewards, failures)
         terminations, truncations = self.terminations.buffer, self.truncations.buffer
         terminations.fill(False)
@@ -182,25 +194,23 @@ class EnvShard(Reactor):
         self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, infos: _Infos, failures: _Failures
     ) -> None:
         """The loop in NEXT_STEP mode: the step after the end of an episode resets, and takes no account of the action."""
-        done, due, now, last, unsettled = self.done, self.due, self.now, self.last, self.unsettled
+        done, due, now, last = self.done, self.due, self.now, self.last
         limited = now >= self.soonest
         while True:
             row = 0
             try:
-                for row, action, step in work:
+                for row, action, env in work:
                     if done[row]:
                         done[row] = False
-                        observation, info = self._reset(row, self.resets[row])
+                        observation, info = self._reset(row, env)
                     else:
-                        observation, reward, terminated, truncated, info = step(action)
+                        observation, reward, terminated, truncated, info = env.step(action)
                         rewards[row] = reward
                         if limited and now >= due[row]:
                             truncated = True
                         if terminated or truncated:
                             done[row] = True
                             ended.append((row, terminated, truncated))
-                        if unsettled:
-                            self.leaves.check(observation)
                     last[row] = observation
                     if put:
                         put(row, observation)
@@ -220,19 +230,17 @@ class EnvShard(Reactor):
         while True:
             row = 0
             try:
-                for row, action, step in work:
-                    observation, reward, terminated, truncated, info = step(action)
+                for row, action, env in work:
+                    observation, reward, terminated, truncated, info = env.step(action)
                     rewards[row] = reward
                     if limited and now >= due[row]:
                         truncated = True
-                    if self.unsettled:
-                        self.leaves.check(observation)
                     if terminated or truncated:
                         ended.append((row, terminated, truncated))
                         if resets:
                             # The environment may write its next observation into the same array.
                             self.finals[row] = {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}
-                            observation, info = self._reset(row, self.resets[row])
+                            observation, info = self._reset(row, env)
                     last[row] = observation
                     if put:
                         put(row, observation)
@@ -242,21 +250,35 @@ class EnvShard(Reactor):
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
 
-    def _reset(self, row: int, reset: Callable[..., Any], **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = reset(**kwargs)
-        self.leaves.check(observation)
-        self.due[row] = self.now + self.folded[row].limit
+    def _reset(self, row: int, env: gymnasium.Env[Any, Any]) -> tuple[Any, dict[str, Any]]:
+        observation, info = env.reset()
+        self.due[row] = self.now + self.envs[row].limit
         return observation, info
+
+    def _blame(self, failures: _Failures) -> None:
+        """Find out which observations could not be written together with the others."""
+        for row, observation in enumerate(self.last):
+            try:
+                self.leaves.check(observation)
+            except (TypeError, ValueError) as error:
+                failures.append(self._failure(row, error))
+        if not failures:
+            raise
 
     def _write_rewards(self, rewards: list[Any], failures: _Failures) -> None:
         out = self.rewards.buffer
         try:
-            out[:] = rewards
-        except (TypeError, ValueError):  # an array of one element is a reward too; anything else is that environment's mistake
+            self.pack_rewards(out, 0, *rewards)
+        except (
+            struct.error,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ):  # an array of one element is a reward too; anything else is that environment's mistake
             for row, reward in enumerate(rewards):
                 try:
                     out[row] = np.asarray(reward, np.float64).item()
-                except (TypeError, ValueError) as error:
+                except (TypeError, ValueError, OverflowError) as error:
                     error.add_note(f"the reward is {reward!r}")
                     failures.append(self._failure(row, error))
 
@@ -292,7 +314,7 @@ class EnvShard(Reactor):
             if kwargs is not None:
                 self.done[row] = False
                 try:
-                    self.last[row], info = self._reset(row, self.envs[row].reset, **decode(kwargs))
+                    self.last[row], info = self.envs[row].env.reset(**decode(kwargs))
                     if info:
                         infos[row] = info
                 except Exception as error:
@@ -301,7 +323,10 @@ class EnvShard(Reactor):
             put = self.leaves.writer(self.observations.buffer)
             for row, observation in enumerate(self.last):
                 if observation is not None:
-                    put(row, observation)
+                    try:
+                        put(row, observation)
+                    except Exception as error:
+                        failures.append(self._failure(row, error))
         self._finish(infos, failures)
         self._refold()
 
@@ -309,10 +334,10 @@ class EnvShard(Reactor):
         results: list[bytes | None] = []
         failures: _Failures = []
         self._unfold()
-        for row, (env, args) in enumerate(zip(self.envs, given, strict=True)):
+        for row, (held, args) in enumerate(zip(self.envs, given, strict=True)):
             if args is not None:
                 try:
-                    results.append(dumps(function(env, *decode(args))))
+                    results.append(dumps(function(held.env, *decode(args))))
                 except Exception as error:
                     failures.append(self._failure(row, error))
         self._refold()
@@ -323,14 +348,43 @@ class EnvShard(Reactor):
 
     def _unfold(self) -> None:
         """Write the counts of folded time limits back into the wrappers, before anybody looks at them."""
-        for row, folded in enumerate(self.folded):
-            folded.write_back(folded.limit - (self.due[row] - self.now))
+        for held, due in zip(self.envs, self.due, strict=True):
+            held.write_back(held.limit - (due - self.now))
 
     def _refold(self) -> None:
         """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
-        self.folded = [fold(env) for env in self.envs]
-        self.steps = [folded.step for folded in self.folded]
-        self.resets = [folded.reset for folded in self.folded]
-        self.due = [self.now + folded.limit - folded.elapsed for folded in self.folded]
+        self.inner: list[gymnasium.Env[Any, Any]] = []  # beforehand, for what is referred to elsewhere is not folded
+        for held in self.envs:
+            held.fold()
+        self.inner = [held.inner for held in self.envs]
+        self.due = [self.now + held.limit - held.elapsed for held in self.envs]
         self.soonest = min(self.due)
-        self.unsettled = not all(folded.settled for folded in self.folded)
+        self.folding = any(held.folded for held in self.envs)
+        self.unsettled = not all(held.settled for held in self.envs)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.envs:  # before they are made
+            return self.__dict__.copy()
+        self._unfold()
+        kept = []
+        for row, held in enumerate(self.envs):
+            try:
+                # Each by itself: what two of them share must not depend on where they are.
+                kept.append(pickled((held.env, self.last[row])))
+            except Exception as error:
+                raise RunError(
+                    f"environment {self.first + row} of {self.owner} ({held.env}) cannot be saved and restored: {error}"
+                ) from error
+        return {"kept": kept, "done": list(self.done)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "kept" not in state:
+            self.__dict__.update(state)
+            return
+        found = [loads(one) for one in state["kept"]]
+        for row, (held, (env, observation)) in enumerate(zip(self.envs, found, strict=True)):
+            held.env, self.last[row] = env, observation
+        self.done = state["done"]
+        self._refold()

@@ -264,7 +264,12 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         banks = f", batch_size={self.num_envs // len(self._banks)}" if len(self._banks) > 1 else ""
         how = f", executor={self.executor!r}, workers={self.workers}" if hasattr(self, "_run") else ""
         why = f" [{self._why}]" if how and self._why else ""
-        return f"{type(self).__name__}({name}num_envs={self.num_envs}{banks}{how}{why})"
+        return f"{self._title}({name}num_envs={self.num_envs}{banks}{how}{why})"
+
+    @property
+    def _title(self) -> str:
+        """Name of the class that the user has made."""
+        return type(self).__name__
 
     def _name(self) -> str:
         return "" if self.spec is None else self.spec.id
@@ -289,8 +294,20 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses ``copy.copy``, ``copy.deepcopy`` and pickling: two could not share the workers and their memory.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{self._title} cannot be copied or pickled: it stands for live environments and worker processes. Make another one "
+            "with the same arguments, or pass the functions that make the environments"
+        )
+
     def __del__(self) -> None:
-        if not getattr(self, "closed", True) and not self._run.foreign:
+        run = self.__dict__.get("_run")  # not there if the constructor did not get so far
+        if run is not None and not self.closed and not run.foreign:
             self.close(terminate=True)
 
     # ------------------------------------------------------------------ ticks
@@ -370,9 +387,9 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _assert_is_running(self) -> None:
         if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+            raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
         if self._failed:
-            raise RunError(f"cannot go on with {type(self).__name__} because {self._failed}; close() it and make a new one")
+            raise RunError(f"cannot go on with {self._title} because {self._failed}; close() it and make a new one")
 
     def _assert_pending(self, state: AsyncState) -> None:
         self._assert_is_running()

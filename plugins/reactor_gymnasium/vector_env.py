@@ -28,7 +28,7 @@ from reactor_gymnasium.calls import CallingVectorEnv
 from reactor_gymnasium.choice import decide
 from reactor_gymnasium.costs import env_costs
 from reactor_gymnasium.infos import Packed, merge
-from reactor_gymnasium.leaves import Leaves, check_shared_memory
+from reactor_gymnasium.leaves import Casting, Leaves, check_shared_memory
 from reactor_gymnasium.placement import place
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.shard import EnvShard, Extras
@@ -94,6 +94,8 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     _apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.infos.pack`."""
+    _casting: Casting = "same_kind"
+    """What observations may be cast to those of the space; see :class:`~reactor_gymnasium.leaves.Leaves`."""
     _spin: float | None = None
     """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
 
@@ -147,7 +149,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost)
         finally:
             dummy.close()
-        self._leaves = Leaves(self.single_observation_space)
+        self._leaves = Leaves(self.single_observation_space, self._casting)
         self._why = choice.why
         program, placement = self._program(choice.workers, choice.seconds)
         run = program.start(
@@ -221,6 +223,8 @@ class ReactorVectorEnv(CallingVectorEnv):
                     same_observations=self.observation_mode == "same",
                     autoreset_mode=self.autoreset_mode,
                     apart=self._apart,
+                    casting=self._casting,
+                    owner=self._title,
                 )
                 block = slice(lo - first, hi - first)
                 if self._plain_actions:

@@ -175,7 +175,7 @@ class Actor(Reactor):
                 best = greedy(step)
                 actions = chosen[step] = np.where(exploring[step], actions, best) if n > 1 else best
             for number, kept in enumerate(envs):
-                observation, reward, terminated, truncated, info = kept.step(actions[number])
+                observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
                 rewards.append(reward)
                 put_next(at, observation)
                 kept.length = length = kept.length + 1

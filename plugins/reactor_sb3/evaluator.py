@@ -109,7 +109,7 @@ class Evaluator(Reactor):
             self.put(0, env.observation)
             action = self.greedy(0)[0]
             actions.append(action)
-            observation, reward, terminated, truncated, info = env.step(action)
+            observation, reward, terminated, truncated, info = env.inner.step(action)
             env.length += 1
             env.total += reward
             if terminated or truncated or env.length >= env.limit:

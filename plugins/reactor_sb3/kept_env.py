@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.fold import NO_LIMIT, Folded, fold
+from reactor_gymnasium.fold import Folded, untouched
 from reactor_rl.serialise import Pickled, decode, loads
 from reactor_sb3 import env_state
 from reactor_sb3.streams import Purpose, seed_of
@@ -22,7 +20,7 @@ __all__ = ["KeptEnv"]
 Array = npt.NDArray[Any]
 
 
-class KeptEnv:
+class KeptEnv(Folded):
     """An environment and its episode.
 
     The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed
@@ -37,7 +35,7 @@ class KeptEnv:
 
     Attributes:
         env: The environment.
-        step: What to call with an action; may leave out wrappers, see :mod:`reactor_gymnasium.fold`.
+        inner: What to step; may leave out wrappers, see :mod:`reactor_gymnasium.fold`.
         limit: Length at which an episode is to be truncated, because the wrapper that does it is left out.
         observation: The last one, from which the next action follows.
         length: Steps of this episode.
@@ -45,7 +43,7 @@ class KeptEnv:
     """
 
     def __init__(self, make: Pickled, seed: int, purpose: Purpose, number: int) -> None:
-        self.env: gymnasium.Env[Any, Any] = decode(make)()
+        super().__init__(decode(make)())
         self.make, self.seed, self.purpose, self.number = make, seed, purpose, number
         self.observation: Any = None
         self.length, self.total = 0, 0.0
@@ -53,23 +51,17 @@ class KeptEnv:
         self.log: list[Array] = []  # actions since the last seeded reset, round by round
         self.logged_seed = 0
         self._seeded_at: int | None = None  # step of this round
-        self._unfold()
-
-    def _unfold(self) -> None:
-        self.folded: Folded | None = None
-        self.step: Callable[[Any], Any] = self.env.step
-        self._reset: Callable[..., Any] = self.env.reset
-        self.limit = NO_LIMIT
 
     # ------------------------------------------------------------------ rounds
 
     def begin_round(self, afresh: bool) -> None:
         """To be called before the first step of a round; begins a new episode if told so, or if there is none."""
         self._seeded_at = None
-        if self.folded is None and self.episode >= 0:
-            folded = fold(self.env)
-            if folded.settled:
-                self.folded, self.step, self._reset, self.limit = folded, folded.step, folded.reset, folded.limit
+        if self.folded and not untouched():
+            self.write_back(self.length)
+            self.unfold()
+        if not self.settled and self.episode >= 0:
+            self.fold()
         if afresh or self.episode < 0:
             self.reset(0)
 
@@ -79,9 +71,9 @@ class KeptEnv:
         if self._seeded_at is None:
             self._seeded_at, self.log = step, []
             self.logged_seed = seed_of(self.seed, self.purpose, self.number, self.episode)
-            self.observation, _ = self._reset(seed=self.logged_seed)
+            self.observation, _ = self.inner.reset(seed=self.logged_seed)
         else:
-            self.observation, _ = self._reset()
+            self.observation, _ = self.inner.reset()
         self.length, self.total = 0, 0.0
 
     def end_round(self, actions: Array) -> None:
@@ -101,8 +93,7 @@ class KeptEnv:
         way = _way(self.make.data) if self.episode >= 0 else None
         found: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
         if way == "state":
-            if self.folded is not None:
-                self.folded.write_back(self.length)
+            self.write_back(self.length)
             found["blob"] = pickle.dumps((env_state.save(self.env), self.observation))
         elif way == "replay":
             found["seed"] = self.logged_seed
@@ -111,12 +102,12 @@ class KeptEnv:
 
     def put_back(self, saved: dict[str, Any]) -> None:
         """Make the environment, which has just been made, what it was; begins a new episode if nothing else is possible."""
-        self._unfold()
+        self.unfold()
         self.episode, self.length, self.total = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, self.observation = pickle.loads(saved["blob"])
             self.env = env_state.load(self.env, state)
-            self._unfold()
+            self.unfold()
         elif saved["way"] == "replay":
             self.logged_seed, actions = saved["seed"], saved["actions"]
             self.log = [actions]

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from reactor_gymnasium.arguments import EnvFn
 from reactor_gymnasium.infos import Packed, unpack
+from reactor_gymnasium.leaves import Casting
 from reactor_gymnasium.vector_env import ReactorVectorEnv
 from reactor_rl.helper_cost import tick_cost
 from reactor_rl.serialise import encode
@@ -37,9 +38,11 @@ class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
 
     _apart = False
+    _casting: Casting = "unsafe"
     # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
     # they have to be woken, so it takes more for them to be worth it.
     _spin = 1e-3
+    _title = "ReactorVecEnv"
 
     def _helper_cost(self) -> float:
         return tick_cost(self._spin, away=AWAY)
@@ -246,8 +249,16 @@ class ReactorVecEnv(VecEnv):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses copying and pickling, as the vector environment behind it does.
+
+        Raises:
+            TypeError: Always.
+        """
+        return self._envs.__reduce_ex__(protocol)
+
     def __repr__(self) -> str:
-        return repr(self._envs).replace(type(self._envs).__name__, type(self).__name__, 1)
+        return repr(self._envs)
 
 
 def _has_attr(env: gymnasium.Env[Any, Any], name: str) -> bool:

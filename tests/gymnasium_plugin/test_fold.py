@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.fold import fold
+from reactor_gymnasium.fold import NO_LIMIT, Folded
 
 ZEROS = np.zeros(3, np.int64)
 MODES = list(AutoresetMode)
@@ -121,21 +121,41 @@ def test_what_is_outside_the_standard_wrappers_is_not_bypassed(make: Any) -> Non
     assert_like_sync([partial(make, i) for i in range(3)], rewards, executor="threads", workers=2)
 
 
-def test_the_standard_wrappers_are_folded() -> None:
-    env = standard(0)
-    assert not fold(env).settled
+def used(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     env.reset()
     for _ in range(3):
         env.step(0)
-    folded = fold(env)
-    assert folded.settled
-    assert folded.step == env.unwrapped.step
-    assert (folded.limit, folded.elapsed) == (5, 3)
-    for wrapped in (subclassed(0), patched(0), outside(0)):
-        wrapped.reset()
-        for _ in range(3):
-            wrapped.step(0)
-        assert fold(wrapped).step == wrapped.step
+    return env
+
+
+def test_the_standard_wrappers_are_folded() -> None:
+    held = Folded(standard(0))
+    held.fold()
+    assert (held.settled, held.inner) == (False, held.env)
+    used(held.env)
+    held.fold()
+    assert held.settled and held.folded and held.inner is held.env.unwrapped
+    assert (held.limit, held.elapsed) == (5, 3)
+
+
+@pytest.mark.parametrize("make", [subclassed, patched, outside])
+def test_other_wrappers_are_not_folded(make: Any) -> None:
+    held = Folded(used(make(0)))
+    held.fold()
+    assert held.settled and not held.folded and held.limit == NO_LIMIT
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_wrapper_that_somebody_else_refers_to_is_not_folded(depth: int) -> None:
+    held = Folded(used(standard(0)))
+    wrapper: Any = held.env
+    for _ in range(depth):
+        wrapper = wrapper.env
+    held.fold()
+    assert held.inner is wrapper  # what is outside of it may be left out
+    del wrapper
+    held.fold()
+    assert held.inner is held.env.unwrapped
 
 
 def test_a_step_patched_by_set_attr_is_used() -> None:
