@@ -35,6 +35,7 @@ from multi_agent_rivals import ENVIRONMENTS, RIVALS, SEED, Alone, expected, netw
 ONE_WORKER = "reactor_rl, one worker"
 ALONE = "the environments alone, one core"
 RAY = "ray"
+"""What the names of Ray's begin with."""
 SIZES = {"junction": (4, 10), "simple_spread": (10,)}
 COPIES = (1, 16)
 EPISODE = {"junction": 100, "simple_spread": 25}
@@ -120,17 +121,19 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     builders = chosen(builders, options)
     slices = {"rounds": rounds_of(options), "seconds": seconds_of(options)}
     # Ray's servers keep working while nobody asks them: it takes turns with ours alone, after all others.
-    beside_ray = {name: builders[name] for name in (OURS, RAY) if name in builders}
-    limited = {**{name: build for name, build in builders.items() if name != RAY}, ALONE: partial(Theirs, work, ALONE)}
+    rays = [name for name in builders if name.startswith(RAY)]
+    limited = {**{name: build for name, build in builders.items() if name not in rays}, ALONE: partial(Theirs, work, ALONE)}
     figures = interleaved(limited, **slices)
     found = figures.as_json(OURS)
-    if RAY in beside_ray:
+    for ray in rays:
+        beside_ray = {name: builders[name] for name in (OURS, ray) if name in builders}
         with_ray = interleaved(beside_ray, **slices).as_json(OURS)
         found["skipped"] |= with_ray["skipped"]
-        if RAY in with_ray["rates"]:
-            found["rates"][RAY] = with_ray["rates"][RAY]
-        if OURS in with_ray["rates"] and RAY in with_ray["rates"]:
-            found["ratios"][RAY], found["ours_beside_ray"] = with_ray["ratios"][RAY], with_ray["rates"][OURS]
+        if ray in with_ray["rates"]:
+            found["rates"][ray] = with_ray["rates"][ray]
+        if OURS in with_ray["rates"] and ray in with_ray["rates"]:
+            found["ratios"][ray] = with_ray["ratios"][ray]
+            found.setdefault("ours_beside_ray", {})[ray] = with_ray["rates"][OURS]
     if OURS in figures.rates:
         found["of_limit"] = {key: value / cores() for key, value in figures.ratio(OURS, ALONE).items()}
     return found

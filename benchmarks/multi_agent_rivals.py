@@ -1,4 +1,4 @@
-"""Multi-agent inference, one network per agent, in the idioms of a plain loop, stacked networks, Ray and SuperSuit.
+"""Multi-agent inference, one network per agent, in the idioms of a plain loop, stacked networks, processes, Ray and SuperSuit.
 
 A step: each agent's network sees that agent's observation and the agent takes the greedy action, in some copies of one environment.
 All rivals compute the same actions, so all get the same rewards; ``total`` is their sum. An episode that ends is followed by a
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -157,6 +159,87 @@ class Stacked(Copies):
                     self.step(copy, dict(zip(agents, actions, strict=True)))
 
 
+def share(seeds: Sequence[int]) -> list[Sequence[int]]:
+    """The copies' seeds, cut into a part for each core."""
+    count = cores()
+    if len(seeds) < count:
+        raise NotImplementedError("fewer copies than cores")
+    cuts = [len(seeds) * part // count for part in range(count + 1)]
+    return [seeds[lo:hi] for lo, hi in pairwise(cuts)]
+
+
+def serve(pipe: Any, make: Callable[[], Any], nets: Mapping[str, torch.nn.Module], seeds: Sequence[int]) -> None:
+    """Take so many steps as the pipe says, and tell the rewards up to then; until it says 0."""
+    loop = Stacked(make, nets, seeds)
+    pipe.send(loop.total)
+    while steps := pipe.recv():
+        loop.go(steps)
+        pipe.send(loop.total)
+    loop.close()
+
+
+class Processes:
+    """A plain process for each core, with the best loop over its part of the copies. Nothing is exchanged but the total."""
+
+    def __init__(self, make: Callable[[], Any], nets: Mapping[str, torch.nn.Module], seeds: Sequence[int]) -> None:
+        self.seeds, self.total = list(seeds), 0.0
+        self.pipes, self.processes = [], []
+        for part in share(seeds):
+            mine, theirs = multiprocessing.Pipe()
+            process = multiprocessing.Process(target=serve, args=(theirs, make, nets, part), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(mine)
+            self.processes.append(process)
+        for pipe in self.pipes:  # until all are up
+            pipe.recv()
+
+    def run(self, steps: int) -> float:
+        begin = time.perf_counter()
+        for pipe in self.pipes:
+            pipe.send(steps)
+        self.total = sum([pipe.recv() for pipe in self.pipes])
+        return time.perf_counter() - begin
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(0)
+        for process in self.processes:
+            process.join()
+
+
+class RayLoops:
+    """A Ray actor for each core, with the best loop over its part of the copies: ``ray.put`` once, one ``ray.get`` for each run."""
+
+    def __init__(self, make: Callable[[], Any], nets: Mapping[str, torch.nn.Module], seeds: Sequence[int]) -> None:
+        parts = share(seeds)
+        self.seeds, self.total = list(seeds), 0.0
+        self.ray = start_ray()
+        remote = self.ray.remote(num_cpus=1)(LoopActor)
+        known = self.ray.put(dict(nets))
+        self.actors = [remote.remote(make, known, list(part)) for part in parts]
+        self.ray.get([actor.run.remote(0) for actor in self.actors])  # it takes seconds until all run
+
+    def run(self, steps: int) -> float:
+        begin = time.perf_counter()
+        self.total = sum(self.ray.get([actor.run.remote(steps) for actor in self.actors]))
+        return time.perf_counter() - begin
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+class LoopActor:
+    """What :class:`RayLoops` runs on each core."""
+
+    def __init__(self, make: Callable[[], Any], nets: Mapping[str, torch.nn.Module], seeds: Sequence[int]) -> None:
+        self.loop = Stacked(make, nets, seeds)
+
+    def run(self, steps: int) -> float:
+        self.loop.go(steps)
+        return self.loop.total
+
+
 class Agent:
     """The paper's actor: one agent's network. With several copies it sees their rows as one batch."""
 
@@ -268,11 +351,13 @@ class Alone(Copies):
 
 ENVIRONMENTS: dict[str, Callable[[int], Any]] = {"junction": junction, "simple_spread": simple_spread}
 RIVALS: dict[str, Callable[..., Rival]] = {
+    "stacked, a process for each core": Processes,
     "supersuit, 2 processes": partial(SuperSuit, num_cpus=2),
     "supersuit": SuperSuit,
     "loop": Loop,
     "stacked": Stacked,
-    "ray": RayActors,
+    "ray, an actor for each agent": RayActors,
+    "ray, stacked, an actor for each core": RayLoops,
 }
 """Those that fork come first: before anything has started threads."""
 

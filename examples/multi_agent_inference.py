@@ -2,7 +2,7 @@
 
     python examples/multi_agent_inference.py [--workers 2] [--plot returns.png]
 
-Needs `reactor-rl[pettingzoo]` and `mpe2`, and matplotlib for the plot.
+Needs `reactor-rl[pettingzoo]`.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python examples/pettingzoo_ppo.py [--steps 200000] [--workers 2]
 
-Needs `reactor-rl[sb3,pettingzoo]` and `mpe2`.
+Needs `reactor-rl[sb3,pettingzoo]`.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python examples/tournament.py [--episodes 40] [--workers 2] [--plot payoffs.png]
 
-Needs `reactor-rl[pettingzoo]`, and matplotlib for the plot.
+Needs `reactor-rl[pettingzoo]`.
 """
 
 import argparse

@@ -24,13 +24,14 @@ class Draws:
     """Uniform random numbers for every environment and agent, each with a stream of its own, keyed by (seed, environment, agent).
 
     Args:
+        first: Index of the first environment.
         copies: Environments.
         agents: Agents of each.
         width: Numbers for each agent at a tick.
     """
 
-    def __init__(self, copies: int, agents: int, width: int) -> None:
-        self.shape = copies, agents, width
+    def __init__(self, first: int, copies: int, agents: int, width: int) -> None:
+        self.first, self.shape = first, (copies, agents, width)
         self._block: Array = np.empty((AHEAD, *self.shape))
         self._streams: list[list[np.random.Generator]] = []
         self._next = AHEAD
@@ -40,7 +41,7 @@ class Draws:
         copies, agents, _ = self.shape
         self._streams = [
             [np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(e, a)))) for a in range(agents)]
-            for e in range(copies)
+            for e in range(self.first, self.first + copies)
         ]
         self._next = AHEAD
 

@@ -8,7 +8,7 @@ from typing import Any
 from reactor_pettingzoo.census import Agent, Census
 from reactor_pettingzoo.policies import check_policy
 
-__all__ = ["assigned", "checked"]
+__all__ = ["assigned", "checked", "single"]
 
 
 def assigned(census: Census, policies: Mapping[str, Any], policy_of: Callable[[Agent], str] | None) -> dict[Agent, str]:
@@ -35,6 +35,17 @@ def assigned(census: Census, policies: Mapping[str, Any], policy_of: Callable[[A
         names[agent] = name
     checked(census, policies, [names])
     return names
+
+
+def single(policy: Any) -> dict[str, Any]:
+    """One policy for all agents, where a mapping may be given.
+
+    Raises:
+        TypeError: If it is something else, such as a list of policies.
+    """
+    if isinstance(policy, list | tuple | set | str | bytes | type(None)):
+        raise TypeError(f'policies is {policy!r}; pass a dict of policies by name, such as {{"all": policy}}, or a single policy')
+    return {"all": policy}
 
 
 def checked(census: Census, policies: Mapping[str, Any], acts: list[dict[Agent, str]]) -> None:

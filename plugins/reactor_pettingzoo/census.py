@@ -98,9 +98,17 @@ class Census:
         """Look at a throw-away environment. The process's global random generators are put back.
 
         Raises:
-            TypeError: If ``env_fn`` makes no PettingZoo environment, or an agent's observations are no arrays of a fixed shape.
+            TypeError: If ``env_fn`` is an environment, or makes no PettingZoo environment, or an agent's observations are no arrays
+                of a fixed shape.
             ValueError: If there are no agents.
         """
+        if isinstance(env_fn, AECEnv | ParallelEnv):
+            raise TypeError(
+                f"env_fn is the environment {env_fn}; pass a function that makes one, for every copy needs its own: "
+                "MultiAgentRunner(lambda: ..., policies) with what made this one in it"
+            )
+        if not callable(env_fn):
+            raise TypeError(f"env_fn is {env_fn!r}; pass a function that makes a new environment")
         with global_random_state():
             env = env_fn()
             try:

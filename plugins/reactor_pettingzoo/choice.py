@@ -24,15 +24,26 @@ SPIN = 1e-3
 """Seconds that workers stay awake: others evaluate policies meanwhile."""
 
 
-def choose(env_fn: EnvFn, census: Census, copies: int, workers: int, executor: ExecutorName) -> tuple[ExecutorName, int, str]:
-    """The executor, the number of workers, and why."""
-    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, _helper_cost)
+def choose(
+    env_fn: EnvFn, census: Census, copies: int, workers: int, executor: ExecutorName, pace: int
+) -> tuple[ExecutorName, int, str]:
+    """The executor, the number of workers, and why.
+
+    Args:
+        env_fn: Makes one environment.
+        census: Its agents.
+        copies: How many environments.
+        workers: How many workers there may be.
+        executor: What the user asked for.
+        pace: Steps that a worker takes by itself in a tick; with 1, others ask the policies in between.
+    """
+
+    def helper_cost() -> float:
+        """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
+        return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
+
+    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, helper_cost)
     return found.executor, found.workers, found.why
-
-
-def _helper_cost() -> float:
-    """Seconds that a tick with helpers costs: the way to the policies and back is as long as that to the helpers and back."""
-    return 2.0 * tick_cost(SPIN)
 
 
 def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:
@@ -59,9 +70,11 @@ class _Timed:
 
     def reset(self, seed: int | None = None) -> None:
         self.copy.reset(seed)
+        self.copy.show()
 
     def step(self, actions: list[Any]) -> tuple[None, None, bool, bool, None]:
         self.copy.step(actions)
+        self.copy.show()
         return None, None, self.copy.over, False, None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy.typing as npt
@@ -32,14 +33,17 @@ class Copy:
     Attributes:
         present: Who has been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
+        observations: What the agents see now, as the environment says it, where they act together.
+        full: Whether all agents that there may be are there and act together, in the census's order.
     """
 
     def __init__(self, env: Any, census: Census, record: Array, source: Sequence[int], acting: Array) -> None:
         self.env, self.census, self.record, self.source, self.acting = env, census, record, source, acting
         self.index = {agent: index for index, agent in enumerate(census.agents)}
-        self.over = False
+        self.over = self.full = False
         self.present: set[Agent] = set()
         self.live: list[Agent] = []
+        self.observations: Mapping[Agent, Any] = {}
         # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
         self.places = {agent: self._places(agent) for agent in census.agents}
 
@@ -54,11 +58,11 @@ class Copy:
 
     @abstractmethod
     def reset(self, seed: int | None) -> None:
-        """Begin an episode, and show its first observations."""
+        """Begin an episode."""
 
     @abstractmethod
-    def step(self, actions: Sequence[Any]) -> list[float]:
-        """Take a step, and show the observations after it, unless the episode is over.
+    def step(self, actions: Sequence[Any]) -> Sequence[float]:
+        """Take a step.
 
         Args:
             actions: For each group of policies the actions by row.
@@ -67,11 +71,23 @@ class Copy:
             The reward of each agent.
         """
 
+    @abstractmethod
+    def show(self) -> None:
+        """Write into the record what the agents see now."""
+
+    def took_part(self) -> tuple[bool, ...]:
+        """Of each agent whether it has been there in this episode."""
+        return tuple([agent in self.present for agent in self.census.agents])
+
     def idle(self) -> None:
         """Leave nobody to act for."""
-        self._enter([])
+        self._arrive([])
         self.acting.fill(False)
         self.record["acting"] = 0
+
+    def _arrive(self, agents: Sequence[Agent]) -> None:
+        """Take account of who is there."""
+        self._enter(agents)
 
     def _enter(self, live: Sequence[Agent]) -> None:
         """Show who is there; the rows of everybody else are zeros."""
@@ -98,23 +114,34 @@ class Copy:
 class Together(Copy):
     """Agents that act together: a step is an action of everybody who is there."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        agents = self.census.agents
+        self.infos: Mapping[Agent, Any] = {}
+        self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
+        # The group that acts for all of them, each with its own row, in their order.
+        sources, rows = {*self.source}, [self.places[agent][1] for agent in agents]
+        self.only = sources.pop() if len(sources) == 1 and rows == list(range(len(agents))) else -1
+
     def reset(self, seed: int | None) -> None:
         """See :class:`Copy`."""
-        observations, infos = self.env.reset(seed=seed)
+        self.observations, self.infos = self.env.reset(seed=seed)
         self.present.clear()
         self._arrive(self.env.agents)
         if not self.live:
             raise ValueError(f"{self.env} has no agents after reset()")
-        self._show_all(observations, infos)
         self.over = False
 
-    def step(self, actions: Sequence[Any]) -> list[float]:
+    def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`Copy`."""
         env = self.env
-        given = {agent: actions[group][row] for agent, group, row in self.does}
-        observations, rewards, terminations, truncations, infos = env.step(given)
+        if self.full and self.only >= 0:
+            given = dict(zip(self.live, actions[self.only], strict=True))
+        else:
+            given = {agent: actions[group][row] for agent, group, row in self.does}
+        self.observations, rewards, terminations, truncations, self.infos = env.step(given)
         try:
-            found = [rewards[agent] for agent in self.census.agents]
+            found: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
             found = [rewards.get(agent, 0.0) for agent in self.census.agents]
             for agent in self.live:
@@ -126,13 +153,17 @@ class Together(Copy):
                     raise self._broken(agent, "step() has ended its episode and left it in env.agents", list(env.agents))
         if env.agents != self.live:
             self._arrive(env.agents)
-        self.over = not self.live
-        self._show_all(observations, infos)
+            self.over = not self.live
         return found
+
+    def show(self) -> None:
+        """See :class:`Copy`."""
+        self._show_all(self.observations, self.infos)
 
     def _arrive(self, agents: Sequence[Agent]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
+        self.full = tuple(live) == self.census.agents
         self.does = [(agent, self.source[self.index[agent]], places[agent][1]) for agent in live]
         self.acting[:] = [agent in live for agent in self.census.agents]
         for agent in live:
@@ -172,7 +203,10 @@ class Turns(Copy):
         if self.over:
             raise ValueError(f"{self.env} has no agents left after reset()")
 
-    def step(self, actions: Sequence[Any]) -> list[float]:
+    def show(self) -> None:
+        """It is shown with the turn."""
+
+    def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`Copy`."""
         env, agent = self.env, self.agent
         env.step(actions[self.group][self.places[agent][1]])

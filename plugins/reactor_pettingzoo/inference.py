@@ -1,8 +1,7 @@
-"""The reactor that asks a group of policies, once a tick, for all the rows that they may have to act for."""
+"""Asking a group of policies, and the reactor that does it once a tick for all the rows that they may have to act for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,113 +9,20 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from reactor_pettingzoo.actions import Chooser, Draws, choose_discrete, width_of
-from reactor_pettingzoo.census import MASK, Agent, Block, Census
-from reactor_pettingzoo.policies import acting_part, evaluator, structure
-from reactor_pettingzoo.stacked import Layers, Stacked, stack
+from reactor_pettingzoo.census import MASK, Census
+from reactor_pettingzoo.groups import Group
+from reactor_pettingzoo.policies import evaluator
+from reactor_pettingzoo.stacked import Stacked, stack
 from reactor_rl import Input, Output, Reactor, reaction, startup
-from reactor_rl.serialise import decode, encode
+from reactor_rl.serialise import decode
 
-__all__ = ["Group", "Inference", "groups_of"]
+__all__ = ["Asking", "Inference"]
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Policies that are asked together about the rows of one block.
-
-    Attributes:
-        number: Of the group.
-        names: Of the policies.
-        policy: The only one, encoded, if it is asked by itself.
-        layers: Of all of them, if they are stacked.
-        block: The agents that they act for.
-        copies: Environments.
-        seats: Of each policy the rows that it may have to act for, as pairs of environment and row of the block, ``(policies,
-            rows, 2)``; the shorter ones are filled up with seats of their own.
-        answers: For each environment and agent which answer is its action, counted over policies and rows; -1 if another group
-            acts for it. ``(copies, agents of the environment)``.
-        greedy: Whether the best action is taken, or one drawn.
-    """
-
-    number: int
-    names: tuple[str, ...]
-    policy: Any
-    layers: tuple[Layers, ...]
-    block: Block
-    copies: int
-    seats: Array
-    answers: Array
-    greedy: bool
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of actions."""
-        return np.dtype(np.int64 if self.block.action_space.dtype is None else self.block.action_space.dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the actions of one environment."""
-        return (self.block.rows, *(self.block.action_space.shape or ()))
-
-    @property
-    def width(self) -> int:
-        """Bytes of the actions of one environment."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-    def view(self, actions: Array) -> Array:
-        """Actions in a block of bytes ``(copies, >= width)``, as what they are."""
-        return actions[:, : self.width].view(self.dtype).reshape(len(actions), *self.shape)
-
-
-def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[dict[Agent, str]], greedy: bool) -> list[Group]:
-    """Which policies are asked together: those of one block that have equal layers, every other one by itself.
-
-    Args:
-        census: The agents.
-        copies: Environments.
-        policies: By name.
-        acts: For each environment the name of every agent's policy.
-        greedy: Whether the best action is taken.
-    """
-    found: list[Group] = []
-    for block in census.blocks:
-        used = sorted({names[agent] for names in acts for agent in block.agents}, key=list(policies).index)
-        layers = {name: structure(policies[name], block) for name in used}
-        together: dict[Any, list[str]] = {}
-        for name in used:
-            shape = layers[name]
-            together.setdefault(name if shape is None else ("layers", shape.kinds), []).append(name)
-        for names in together.values():
-            stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
-            seats, answers = _seats(census, block, names, acts)
-            policy = None if stacked else encode(acting_part(policies[names[0]]))
-            found.append(Group(len(found), tuple(names), policy, stacked, block, copies, seats, answers, greedy))
-    return found
-
-
-def _seats(census: Census, block: Block, names: list[str], acts: list[dict[Agent, str]]) -> tuple[Array, Array]:
-    of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
-    answers = np.full((len(acts), len(census.agents)), -1, np.int64)
-    row_of: dict[tuple[int, int, int], int] = {}
-    for copy, by_agent in enumerate(acts):
-        for agent in block.agents:
-            if by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), census.block_of(agent)[1]
-                if (number, copy, row) not in row_of:  # agents that take turns share a row
-                    row_of[number, copy, row] = len(of_policy[number])
-                    of_policy[number].append((copy, row))
-    rows = max(map(len, of_policy))
-    for copy, by_agent in enumerate(acts):
-        for index, agent in enumerate(census.agents):
-            if agent in block.agents and by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), census.block_of(agent)[1]
-                answers[copy, index] = number * rows + row_of[number, copy, row]
-    return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), answers
-
-
 class Inference(Reactor):
-    """One group's policies.
+    """One group's policies, for the copies of all workers.
 
     Args:
         group: The group.
@@ -137,14 +43,42 @@ class Inference(Reactor):
     @reaction(startup)
     def build(self) -> None:
         """Build the networks, here where they will be used."""
-        group, census = self.group, self.census
+        self.asking = Asking(self.group, self.census)
+        self.views: dict[int, tuple[Array, Array]] = {}
+
+    @reaction(observations, uses=begin, effects=actions)
+    def ask(self) -> None:
+        """Actions for every row; 0 where nobody is alive."""
+        if self.begin.present:
+            self.asking.begin(int(self.begin.value["seed"]))
+        buffer = self.actions.buffer
+        view = self.views.get(id(buffer))
+        self.asking(self.observations.value, view[1] if view is not None else self._viewed(buffer))
+
+    def _viewed(self, buffer: Array) -> Array:
+        """The actions' slot as actions; what lies behind them is zeros."""
+        buffer.fill(0)
+        self.views[id(buffer)] = buffer, self.group.view(buffer)
+        return self.views[id(buffer)][1]
+
+
+class Asking:
+    """A group's policies, ready to be asked.
+
+    Args:
+        group: The group, or its part for some environments.
+        census: The agents.
+    """
+
+    def __init__(self, group: Group, census: Census) -> None:
+        self.group, self.census = group, census
         block = group.block
         self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
         self.asked = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
         self.chooser = Chooser()
         self.draws: Draws | None = None
         if not group.greedy or getattr(self.asked, "draws", False):
-            self.draws = Draws(group.copies, len(census.agents), width_of(block.action_space))
+            self.draws = Draws(group.first, group.copies, len(census.agents), width_of(block.action_space))
         self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
         indices = [census.agents.index(agent) for agent in block.agents]
         # Agents that act together have a row each: who it is, and which answer is theirs, never changes.
@@ -155,22 +89,26 @@ class Inference(Reactor):
         self.regular = self._regular()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array]] = {}
-        self.views: dict[int, tuple[Array, Array]] = {}
 
-    @reaction(observations, uses=begin, effects=actions)
-    def ask(self) -> None:
-        """Actions for every row; 0 where nobody is alive."""
-        if self.begin.present:
-            seed = int(self.begin.value["seed"])
-            self.chooser.begin(seed, self.group.number)
-            if self.draws is not None:
-                self.draws.begin(seed)
-        record = self.observations.value
+    def begin(self, seed: int) -> None:
+        """Begin the random streams of a run."""
+        self.chooser.begin(seed, self.group.number)
+        if self.draws is not None:
+            self.draws.begin(seed)
+
+    def __call__(self, record: Array, out: Array) -> None:
+        """Write actions for every row; 0 where nobody is alive.
+
+        Args:
+            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.census.Census.record`.
+            out: Their actions, ``(copies, rows of the block, ...)``.
+
+        Raises:
+            Exception: What a policy raised.
+            ValueError, TypeError: If it gives something that is no action.
+        """
         found = self.records.get(id(record))
         _, alive, acting, seen = found or self._known(record)
-        buffer = self.actions.buffer
-        view = self.views.get(id(buffer))
-        out = view[1] if view is not None else self._viewed(buffer)
         if self.answers is None:
             answers = self.group.answers[self.every, acting][:, None]
             alive = alive & (answers >= 0)
@@ -210,12 +148,6 @@ class Inference(Reactor):
             return None
         turned = np.arange(agents * copies).reshape(agents, copies).T
         return (agents, copies) if np.array_equal(self.answers, turned) else None
-
-    def _viewed(self, buffer: Array) -> Array:
-        """The actions' slot as actions; what lies behind them is zeros."""
-        buffer.fill(0)
-        self.views[id(buffer)] = buffer, self.group.view(buffer)
-        return self.views[id(buffer)][1]
 
     def _masks(self, record: Array, acting: Array, drawn: Array | None) -> Array | None:
         """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the chooser have its random numbers."""
@@ -271,7 +203,7 @@ class Inference(Reactor):
             legal = f" and the action mask {record[block.field(MASK)][copy, row].tolist()}" if block.mask else ""
             raise ValueError(
                 f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "
-                f"environment {copy}, which has {space}{legal}"
+                f"environment {self.group.first + copy}, which has {space}{legal}"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,16 @@ __all__ = ["progress", "write_movie"]
 
 
 @contextmanager
-def progress(total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], object]]:
-    """A bar that appears if it takes longer than a second; gives a function to be called with what has been done since."""
+def progress(total: int, unit: str, *, shown: bool | None) -> Iterator[Callable[[int], object]]:
+    """A bar that appears if it takes longer than a second; gives a function to be called with what has been done since.
+
+    Args:
+        total: What is to be done.
+        unit: Of it.
+        shown: Whether there is one; ``None`` if it is to be on a terminal or in a notebook, and not in a log.
+    """
+    if shown is None:
+        shown = (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
     if not shown:
         yield lambda count: None
         return
@@ -24,6 +33,12 @@ def progress(total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], 
 
     with tqdm(total=total, unit=unit, unit_scale=unit == "step", delay=1) as bar:
         yield bar.update
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    kernel = shell.get_ipython() if shell is not None else None
+    return type(kernel).__name__ == "ZMQInteractiveShell"
 
 
 def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float) -> None:

@@ -78,7 +78,7 @@ class Episode:
     lengths: Mapping[Any, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What a run has brought.
 
@@ -139,6 +139,16 @@ class Report:
                     means.append(fmean(numbers))
         return {name: Summary.of(means) for name, means in found.items()}
 
+    def __repr__(self) -> str:
+        """Sizes and mean returns of the policies; :meth:`__str__` is the whole table."""
+        found = list(self.returns_of_policies.items())
+        means = ", ".join([f"{name!r}: {one.mean:.4g}" for name, one in found[:4]] + ["..."] * (len(found) > 4))
+        kept = f", {len(self.trajectories)} arrays recorded" if self.trajectories else ""
+        return (
+            f"Report({len(self.episodes)} episodes of {len(self.policy_of)} agents, {self.steps:,} steps, seed={self.seed}, "
+            f"returns={{{means}}}{kept})"
+        )
+
     def __str__(self) -> str:
         """A table: returns and lengths of each agent and of each policy, with 95 % intervals."""
         returns, lengths = self.returns, self.lengths
@@ -152,6 +162,11 @@ class Report:
             f"{len(self.episodes)} episodes, {self.steps:,} steps in {self.seconds:.2f} s ({self.steps_per_second:,.0f} a second), "
             f"seed {self.seed}, fingerprint {self.fingerprint}"
         )
+        summaries = [*returns.values()]
+        if any(one.low == one.high for one in summaries) and all(one.count < 2 or one.low == one.high for one in summaries):
+            lines.append(
+                "all episodes are alike: if nobody draws anything they are one game again and again, and the intervals say nothing"
+            )
         return "\n".join([title, *lines])
 
     def save(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""``MultiAgentRunner``: many agents in many copies of an environment, with one call of each policy a tick."""
+"""``MultiAgentRunner``: many agents in many copies of an environment, with one call of each policy a step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from reactor_gymnasium.arguments import checked_number
 from reactor_gymnasium.numeric_threads import one_numeric_thread
-from reactor_pettingzoo.assignment import assigned
+from reactor_pettingzoo.account import Ended
+from reactor_pettingzoo.assignment import assigned, single
 from reactor_pettingzoo.census import MASK, Agent, Census, EnvFn
-from reactor_pettingzoo.copy_shard import Ended
 from reactor_pettingzoo.ensemble import Ensemble, Played
 from reactor_pettingzoo.progress import write_movie
 from reactor_pettingzoo.report import Episode, Report
+from reactor_pettingzoo.shard import Resets
 
 if TYPE_CHECKING:
     from reactor_rl.program import ExecutorName
@@ -31,16 +32,17 @@ Array = npt.NDArray[Any]
 class MultiAgentRunner(Ensemble):
     """Lets policies act for the agents of a PettingZoo environment, in many copies of it at once, on all cores.
 
-    At each tick every copy takes a step, in shards on the workers, and every policy is called once for all the rows that it acts
-    for, in a fixed order and of a fixed number. Networks of equal architecture (linear layers and activations in a
-    ``torch.nn.Sequential``, SB3's ``MlpPolicy``) are stacked and evaluated together. Results never depend on ``workers`` and
-    ``executor``.
+    Every copy takes a step, in shards on the workers, and every policy is called once for all the rows that it acts for, in a
+    fixed order and of a fixed number. Networks of equal architecture (linear layers and activations in a
+    ``torch.nn.Sequential``, SB3's ``MlpPolicy``) are stacked and evaluated together; if all policies are such networks, or random
+    ones, each worker asks them for its own copies, as what they answer for a row depends on no other row. Results never depend on
+    ``workers`` and ``executor``.
 
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
-        policies: By name. A ``torch.nn.Module`` gets a batch of observations, those in a ``Box`` in its own precision (of
-            observations with an ``action_mask`` the part besides it), and returns for discrete actions their scores, unnormalised
-            log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or for either a
+        policies: By name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a ``Box`` in
+            its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete actions their
+            scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or for either a
             ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts at random. A
             function is called with a batch of observations, and with the action masks if there are any, and returns actions.
             Policies are copied when the runner is made.
@@ -68,7 +70,7 @@ class MultiAgentRunner(Ensemble):
     def __init__(
         self,
         env_fn: EnvFn,
-        policies: Mapping[str, Any],
+        policies: Mapping[str, Any] | Any,
         *,
         policy_of: Callable[[Agent], str] | None = None,
         num_envs: int = 1,
@@ -79,9 +81,11 @@ class MultiAgentRunner(Ensemble):
     ) -> None:
         checked_number("num_envs", num_envs, 1)
         census = Census.of(env_fn)
+        if not isinstance(policies, Mapping):
+            policies = single(policies)
         names = assigned(census, policies, policy_of)
-        acts, offsets = [names] * num_envs, range(num_envs)
-        super().__init__(env_fn, census, policies, acts, offsets, workers, executor, deterministic, start_method)
+        acts, resets = [names] * num_envs, Resets(range(num_envs))
+        super().__init__(env_fn, census, policies, acts, resets, workers, executor, deterministic, start_method)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running
@@ -93,7 +97,7 @@ class MultiAgentRunner(Ensemble):
         episodes: int | None = None,
         seed: int | None = None,
         record: bool = False,
-        progress_bar: bool = True,
+        progress_bar: bool | None = None,
     ) -> Report:
         """Play from new episodes on. The same seed gives the same results, on any number of workers.
 
@@ -107,7 +111,8 @@ class MultiAgentRunner(Ensemble):
                 by agent), ``rewards`` (likewise), ``ends`` (whether the episode ended with that step); for each block ``b`` of
                 agents with equal spaces (``agents.b`` names them) ``observations.b`` and ``actions.b``, by agent of the block.
                 Where agents take turns a block has a single row, and ``acting`` tells whose turn it was.
-            progress_bar: Whether to show one, if it takes longer than a second. Needs tqdm.
+            progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks, and not
+                where the output goes to a file. Needs tqdm.
 
         Raises:
             ValueError: If neither or both of ``steps`` and ``episodes`` are given.

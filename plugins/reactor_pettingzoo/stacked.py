@@ -21,7 +21,7 @@ try:
 except ImportError:  # nobody compiled it
     _network = None  # type: ignore[assignment]
 
-__all__ = ["Layers", "Stacked", "ends_in_softmax", "layers_of", "stack"]
+__all__ = ["Layers", "Stacked", "ends_in_softmax", "is_compiled", "layers_of", "stack"]
 
 Array = npt.NDArray[Any]
 
@@ -111,10 +111,14 @@ class Stacked:
         raise NotImplementedError
 
 
+def is_compiled(layers: Layers) -> bool:
+    """Whether the extension evaluates them: what it gives for a row never depends on the other rows of the batch."""
+    return _network is not None and all(kind in ("relu", "tanh") or isinstance(kind, tuple) for kind in layers.kinds)
+
+
 def stack(networks: tuple[Layers, ...], rows: int) -> Stacked:
     """Networks of equal architecture, by the extension if that is possible."""
-    compiled = _network is not None and all(kind in ("relu", "tanh") or isinstance(kind, tuple) for kind in networks[0].kinds)
-    return (Compiled if compiled else Batched)(networks, rows)
+    return (Compiled if is_compiled(networks[0]) else Batched)(networks, rows)
 
 
 class Compiled(Stacked):

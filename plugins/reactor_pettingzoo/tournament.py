@@ -19,6 +19,7 @@ from reactor_pettingzoo.census import Agent, Census, EnvFn
 from reactor_pettingzoo.ensemble import Ensemble
 from reactor_pettingzoo.report import Summary
 from reactor_pettingzoo.runner import fresh_seed
+from reactor_pettingzoo.shard import Resets
 from reactor_rl.extras import needs
 
 if TYPE_CHECKING:
@@ -29,14 +30,15 @@ __all__ = ["Tournament", "tournament"]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tournament:
     """What a tournament has brought. Row ``i`` and column ``j``: policy ``i`` on the first side against policy ``j`` on the second.
 
     Attributes:
         names: Of the policies.
         payoffs: For each side the mean return of an episode, ``(2, policies, policies)``; the mean over a side's agents.
-        low: Lower ends of the 95 % intervals, likewise.
+        low: Lower ends of the 95 % intervals, likewise. They are about what chance does to an episode. Where the game and both
+            policies leave nothing to chance all episodes are one and the same, and an interval of no width says nothing.
         high: Upper ends.
         episodes: Of each pairing.
         seed: Of the tournament.
@@ -59,6 +61,16 @@ class Tournament:
         means = (self.payoffs[0].mean(1) + self.payoffs[1].mean(0)) / 2
         return {self.names[at]: float(means[at]) for at in sorted(range(len(means)), key=lambda at: -means[at])}
 
+    @property
+    def repeated(self) -> int:
+        """Pairings all of whose episodes paid the same, if there were several: most likely one game again and again."""
+        return int(((self.low == self.high).all(0)).sum())
+
+    def __repr__(self) -> str:
+        n = len(self.names)
+        best = next(iter(self.scores))
+        return f"Tournament({n} policies, {n * n} pairings of {self.episodes} episodes, seed={self.seed}, best={best!r})"
+
     def __str__(self) -> str:
         """The payoffs of the first side with half the width of their intervals, and the scores."""
         half = (self.high[0] - self.low[0]) / 2
@@ -69,7 +81,11 @@ class Tournament:
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
         title = f"{self.episodes} episodes a pairing, {self.seconds:.2f} s, seed {self.seed}, fingerprint {self.fingerprint}"
-        return "\n".join([title, *lines, f"scores: {scores}"])
+        alike = (
+            f"in {self.repeated} of {len(self.names) ** 2} pairings all episodes paid the same: if neither the game nor the "
+            "policies draw anything, they are one game again and again, and ±0 says nothing"
+        )
+        return "\n".join([title, *lines, f"scores: {scores}", *([alike] if self.repeated else [])])
 
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
@@ -77,7 +93,8 @@ class Tournament:
             import matplotlib.pyplot as plt
 
         n = len(self.names)
-        figure, axes = plt.subplots(figsize=(2.2 + 0.8 * n, 1.6 + 0.7 * n), layout="constrained")
+        # The bar's label, which runs along the height, needs some.
+        figure, axes = plt.subplots(figsize=(3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n)), layout="constrained")
         image = axes.imshow(self.payoffs[0], cmap="viridis")
         middle = (self.payoffs[0].min() + self.payoffs[0].max()) / 2
         for row, column in np.ndindex(n, n):
@@ -87,8 +104,8 @@ class Tournament:
         axes.set_yticks(range(n), self.names)
         axes.set_xlabel("second side")
         axes.set_ylabel("first side")
-        figure.colorbar(image, label=f"return of the first side, mean of {self.episodes} episodes")
-        figure.savefig(path, dpi=120)
+        figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
+        figure.savefig(path, dpi=120, bbox_inches="tight")
         plt.close(figure)
 
 
@@ -104,11 +121,13 @@ def tournament(
     workers: int | None = None,
     executor: ExecutorName = "auto",
     start_method: str | None = None,
-    progress_bar: bool = True,
+    progress_bar: bool | None = None,
 ) -> Tournament:
     """Let every policy play every other one, and itself, on both sides.
 
-    Every pairing plays the same episodes: copy ``k`` of the environment begins with ``seed + k`` in all of them.
+    Every pairing plays the same episodes: the environment of episode ``e`` in copy ``k`` is reset with a seed that is made of
+    ``seed``, ``k`` and ``e`` alone, whoever plays. In a game that draws nothing, between policies that draw nothing, all episodes
+    of a pairing are the same one: then one episode says all, and an interval of ±0 says no more.
 
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
@@ -121,7 +140,7 @@ def tournament(
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: As for :class:`MultiAgentRunner`; like ``workers``, it never changes a result.
         start_method: How helper processes start.
-        progress_bar: Whether to show one, if it takes longer than a second.
+        progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
 
     Raises:
         TypeError: If something is no policy.
@@ -151,7 +170,8 @@ def tournament(
     seed = fresh_seed() if seed is None else seed
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
-    with Ensemble(env_fn, census, population, acts, offsets, workers, executor, deterministic, start_method) as ensemble:
+    resets = Resets(offsets, each=True)
+    with Ensemble(env_fn, census, population, acts, resets, workers, executor, deterministic, start_method) as ensemble:
         began = time.perf_counter()
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
         seconds = time.perf_counter() - began

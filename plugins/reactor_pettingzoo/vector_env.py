@@ -61,6 +61,9 @@ class ParallelVectorEnv(CallingVectorEnv):
     ``infos["padded"]`` is ``True`` for it (the key is there only in steps that have such rows: take
     ``infos.get("padded", False)``). When the episode is over, padded rows report ``terminated``, as a boundary before the next one.
 
+    A learner that knows nothing of padding learns from these rows, too: Stable-Baselines3's do, and its ``VecNormalize`` averages
+    them into its statistics. Leave them out by ``infos["padded"]`` where a learner takes a mask.
+
     **Autoreset** is Gymnasium's. ``SAME_STEP``: the copy is reset within the step, and every row that reports an end has
     ``final_obs`` and ``final_info``; of a padded row these are zeros and ``{"padded": True}``. ``NEXT_STEP``: it is reset by the
     step after, whose actions are ignored. ``DISABLED``: by ``reset(options={"reset_mask": mask})`` only; the flags of a copy's rows

@@ -141,6 +141,49 @@ class Herd(ParallelEnv):
         pass
 
 
+class Junction(ParallelEnv):
+    """Agents that are all there from the first step of an episode to its last, and see six numbers each."""
+
+    metadata = {"name": "junction"}
+    possible_agents = ["car_0", "car_1", "car_2"]
+
+    def __init__(self) -> None:
+        self.space = spaces.Box(-10, 10, (6,), np.float32)
+
+    def observation_space(self, agent: str) -> Any:
+        return self.space
+
+    def action_space(self, agent: str) -> Any:
+        return FIVE
+
+    def shown(self, observation: Any) -> Any:
+        """An observation as an agent is given it."""
+        return observation
+
+    def _all(self) -> dict[str, Any]:
+        return {agent: self.shown(row.astype(np.float32)) for agent, row in zip(self.agents, self.at, strict=True)}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.agents, self.t = list(self.possible_agents), 0
+        self.at = self.random.normal(size=(3, 6))
+        return self._all(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.t += 1
+        done = np.array([actions[agent] for agent in self.agents])
+        self.at = np.roll(self.at, 1, 1) + 0.1 * (done[:, None] - 2) + 0.05 * self.random.normal(size=(3, 6))
+        every = self.possible_agents
+        seen, over = self._all(), self.t == 13
+        rewards = dict(zip(every, (self.at[:, 0] * done).tolist(), strict=True))
+        self.agents = [] if over else self.agents
+        return seen, rewards, dict.fromkeys(every, False), dict.fromkeys(every, over), {agent: {} for agent in every}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
 class Table(AECEnv):
     """Agents take turns in a drawn order, so that some are skipped; they die in their own turns and in those of others.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import sys
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -142,6 +145,38 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the progress bar
 
 
+def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from reactor_pettingzoo.progress import progress
+
+    shown: list[Any] = []
+    monkeypatch.setattr("tqdm.auto.tqdm", lambda **settings: shown.append(settings) or open(os.devnull))  # noqa: SIM115
+    with progress(3, "step", shown=None) as advance:
+        advance(3)
+    assert not shown  # what is written to is no terminal
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for wanted, bars in ((None, 1), (True, 2), (False, 2)):
+        with contextlib.suppress(AttributeError), progress(3, "step", shown=wanted):
+            pass
+        assert len(shown) == bars
+
+
+def test_a_report_is_short_in_a_prompt() -> None:
+    """All that it holds is there by attribute, and as a table by print()."""
+    with MultiAgentRunner(Herd, RandomPolicy(), num_envs=2, executor="inline") as runner:
+        report = runner.run(steps=2000, seed=0, record=True)
+    assert len(report.episodes) > 50
+    assert len(repr(report)) < 300 and "\n" not in repr(report)
+    mean = report.returns_of_policies["all"].mean
+    assert f"{len(report.episodes)} episodes of 4 agents, 2,000 steps, seed=0" in repr(report)
+    assert f"'all': {mean:.4g}" in repr(report) and "arrays recorded" in repr(report)
+
+
+def test_what_is_always_alike_is_said_to_be() -> None:
+    report = Report(0, 4, 1.0, EPISODES[1:] * 3, {"a": "x", "b": "y"}, "abc")
+    assert "one game again and again" in str(report)
+    assert "one game again and again" not in str(REPORT)
+
+
 def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import reactor_pettingzoo.progress as progress
 
@@ -159,5 +194,5 @@ def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert runner.run(steps=10, seed=0).steps == 10
         assert len(runner.run(episodes=3, seed=0, progress_bar=True).episodes) == 3
         runner.run(steps=10, seed=0, progress_bar=False)
-    assert bars == [((10, "step"), {"shown": True}), ((3, "episode"), {"shown": True}), ((10, "step"), {"shown": False})]
+    assert bars == [((10, "step"), {"shown": None}), ((3, "episode"), {"shown": True}), ((10, "step"), {"shown": False})]
     assert capsys.readouterr().err == ""  # it was done within a second

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import time
 from collections.abc import Callable, Mapping
+from copy import copy as copied
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from pettingzoo import AECEnv
 from pettingzoo.butterfly.knights_archers_zombies import knights_archers_zombies
 from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.tictactoe import tictactoe
-from runner_envs import FIVE, Alone, Herd, Residual, Table, by_sum, first_legal, message, mlp, ran
+from runner_envs import FIVE, Alone, Herd, Junction, Residual, Table, by_sum, first_legal, message, mlp, ran
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
@@ -376,6 +379,17 @@ def test_every_copy_plays_its_share_of_episodes(place: dict[str, Any]) -> None:
     assert not report.trajectories["actions.0"][~acted].any()
 
 
+@pytest.mark.parametrize("policy", [mlp(0, 4, 5), by_sum], ids=["stacked", "function"])
+def test_trajectories_end_with_the_last_episode(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps were asked for at once, which is a matter of time."""
+    reports = []
+    for stretch in (0.0, 1e9):
+        monkeypatch.setattr("reactor_pettingzoo.ensemble.STRETCH", stretch)
+        reports.append(ran(Herd, policy, 4, episodes=9))
+    reports_are_equal(*reports)
+    assert reports[0].trajectories["ends"][-1].any()
+
+
 def test_more_copies_than_episodes() -> None:
     report = ran(Table, {"all": first_legal}, 5, episodes=2, executor="threads", workers=3)
     assert sorted(one.copy for one in report.episodes) == [0, 1]
@@ -391,6 +405,89 @@ def test_environments_are_given_plain_numbers_or_arrays() -> None:
 
     ran(Watched, {"all": by_sum}, steps=30)
     ran(partial(Watched, actions=spaces.Box(-1, 1, (2,), np.float32)), {"all": RandomPolicy()}, steps=30)
+
+
+class Late(Herd):
+    """Raises in a step of its own, which its seed tells: in the later copies earlier."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.doom, self.steps = {1: 41, 3: 38, 4: 38}.get(seed, 10**6), 0
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.steps += 1
+        if self.steps == self.doom:
+            raise ZeroDivisionError(f"step {self.steps}")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("policy", [mlp(0, 4, 5), RandomPolicy(), by_sum], ids=["stacked", "random", "function"])
+def test_the_first_exception_is_raised_wherever_it_runs(policy: Any) -> None:
+    """The first by steps, and then by copies; however many steps a worker takes by itself."""
+    for place in (PLACES[0], *PLACES[2:5], *PLACES[6:]):
+        with MultiAgentRunner(Late, policy, num_envs=5, **place) as runner:
+            with pytest.raises(ZeroDivisionError, match="step 38") as caught:
+                runner.run(steps=5 * 300, seed=0, progress_bar=False)
+            assert "environment 3" in message(caught.value) and "environments[" in message(caught.value)
+            with pytest.raises(RunError):
+                runner.run(steps=5, progress_bar=False)
+
+
+def test_who_asks_the_policies() -> None:
+    """Each worker for its own copies, if an answer depends on nothing but its row; else one reactor for all of them."""
+    settings: dict[str, Any] = {"num_envs": 4, "executor": "threads", "workers": 2}
+    for policy, alone in ((mlp(0, 4, 5), True), (RandomPolicy(), True), (Residual(0, 4, 5), False), (by_sum, False)):
+        with MultiAgentRunner(Herd, policy, **settings) as runner:
+            drawn = runner.draw(format="dot")
+        assert ("environments[0:2] policies[all]" in drawn and "environments[2:4] policies[all]" in drawn) is alone
+        assert drawn.count("policies[all]") >= 1
+
+
+class Odd(Junction):
+    """What it shows is unusual."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def shown(self, observation: Any) -> Any:
+        match self.kind:
+            case "double":
+                return observation.astype(np.float64) + 1e-9
+            case "list":
+                return observation.tolist()
+            case "number":
+                return float(observation[0])  # for every element of the row
+        return observation
+
+
+@pytest.mark.parametrize("kind", ["plain", "double", "list", "number"])
+@pytest.mark.parametrize("policies", ["each", "one"])
+def test_the_straight_way_changes_nothing(kind: str, policies: str) -> None:
+    """While everybody is there and nothing is recorded, observations go straight to the networks."""
+    given: Any = {f"car_{i}": mlp(i, 6, 5) for i in range(3)} if policies == "each" else mlp(3, 6, 5)
+    recorded, *others = (
+        ran(partial(Odd, kind), given, 5, steps=5 * 60, record=record, **place)
+        for record, place in ((True, PLACES[0]), (False, PLACES[0]), (False, PLACES[4]), (False, PLACES[-1]))
+    )
+    for report in others:
+        assert (report.fingerprint, report.episodes) == (recorded.fingerprint, recorded.episodes)
+    if kind == "plain":
+        check(recorded, played(Junction, lambda agent: given[agent] if policies == "each" else given, 5, 60, 0))
+
+
+def test_rows_of_wrong_lengths_are_refused() -> None:
+    """Also where the lengths add up."""
+
+    class Shifted(Junction):
+        def shown(self, observation: Any) -> Any:
+            self.turn = not getattr(self, "turn", False)
+            return observation[:5] if self.turn else np.append(observation, 0).astype(np.float32)
+
+    with pytest.raises(ValueError, match="broadcast") as caught:
+        ran(Shifted, mlp(0, 6, 5), 2, steps=20, record=False)
+    assert "environment 0" in message(caught.value)
 
 
 # ---------------------------------------------------------------------- what it is
@@ -452,6 +549,33 @@ def test_policies_are_copied_when_it_is_made() -> None:
 
 
 # ---------------------------------------------------------------------- mistakes
+
+
+def test_an_environment_in_place_of_a_function() -> None:
+    for env in (Herd(), Table()):
+        with pytest.raises(TypeError, match="pass a function that makes one, for every copy needs its own"):
+            made(env, {"x": by_sum})
+    with pytest.raises(TypeError, match="pass a function that makes a new environment"):
+        made("herd", {"x": by_sum})
+
+
+def test_a_single_policy_is_for_all() -> None:
+    for policy in (mlp(0, 4, 5), by_sum, RandomPolicy()):
+        one, other = (ran(Herd, given, steps=60) for given in (policy, {"all": policy}))
+        reports_are_equal(one, other)
+    for wrong in ([by_sum], "random", None):
+        with pytest.raises(TypeError, match="pass a dict of policies by name"):
+            made(Herd, wrong)
+
+
+def test_it_cannot_be_copied() -> None:
+    with MultiAgentRunner(Herd, by_sum, executor="inline") as runner:
+        for way in (copied, deepcopy):
+            with pytest.raises(TypeError, match="holds running workers and cannot be copied"):
+                way(runner)
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(runner)
+        assert runner.run(steps=3, progress_bar=False).steps == 3
 
 
 def test_neither_or_both_of_steps_and_episodes() -> None:

@@ -15,7 +15,7 @@ from pettingzoo.classic.connect_four import connect_four
 from runner_envs import mlp
 
 from reactor_pettingzoo import RandomPolicy, Tournament, tournament
-from reactor_pettingzoo.report import Summary
+from reactor_pettingzoo.shard import Resets
 
 
 class Matrix(ParallelEnv):
@@ -88,12 +88,49 @@ def test_sides_of_many() -> None:
     assert np.array_equal(swapped.payoffs[1], 10 * done + done[:, None])
 
 
-def test_every_pairing_has_the_same_seeds() -> None:
-    found = tournament(partial(Matrix, seeds=True), POPULATION, executor="threads", workers=2, **TWO)
-    of_a_pairing = Summary.of([5, 6, 5, 6])  # two copies, each with two episodes
-    for name in ("mean", "low", "high"):
-        field = {"mean": "payoffs"}.get(name, name)
-        assert (getattr(found, field)[0] == getattr(of_a_pairing, name)).all()
+class Lottery(Matrix):
+    """What an episode pays was drawn as it began, and how much else is drawn depends on what is done."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None or not hasattr(self, "random"):
+            self.random = np.random.default_rng(seed)
+        self.seed = int(self.random.integers(1 << 30))
+        return super().reset()
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.random.random(sum(actions.values()))
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 4])
+def test_every_pairing_plays_the_same_episodes(num_envs: int) -> None:
+    """However much a pairing draws in its episodes."""
+    found = tournament(partial(Lottery, seeds=True), POPULATION, executor="inline", **TWO | {"num_envs": num_envs})
+    for field in (found.payoffs, found.low, found.high):
+        assert (field[0] == field[0, 0, 0]).all()
+    assert (found.low < found.high).all() and found.repeated == 0  # and every episode is another one
+
+
+def test_every_episode_has_a_seed_of_its_own() -> None:
+    population = {"one": POPULATION["two"]}
+    means = [
+        tournament(partial(Matrix, seeds=True), population, executor=executor, workers=2, **TWO | {"seed": seed}).payoffs[0, 0, 0]  # type: ignore[arg-type]
+        for seed, executor in ((5, "threads"), (5, "inline"), (6, "inline"))
+    ]
+    assert means[0] == means[1] != means[2]
+    resets = Resets([0, 1, 0, 1], each=True)
+    seeds = [[resets.seed(5, copy, episode) for episode in range(3)] for copy in range(4)]
+    assert seeds[:2] == seeds[2:] and len({*seeds[0], *seeds[1]}) == 6
+    assert means[0] == np.mean([seeds[copy][episode] for copy in range(2) for episode in range(2)])
+
+
+def test_one_game_again_and_again_is_said_to_be() -> None:
+    found = tournament(Matrix, POPULATION, executor="inline", **TWO)
+    assert found.repeated == 9
+    assert "in 9 of 9 pairings all episodes paid the same" in str(found).splitlines()[-1]
+    once = tournament(Matrix, POPULATION, executor="inline", **TWO | {"episodes": 1, "num_envs": 1})
+    assert once.repeated == 0 and "again and again" not in str(once)
+    assert repr(found) == "Tournament(3 policies, 9 pairings of 4 episodes, seed=5, best='four')"
 
 
 def test_scores() -> None:
@@ -118,7 +155,7 @@ def test_the_same_everywhere() -> None:
 
 def test_table_and_heat_map(tmp_path: Path) -> None:
     found = tournament(Matrix, POPULATION, executor="inline", **TWO)
-    title, head, *rows, scores = str(found).splitlines()
+    title, head, *rows, scores, _ = str(found).splitlines()
     assert title.startswith("4 episodes a pairing") and f"seed 5, fingerprint {found.fingerprint}" in title
     assert head.split() == ["nought", "two", "four"]
     assert [row.split()[0] for row in rows] == ["nought", "two", "four"] and "42 ±0" in rows[1].replace("24 ±0", "42 ±0")
