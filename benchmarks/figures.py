@@ -124,7 +124,8 @@ def time_to_reward(result: Result) -> str:
         seconds = [run["seconds"] for run in found["runs"] if run["reached"]]
         spread = f"{min(seconds):.1f} to {max(seconds):.1f} s" if seconds else "-"
         reached = f"{found['reached']} of {len(found['runs'])}"
-        rows.append([name, f"{found['median_seconds']:.1f} s", spread, f"{found['median_timesteps']:,.0f}", reached])
+        median = "-" if found["median_seconds"] is None else f"{found['median_seconds']:.1f} s"  # most seeds never got there
+        rows.append([name, median, spread, f"{found['median_timesteps']:,.0f}", reached])
     return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
 
 
