@@ -29,12 +29,17 @@ def from_vector_env(vector_env: VectorEnv[Any, Any, Any]) -> VecEnv:
     file of ``VecMonitor`` has a line for them, of return 0, and its ``episode_count`` counts them. The length of an episode
     includes the steps before the agent joined.
 
+    Nothing in Stable-Baselines3 can leave rows out of a step, so its algorithms do learn from padded ones (observations and rewards
+    of 0, whatever the action), and the running means of ``VecNormalize`` count them: where agents die early, both are drawn towards
+    0, by the share of padded rows. Normalise in the environment then, agent by agent, or let dead agents' episodes be short.
+
     Args:
         vector_env: Any vector environment with autoreset mode ``SAME_STEP``.
 
     Raises:
         TypeError: If it is no vector environment.
-        ValueError: If its autoreset mode is another one, or it hands out views (``copy=False``), which algorithms keep.
+        ValueError: If its autoreset mode is another one, its environments take turns (``batch_size``), or it hands out views
+            (``copy=False``), which algorithms keep.
 
     Example:
         >>> from gymnasium.vector import AutoresetMode
@@ -53,6 +58,12 @@ def from_vector_env(vector_env: VectorEnv[Any, Any, Any]) -> VecEnv:
         raise ValueError(
             f"the autoreset mode of {vector_env} is {mode}, and Stable-Baselines3 resets within the step: make it with "
             "autoreset_mode=AutoresetMode.SAME_STEP"
+        )
+    together = getattr(vector_env.unwrapped, "batch_size", vector_env.num_envs)
+    if together != vector_env.num_envs:
+        raise ValueError(
+            f"the environments of {vector_env} take turns, {together} of {vector_env.num_envs} in a step, and Stable-Baselines3 "
+            "steps all of them at once: make it without batch_size"
         )
     if getattr(vector_env.unwrapped, "copy", True) is False:
         raise ValueError(f"{vector_env} hands out views, which the next step overwrites: make it with copy=True")
