@@ -148,7 +148,7 @@ def test_refuses() -> None:
         with pytest.raises(ValueError, match="copy=True"):
             from_vector_env(envs)
     with ReactorVectorEnv(env_fns, executor="inline", autoreset_mode=SAME_STEP, batch_size=1) as envs:
-        with pytest.raises(ValueError, match="take turns, 1 of 2 in a step.*make it without batch_size"):
+        with pytest.raises(ValueError, match=r"take turns, 1 of 2 in a step.*make it without batch_size"):
             from_vector_env(envs)
     with pytest.raises(TypeError, match=r"expected a gymnasium.vector.VectorEnv"):
         from_vector_env(gymnasium.make("CartPole-v1"))  # type: ignore[arg-type]
