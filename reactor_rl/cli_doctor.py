@@ -19,7 +19,7 @@ from reactor_rl import __version__
 from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime.block import available_memory
 from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.launch import context_named, start_process
+from reactor_rl.runtime.launch import context_named, new_process, start_process
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.supervisor import SPIN
 
@@ -181,7 +181,9 @@ def round_trips(spin: float) -> float:
     """
     there, back = Channel(), Channel()
     patience = Patience(spin)
-    process = start_process(context_named(None), 1, _echo, (there, back, spin, ROUNDS * BATCH + 1))
+    context = context_named(None)
+    process = new_process(context, 1, _echo, (there, back, spin, ROUNDS * BATCH + 1))
+    start_process(context, process)
     try:
         there.signal()
         if not back.poll(True, PATIENCE):

@@ -75,14 +75,16 @@ class CallingVectorEnv(ShardedVectorEnv):
         """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
         kept: dict[int, Any] = {id(args): args if args is None else encode(args) for args in given}
         every = [kept[id(args)] for args in given]
-        self._drain()
-        self._request({number: (function, every[lo:hi]) for number, lo, hi in self._shards()})
-        self._state = AsyncState.WAITING_CALL
+        with self._life:
+            self._drain()
+            self._request({number: (function, every[lo:hi]) for number, lo, hi in self._shards()})
+            self._state = AsyncState.WAITING_CALL
 
     def _end_calls(self, timeout: float | None = None) -> list[Any]:
-        self._wait(AsyncState.WAITING_CALL, timeout)
-        self._state = AsyncState.DEFAULT
-        found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
+        with self._life:
+            self._wait(AsyncState.WAITING_CALL, timeout)
+            self._state = AsyncState.DEFAULT
+            found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
         failures = [failure for part in found for failure in part[1]]
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])

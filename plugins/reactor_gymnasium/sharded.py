@@ -23,8 +23,10 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.arguments import Bools
+from reactor_gymnasium.life import Life
 from reactor_rl import RunError
 from reactor_rl.failure import Failure
+from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.serialise import encode
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
         self._state = AsyncState.DEFAULT
         self._timed_out = False
-        self._failed = ""
+        self._life = Life()
         self._banks: list[Bank] = []
         self._ticking: Bank | None = None
         self._queue: deque[tuple[Bank, Inputs]] = deque()
@@ -102,6 +104,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             bank.bind(run, actions, observations)
         self._bank = self._banks[0]  # the one whose actions are expected
         self._alone = len(self._banks) == 1
+        when_forked(self)
         self.closed = False
 
     def _make_views(self) -> None:
@@ -140,21 +143,23 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError, TypeError: If the actions do not fit, before anything is stepped.
             Exception: What an environment raised; of several, the last one's, with its index as a note.
         """
-        if self.closed or self._state is not AsyncState.DEFAULT or self._failed:
+        if self.closed or self._state is not AsyncState.DEFAULT or self._life.over:
             self._assert_is_running()
             self._assert_nothing_pending("step_async")
         if not self._alone:
             self.step_async(actions)
             return self.step_wait()
         bank = self._bank
-        self._put(bank, self._prepare(bank, actions))
-        try:
-            self._run.tick()
-        except BaseException as error:
-            self._broke(error)
-            raise
-        infos = self._harvest(bank)
-        return self._observe(bank), bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy(), infos
+        inputs = self._prepare(bank, actions)
+        with self._life:
+            self._put(bank, inputs)
+            try:
+                self._run.tick()
+            except Exception as error:
+                self._broke(error)
+                raise
+            infos = self._harvest(bank)
+            return self._observe(bank), bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy(), infos
 
     def step_async(self, actions: Any) -> None:
         """Begin a step: helpers start on their shards at once. :meth:`step_wait` steps the caller's shard and ends it.
@@ -167,11 +172,12 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         self._assert_nothing_pending("step_async")
         bank = self._bank
         inputs = self._prepare(bank, actions)
-        if self._ticking is None:
-            self._begin(bank, inputs)
-        else:
-            self._queue.append((bank, inputs.copy()))
-        self._state = AsyncState.WAITING_STEP
+        with self._life:
+            if self._ticking is None:
+                self._begin(bank, inputs)
+            else:
+                self._queue.append((bank, inputs.copy()))
+            self._state = AsyncState.WAITING_STEP
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
         """End the step that :meth:`step_async` began; with ``batch_size``, the oldest one that was begun.
@@ -186,16 +192,18 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._assert_pending(AsyncState.WAITING_STEP)
         bank = self._banks[(self._banks.index(self._bank) + 1) % len(self._banks)]
-        if not bank.ready:
-            self._finish(AsyncState.WAITING_STEP, timeout)
-        self._state, self._bank = AsyncState.DEFAULT, bank
-        bank.ready = False
-        observations = self._observe(bank)
-        if bank.fresh:
-            bank.fresh = False
-            flags = np.zeros_like(bank.terminations)
-            return observations, np.zeros_like(bank.rewards), flags, flags.copy(), bank.infos
-        return observations, bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy(), bank.infos
+        with self._life:
+            if not bank.ready:
+                self._finish(AsyncState.WAITING_STEP, timeout)
+            self._state, self._bank = AsyncState.DEFAULT, bank
+            bank.ready = False
+            observations = self._observe(bank)
+            rewards, terminations, truncations = bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy()
+            if bank.fresh:
+                bank.fresh = False
+                for flags in (rewards, terminations, truncations):
+                    flags.fill(0)
+        return observations, rewards, terminations, truncations, bank.infos
 
     def send(self, actions: Any) -> None:
         """What ALE's and EnvPool's vector environments call :meth:`step_async`."""
@@ -209,9 +217,10 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _begin_reset(self, of_shard: Mapping[int, Any]) -> None:
         """Begin a reset of what each shard is told."""
-        self._drain()
-        self._request(of_shard)
-        self._state = AsyncState.WAITING_RESET
+        with self._life:
+            self._drain()
+            self._request(of_shard)
+            self._state = AsyncState.WAITING_RESET
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """End the reset that ``reset_async`` began.
@@ -225,13 +234,15 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             TimeoutError: If it takes longer.
         """
         self._assert_pending(AsyncState.WAITING_RESET)
-        self._wait(AsyncState.WAITING_RESET, timeout)
-        self._state = AsyncState.DEFAULT
-        for bank in self._banks:
-            bank.infos, bank.ready, bank.fresh = self._harvest(bank), True, True
-        self._bank = first = self._banks[0]
-        first.ready = first.fresh = False
-        return self._observe(first), first.infos
+        with self._life:
+            self._wait(AsyncState.WAITING_RESET, timeout)
+            self._state = AsyncState.DEFAULT
+            for bank in self._banks:
+                bank.infos, bank.ready, bank.fresh = self._harvest(bank), True, True
+            self._bank = first = self._banks[0]
+            first.ready = first.fresh = False
+            observations = self._observe(first)
+        return observations, first.infos
 
     # ------------------------------------------------------------------ looking at it
 
@@ -284,7 +295,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             terminate: Do not wait; terminate.
             **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
         """
-        if self._state is not AsyncState.DEFAULT and not self._timed_out:
+        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._life.over:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
         self._run.close(timeout=timeout, terminate=terminate)
 
@@ -306,7 +317,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         )
 
     def __del__(self) -> None:
-        run = self.__dict__.get("_run")  # not there if the constructor did not get so far
+        run: Run | None = self.__dict__.get("_run")  # not there if the constructor did not get so far
         if run is not None and not self.closed and not run.foreign:
             self.close(terminate=True)
 
@@ -353,14 +364,18 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             raise multiprocessing.TimeoutError(
                 f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
             ) from None
-        except BaseException as error:
+        except Exception as error:
             self._state = AsyncState.DEFAULT
             self._broke(error)
             raise
         self._timed_out = False
 
-    def _broke(self, error: BaseException) -> None:
-        self._failed = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__} was raised"
+    def _broke(self, error: Exception) -> None:
+        self._life.over = f"{type(error).__name__} was raised"
+
+    def _forked(self) -> None:
+        if not self.closed:
+            self._life.over = FORKED
 
     def _raise_failures(self, failures: list[tuple[int, Failure]]) -> None:
         """Raise what environments raised, if any did: that of the last one, after which only closing is left."""
@@ -368,7 +383,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             return
         failures.sort(key=lambda failure: failure[0])
         last, failure = failures[-1]
-        self._failed = f"environment {last} raised {type(failure.error).__name__}"
+        self._life.over = f"environment {last} raised {type(failure.error).__name__}"
         for number, of_one in failures:
             logger.error(f"Received the following error from Worker-{number} - Shutting it down")
             logger.error(of_one.text)
@@ -386,10 +401,12 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
     def _assert_is_running(self) -> None:
+        if self._life.over == FORKED:
+            raise RunError(f"cannot use {self._title} because {FORKED}")
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
-        if self._failed:
-            raise RunError(f"cannot go on with {self._title} because {self._failed}; close() it and make a new one")
+        if self._life.over:
+            raise RunError(f"cannot go on with {self._title} because {self._life.over}; close() it and make a new one")
 
     def _assert_pending(self, state: AsyncState) -> None:
         self._assert_is_running()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from reactor_gymnasium.arguments import checked_executor, checked_number
+from reactor_gymnasium.life import Life
 from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.account import Ended, Told
 from reactor_pettingzoo.acting_shard import PACE, ActingShard
@@ -25,6 +26,7 @@ from reactor_pettingzoo.shard import BEGIN, Resets, Shard
 from reactor_rl import Program, RunError
 from reactor_rl.autotune import usable_cores
 from reactor_rl.fingerprint import new_hash
+from reactor_rl.runtime.forks import FORKED
 from reactor_rl.serialise import encode
 
 if TYPE_CHECKING:
@@ -110,11 +112,11 @@ class Ensemble:
         start_method: str | None,
     ) -> None:
         self._run: Run | None = None
+        self._life = Life()
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
         self.census, self.num_envs = census, len(acts)
-        self._failed = ""
         self._groups = groups = groups_of(census, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
         self._pace = PACE if alone else 1  # steps of a tick
@@ -187,7 +189,7 @@ class Ensemble:
         """Take steps in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
         self._running()  # before there is a bar
         found = []
-        with one_numeric_thread(), progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
+        with self._life, one_numeric_thread(), progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for told in self._ticks(episodes, seed, record, _stretches(steps)):
                 found.append(told)
                 advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))
@@ -199,7 +201,8 @@ class Ensemble:
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False
     ) -> Iterator[list[Told]]:
         """Begin a run, and give what each shard tells after every stretch of steps."""
-        run = self._running()
+        run = self._run
+        assert run is not None
         run.set(begin=np.array((seed, episodes, self.num_envs, record), BEGIN))
         for steps in chain((1,), stretches):  # the first tick resets
             ticks, last = divmod(steps - 1, self._pace)
@@ -211,7 +214,7 @@ class Ensemble:
             failures = [one.failed for one in told if one.failed is not None]
             if failures:
                 _, failure = min(failures, key=lambda failed: failed[0])
-                self._failed = f"{type(failure.error).__name__} was raised"
+                self._life.over = f"{type(failure.error).__name__} was raised"
                 raise failure.raised()
             yield told
 
@@ -238,15 +241,21 @@ class Ensemble:
     def _running(self) -> Run:
         if self._run is None:
             raise RuntimeError("this MultiAgentRunner has been closed; make a new one")
-        if self._failed:
-            raise RunError(f"cannot go on because {self._failed}; close() it and make a new one")
+        if self._run.foreign:
+            raise RunError(f"cannot use this {type(self).__name__}, for {FORKED}")
+        if self._life.over:
+            raise RunError(f"cannot go on because {self._life.over}; close() it and make a new one")
         return self._run
 
     def close(self) -> None:
         """Close the environments and end the workers. May be called again."""
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+        if self._run is not None and not self._run.foreign:
+            try:
+                self._run.close()
+            except Exception:
+                self._run = None
+                raise
+            self._run = None
 
     def __enter__(self) -> Self:
         return self
@@ -269,7 +278,7 @@ class Ensemble:
         raise TypeError(f"a {type(self).__name__} holds running workers and cannot be pickled; make one where it is needed")
 
     def __repr__(self) -> str:
-        how = "closed" if self._run is None else f"executor={self.executor!r}, workers={self.workers}"
+        how = "closed" if self._run is None else f"executor={self._run.executor!r}, workers={self._run.workers}"
         why = f" [{self._why}]" if self._why else ""
         agents = f"{len(self.census.agents)} agents"
         return f"{type(self).__name__}({self.census.name}, {agents}, num_envs={self.num_envs}, {how}{why})"

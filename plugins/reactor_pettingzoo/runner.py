@@ -149,7 +149,8 @@ class MultiAgentRunner(Ensemble):
             ValueError: If the environment renders no frames: make it with ``render_mode="rgb_array"``.
         """
         frames: list[Array] = []
-        with one_numeric_thread():
+        self._running()
+        with self._life, one_numeric_thread():
             for told in self._ticks(0, seed, False, [1] * steps, render=True):
                 frames += told[0].frames
                 if any(one.copy == 0 for one in told[0].episodes):

@@ -22,8 +22,9 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.numeric_threads import one_numeric_thread
-from reactor_rl import Program
+from reactor_rl import Program, RunError
 from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.runtime.forks import FORKED
 from reactor_sb3 import checkpoint
 from reactor_sb3.actor import Ended
 from reactor_sb3.arguments import check_parallelism
@@ -147,7 +148,13 @@ class Trainer(Reporter):
         return program_of(self, plan_of(self))
 
     def start(self) -> Run:
-        """Start the workers, if they do not run yet. :meth:`learn` does it by itself."""
+        """Start the workers, if they do not run yet. :meth:`learn` does it by itself.
+
+        Raises:
+            RunError: In a forked child of the process that started them.
+        """
+        if self._run is not None and self._run.foreign:
+            raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
             plan = plan_of(self)
             self.cut_episodes(self._all_envs())
@@ -168,9 +175,13 @@ class Trainer(Reporter):
 
     def close(self) -> None:
         """End the workers and their environments. The model stays usable; :meth:`learn` would begin new episodes."""
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+        if self._run is not None and not self._run.foreign:
+            try:
+                self._run.close()
+            except Exception:
+                self._run = None
+                raise
+            self._run = None
 
     def __enter__(self) -> Self:
         return self

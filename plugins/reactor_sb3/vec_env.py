@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
@@ -64,6 +65,10 @@ class _Envs(ReactorVectorEnv):
         encoded = [encode(kwargs) for kwargs in given]
         self._begin_reset({number: ("reset", encoded[lo:hi]) for number, lo, hi in self._shards()})
         return self.reset_wait()
+
+    def give_up(self) -> None:
+        """Nobody waits any more for what goes on."""
+        self._state = AsyncState.DEFAULT
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
         """Call ``function(env, *args)`` with some environments."""
@@ -239,8 +244,7 @@ class ReactorVecEnv(VecEnv):
     def close(self) -> None:
         """Close the environments and end the workers. May be called again."""
         if not self._envs.closed:
-            if self.waiting:
-                self.step_wait()
+            self._envs.give_up()  # as SubprocVecEnv does, whatever the step brings that goes on
             self._envs.close()
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ _LINUX = sys.platform == "linux"
 
 
 class Block:
-    """A growable shared mapping.
+    """A growable shared mapping. Its file is closed with the last reference to it, if not before.
 
     Pickles only while a process is being started; the copy there maps the same memory.
 
@@ -33,21 +33,18 @@ class Block:
         purpose: What it is for, in error messages.
     """
 
+    _fd = -1
+    _path: str | None = None
+
     def __init__(self, size: int, purpose: str) -> None:
-        self.purpose = purpose
+        self.purpose, self.size = purpose, 0
         self._owner = os.getpid()
-        self._path: str | None = None
+        self._map: mmap.mmap | None = None
         if _LINUX:
             self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
         else:
             self._fd, self._path = tempfile.mkstemp(prefix="reactor_rl-")
-        self.size = 0
-        self._map: mmap.mmap | None = None
-        try:
-            self.grow(size)
-        except BaseException:
-            self.close()
-            raise
+        self.grow(size)
 
     def grow(self, size: int) -> None:
         """Reserve at least ``size`` bytes in all. What was written stays; earlier views stay valid.
@@ -94,12 +91,15 @@ class Block:
     def close(self) -> None:
         """Close the file. Views stay valid until they are dropped; the memory goes with the last of them."""
         self._map = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
         if self._path is not None and os.getpid() == self._owner:
             Path(self._path).unlink(missing_ok=True)
             self._path = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         context.assert_spawning(self)

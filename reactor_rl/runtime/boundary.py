@@ -21,6 +21,7 @@ class Boundary:
 
     Attributes:
         open: Whether inputs may be set now.
+        shut: Why not, otherwise.
         fed: Whether an input was set for the coming tick.
         time: The time of the coming tick.
     """
@@ -29,6 +30,7 @@ class Boundary:
         self._program, self._kernel, self._inputs, self.outputs = program, kernel, inputs, outputs
         self._hashes = {name: new_hash() for name in outputs}
         self.open, self.fed, self.time = True, False, 0
+        self.shut = "while a tick is going on or after the run is over"
 
     # ------------------------------------------------------------------ before a tick
 
@@ -56,7 +58,7 @@ class Boundary:
 
         def write(value: Any) -> None:
             if not self.open:
-                raise RunError(f"cannot set {name} while a tick is going on or after the run is over")
+                raise RunError(f"cannot set {name} {self.shut}")
             number, time = kernel.number, kernel.time
             # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
             kernel.number, kernel.time = number + (self.time > 0), self.time

@@ -9,6 +9,7 @@ share a core, and a futex barrier written in C was no faster than this semaphore
 from __future__ import annotations
 
 import _multiprocessing
+import contextlib
 import os
 import secrets
 import sys
@@ -42,10 +43,14 @@ class Channel:
         poll: Take a token if there is one: ``poll(False)`` tells whether it did; ``poll(True, seconds)`` parks for it.
     """
 
+    _named = False  # whether there is a name to take away, which is this object's duty
+    _tracked = False  # whether the tracker knows of it
+
     def __init__(self) -> None:
-        self._named = False
         while True:
-            self._name = f"/rrl-{os.getpid():x}-{secrets.token_hex(4)}"
+            self._owner = os.getpid()
+            self._name = f"/rrl-{self._owner:x}-{secrets.token_hex(4)}"
+            self._named = sys.platform != "win32"
             try:
                 # Windows has no names to unlink; elsewhere unlink() does it as soon as every worker is attached.
                 self._semaphore: Any = _multiprocessing.SemLock(_SEMAPHORE, 0, _MOST, self._name, sys.platform == "win32")
@@ -57,10 +62,9 @@ class Channel:
                     f"cannot create a semaphore for the channels between workers: {error.strerror}. On Linux each takes "
                     "4 kB of /dev/shm; make room there, or use fewer workers"
                 ) from error
-        if sys.platform != "win32":
+        if self._named:
             # Should the caller be killed before then, the tracker takes the name away.
-            resource_tracker.register(self._name, "semaphore")
-            self._named = True
+            self._tracked = resource_tracker.register(self._name, "semaphore") is None
         self._bind()
 
     def _bind(self) -> None:
@@ -97,17 +101,22 @@ class Channel:
     def unlink(self) -> None:
         """Take the name away, unless the worker at the other end has done so. Called once every worker is attached."""
         if self._named:
+            self._take_away()
             self._named = False
-            self.unlink_attached()
 
     def unlink_attached(self) -> None:
         """Take the name away from the end that has just attached, if nobody else needs it."""
         if sys.platform != "win32":
-            try:
-                _multiprocessing.sem_unlink(self._name)
-            except FileNotFoundError:
-                return
-            resource_tracker.unregister(self._name, "semaphore")
+            self._take_away()
+
+    def _take_away(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            # In one line, so that an interrupt comes before both or after.
+            _multiprocessing.sem_unlink(self._name), self._tracked and resource_tracker.unregister(self._name, "semaphore")
+
+    def __del__(self) -> None:
+        if self._named and os.getpid() == self._owner:
+            self.unlink()
 
     def __getstate__(self) -> tuple[Any, ...]:
         context.assert_spawning(self)
@@ -119,5 +128,5 @@ class Channel:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._semaphore = _multiprocessing.SemLock._rebuild(*state)
-        self._name, self._named = state[3], False
+        self._name, self._tracked = state[3], True
         self._bind()

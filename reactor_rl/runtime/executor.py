@@ -13,13 +13,17 @@ from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 
-__all__ = ["Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
+__all__ = ["ABORTED", "Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
 
 Pair = tuple[int, int]
 Reactors = Mapping[int, bytes | Reactor]
 
 SLICE = 0.05
 """Seconds that a worker parks before it looks whether there is still something to wait for."""
+
+
+ABORTED = 0.5
+"""Seconds that helpers get to end by themselves when a run is torn down in the middle of something."""
 
 
 class Commands:
@@ -76,7 +80,10 @@ class Executor(Protocol):
         """The first helper that ended without being told to, and its exit status."""
 
     def stop(self, grace: float | None) -> None:
-        """Wait until every helper has ended; after ``grace`` seconds make them (None: wait as long as it takes)."""
+        """Wait until every helper has ended; after ``grace`` seconds make them (None: wait as long as it takes).
+
+        They have been told to quit. May be called again, also when it was interrupted.
+        """
 
 
 def channels_of(plan: Plan) -> dict[Pair, Channel]:
@@ -101,6 +108,7 @@ class Deadline:
     """Seconds left of a timeout; never-ending if it is None."""
 
     def __init__(self, timeout: float | None) -> None:
+        self.never = timeout is None
         self._end = None if timeout is None else time.monotonic() + timeout
 
     def left(self, most: float) -> float:

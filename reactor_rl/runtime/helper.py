@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -63,7 +64,8 @@ def serve(
         kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
     except Exception as error:
         where = ", ".join(plan.names_of(worker))
-        connection.send(Failure.of(-1, f"(unpickling the reactors {where} in worker {worker})", (0, 0), error))
+        with contextlib.suppress(OSError):
+            connection.send(Failure.of(-1, f"(unpickling the reactors {where} in worker {worker})", (0, 0), error))
         return
     try:
         _loop(kernel, words, inbound[0], connection, patience)
@@ -72,7 +74,6 @@ def serve(
 
 
 def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
-    stopped = False
     while True:
         for observer in kernel.observers:
             observer.before_wait(0)
@@ -86,13 +87,14 @@ def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connect
         elif command == Commands.AGAIN:
             kernel.next_pass(words[Words.PASS])
         elif command == Commands.MESSAGE:
-            connection.send(answer(kernel, connection.recv()))
+            try:
+                connection.send(answer(kernel, connection.recv()))
+            except (EOFError, OSError):  # the caller has hung up
+                raise Aborted from None
         elif command == Commands.START:
             kernel.start_pass()
         elif command == Commands.STOP:
             kernel.stop_pass(words[Words.TIME])
-            stopped = True
         else:
-            if not stopped:
-                kernel.shut_down_alone()
+            kernel.shut_down_alone()
             return

@@ -23,10 +23,13 @@ class Helpers:
     """Workers 1 and up, as the caller sees them.
 
     Attributes:
+        kernel: The caller's own.
         words: The words that all workers share.
         deadline: When the caller gives up waiting.
         start: What to call to give each helper its token.
     """
+
+    kernel: Kernel
 
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
@@ -51,58 +54,68 @@ class Helpers:
         """The caller's SIGNAL."""
         self._outbound[worker]()
 
-    def wait(self, kernel: Kernel, worker: int) -> None:
+    def wait(self, worker: int) -> None:
         """The caller's WAIT.
 
         Raises:
             TimeoutError: If the deadline passes.
             WorkerDiedError: If any helper has ended.
         """
-        for observer in kernel.observers:
+        observers = self.kernel.observers
+        for observer in observers:
             observer.before_wait(worker)
         channel = self._inbound[worker]
         if not channel.wait(self._patience):
             while not channel.poll(True, self.deadline.left(SLICE)):
-                self.check_alive()
+                self.check()
                 if self.deadline.over():
                     raise TimeoutError
-        for observer in kernel.observers:
+        for observer in observers:
             observer.after_wait(worker)
 
-    def check_alive(self) -> None:
-        """Raise what ended a helper, if one has ended.
+    def check(self) -> None:
+        """Between two looks for a token: raise what has ended a helper, or what one says that cannot go on.
 
         Raises:
             WorkerDiedError: Naming the worker, what ended it, and the reactors that it held.
         """
+        for worker in self._numbers:  # it may say why in more than the line holds, and then lives until somebody listens
+            self._listen(worker)
+        self._check_alive()
+
+    def _listen(self, worker: int) -> None:
+        with contextlib.suppress(TimeoutError, EOFError):
+            said = self._executor.receive(worker, 0.0)
+            if isinstance(said, Failure):
+                raise said.raised()
+
+    def _check_alive(self) -> None:
         found = self._executor.died()
         if found is None:
             return
         worker, status = found
-        with contextlib.suppress(TimeoutError, EOFError):  # it may have said why
-            said = self._executor.receive(worker, 0.0)
-            if isinstance(said, Failure):
-                raise said.raised()
+        self._listen(worker)
         names = self._plan.names_of(worker)
         raise WorkerDiedError(
             f"worker {worker} {_how(status)}; it held {', '.join(names)}. The run is over: close() it and start again",
             worker, names, status,
         )  # fmt: skip
 
-    def ask(self, kernel: Kernel, request: str, argument: Any) -> list[messages.Reply]:
+    def ask(self, request: str, argument: Any) -> list[messages.Reply]:
         """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
-        self.begin(Commands.MESSAGE, kernel.number)  # first: more than a pipe holds can only be sent to somebody who reads
+        self.begin(Commands.MESSAGE, self.kernel.number)  # first: more than a line holds can only be sent to somebody who reads
         for worker in self._numbers:
             self._executor.send(worker, (request, argument))
-        replies = [messages.answer(kernel, (request, argument))]
-        for worker in self._numbers:
-            while True:
-                try:
-                    replies.append(self._executor.receive(worker, SLICE))
-                    break
-                except (TimeoutError, EOFError):
-                    self.check_alive()
-        return replies
+        mine = messages.answer(self.kernel, (request, argument))
+        return [mine, *[self._reply(worker) for worker in self._numbers]]
+
+    def _reply(self, worker: int) -> messages.Reply:
+        while True:
+            try:
+                said: messages.Reply = self._executor.receive(worker, SLICE)
+                return said
+            except (TimeoutError, EOFError):
+                self._check_alive()
 
 
 def _how(status: int | None) -> str:

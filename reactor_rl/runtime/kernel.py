@@ -69,6 +69,7 @@ class Kernel:
         pending: Bits of the reactions that are triggered and not done.
         soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
         current: Bit of the reaction that is running, ALL between reactions.
+        stopping: Whether the shutdown reactions are due, or have run.
         again: Actions that are present at the next microstep.
         failures: Exceptions of reactions in this tick.
     """
@@ -76,7 +77,7 @@ class Kernel:
     __slots__ = (
         "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current",
         "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
-        "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps",
+        "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "stopping",
         "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
 
@@ -84,6 +85,7 @@ class Kernel:
         self.worker, self.words = worker, words
         self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
+        self.stopping = False
         self.again: list[ActionHandle] = []
         self.failures: list[Failure] = []
         # Filled by bind():
@@ -125,17 +127,22 @@ class Kernel:
         if self.time != time:  # nothing happened at that tick, and it was skipped
             self.time, self.microstep = time, 0
         self.microstep += 1
-        self.pending = self.shutdown_mask
+        self.pending, self.stopping = self.shutdown_mask, True
         self.execute()
 
     def shut_down_alone(self) -> None:
-        """Run the shutdown reactions without waiting for anybody, when the run is torn down. Their errors have no one to go to."""
-        mask, self._at = self.shutdown_mask, -1
-        for bit, call in self.calls.items():
-            if bit & mask:
-                self.current = bit
-                with contextlib.suppress(Exception):
-                    call()
+        """Run those shutdown reactions that have not run, without waiting for anybody: the run is torn down.
+
+        Their errors have no one to go to. May be called again when it was interrupted.
+        """
+        self._at = -1
+        if not self.stopping:
+            self.pending, self.stopping = self.shutdown_mask, True
+        while rest := self.pending & self.shutdown_mask:
+            self.current = bit = rest & -rest
+            self.pending ^= bit
+            with contextlib.suppress(Exception):
+                self.calls[bit]()
         self.current = ALL
 
     def first_pass(self, time: int, number: int) -> None:

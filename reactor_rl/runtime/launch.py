@@ -17,7 +17,7 @@ from multiprocessing import spawn
 from multiprocessing.context import BaseContext
 from typing import Any
 
-__all__ = ["begin", "context_named", "may_start_processes", "preload", "start_process"]
+__all__ = ["SINGLE_THREADED", "begin", "context_named", "may_start_processes", "new_process", "preload", "start_process"]
 
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
@@ -67,10 +67,10 @@ def _environment() -> Iterator[None]:
     changed = dict.fromkeys(SINGLE_THREADED, "1")
     removed = {name: value for name, value in os.environ.items() if name.startswith(_MPI)}
     before = {name: os.environ.get(name) for name in changed} | removed
-    os.environ.update(changed)
-    for name in removed:
-        del os.environ[name]
     try:
+        os.environ.update(changed)
+        for name in removed:
+            del os.environ[name]
         yield
     finally:
         for name, value in before.items():
@@ -83,8 +83,8 @@ def _environment() -> Iterator[None]:
 @contextlib.contextmanager
 def _swapped(module: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(module, name)
-    setattr(module, name, value)
     try:
+        setattr(module, name, value)
         yield
     finally:
         setattr(module, name, before)
@@ -102,21 +102,20 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
     return data
 
 
-def begin(context: BaseContext) -> bool:
-    """Start what is needed to start processes. Returns whether :func:`start_process` may then be called from another thread."""
-    if context.get_start_method() != "forkserver" or not may_start_processes():
-        return False
-    with _lock, _environment():
-        _own_server().ensure_running()
-    return True
+def begin(context: BaseContext) -> None:
+    """Start what is needed to start processes."""
+    if context.get_start_method() == "forkserver" and may_start_processes():
+        with _lock, _environment():
+            _own_server().ensure_running()
 
 
-def start_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
-    """Start a process for a worker. Not daemonic: environments may have children of their own.
+def new_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
+    """A process for a worker, not started. Not daemonic: environments may have children of their own."""
+    return context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
 
-    With a fork server this waits until the server has imported what it is to have ready.
-    """
-    process = context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
+
+def start_process(context: BaseContext, process: Any) -> None:
+    """Start it. With a fork server this waits until the server has imported what it is to have ready."""
     with _lock, _swapped(spawn, "get_preparation_data", _preparation_without_main):
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
@@ -126,7 +125,6 @@ def start_process(context: BaseContext, worker: int, target: Callable[..., None]
         else:
             with _environment():
                 process.start()
-    return process
 
 
 def _own_server() -> Any:

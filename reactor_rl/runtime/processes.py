@@ -5,26 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, parent_process
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import cloudpickle
 
+from reactor_rl.errors import RunError, WorkerDiedError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.executor import Pair, Reactors, channels_of
+from reactor_rl.runtime.child import Child, wait_for_all
+from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.helper import serve
-from reactor_rl.runtime.launch import SINGLE_THREADED, begin, context_named, start_process
+from reactor_rl.runtime.launch import SINGLE_THREADED, begin, context_named, new_process
 from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.serialise import loads
 
 __all__ = ["Processes"]
+
+TERMINATED = 0.3
+"""Seconds that a helper gets to end after it was terminated, before it is killed."""
 
 
 class Processes:
@@ -35,60 +41,47 @@ class Processes:
     def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
         self._plan, self._setup = plan, tuple(setup)
         self._context = context_named(context)
-        self._processes: list[Any] = []
-        self._starter: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._children: list[Child] = []
+        self._start: _Start | None = None
         self._lines: list[Any] = []
-        self._blocks: list[Block] = []
-        self.channels: dict[Pair, Channel] = {}
         self.spin = spin
-        try:
-            arena = Block(plan.layout.size, f"the ports of program {plan.topology.name!r}")
-            self._blocks.append(arena)
-            self.memory = arena.view(plan.layout.size)
-            writers = {plan.layout.owner[index] for index, offset in enumerate(plan.layout.cells) if offset >= 0}
-            sides = [Block(0, f"objects of worker {w}") if w in writers else None for w in range(plan.schedule.workers)]
-            self._blocks += [block for block in sides if block is not None]
-            self._side_blocks = sides
-            self.sides: Sequence[Side | None] = [None if block is None else Side(block) for block in sides]
-            self.channels = channels_of(plan)
-        except BaseException:
-            self._release()
-            raise
+        arena = Block(plan.layout.size, f"the ports of program {plan.topology.name!r}")
+        self._blocks: list[Block] = [arena]
+        self.memory = arena.view(plan.layout.size)
+        writers = {plan.layout.owner[index] for index, offset in enumerate(plan.layout.cells) if offset >= 0}
+        sides = [Block(0, f"objects of worker {w}") if w in writers else None for w in range(plan.schedule.workers)]
+        self._blocks += [block for block in sides if block is not None]
+        self._side_blocks = sides
+        self.sides: Sequence[Side | None] = [None if block is None else Side(block) for block in sides]
+        self.channels = channels_of(plan)
 
     def launch(self, reactors: Sequence[Reactors]) -> None:
         """Start the helpers, with a fork server behind the caller's back, who builds his own reactors meanwhile."""
-        inherited = self._context.get_start_method() == "fork"
+        method = self._context.get_start_method()
         jobs = []
         for worker in range(1, self._plan.schedule.workers):
             mine, theirs = self._context.Pipe()
             self._lines.append(mine)
             channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
             load: Any = (self._plan, reactors[worker], self._setup)
-            if not inherited:
+            if method != "fork":
                 load = cloudpickle.dumps(load)
             args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid())
-            jobs.append((worker, args, theirs))
-        if begin(self._context):
-            self._starter = threading.Thread(target=self._start, args=(jobs,), name="reactor_rl start", daemon=True)
-            self._starter.start()
+            child = Child(new_process(self._context, worker, _main, args))
+            self._children.append(child)
+            jobs.append((child, theirs))
+        self._start = start = _Start(self._context, jobs)
+        if method == "fork":  # in the child, who forks is the main thread
+            start.run()
         else:
-            self._start(jobs)
-            if self._error is not None:
-                raise self._error
-
-    def _start(self, jobs: Sequence[tuple[int, tuple[Any, ...], Any]]) -> None:
-        try:
-            for worker, args, theirs in jobs:
-                self._processes.append(start_process(self._context, worker, _main, args))
-                theirs.close()
-        except BaseException as error:
-            self._error = error
+            begin(self._context)
+            start.in_background()
+            if method == "spawn":  # meanwhile the environment is that of workers
+                start.wait(None)
+        if start.error is not None:
+            raise self._named(*start.error)
 
     def attached(self) -> None:
-        if self._starter is not None:
-            self._starter.join()
-            self._starter = None
         for channel in self.channels.values():
             channel.unlink()
         for block in self._blocks:
@@ -108,44 +101,118 @@ class Processes:
         raise TimeoutError
 
     def died(self) -> tuple[int, int | None] | None:
-        if self._error is not None:
-            raise self._error
-        for index, process in enumerate(self._processes):
-            if process.exitcode is not None:
-                return index + 1, process.exitcode
+        if self._start is not None and self._start.error is not None:
+            raise self._named(*self._start.error)
+        for index, child in enumerate(self._children):
+            if child.ended:
+                return index + 1, child.status()
         return None
 
+    def _named(self, worker: int, error: BaseException) -> BaseException:
+        """What went wrong when a helper was started, in words."""
+        if not isinstance(error, (ConnectionError, EOFError, ChildProcessError)):
+            return error
+        names = self._plan.names_of(worker)
+        named = WorkerDiedError(
+            f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}); "
+            f"it was to hold {', '.join(names)}. Start again: another server is started if need be",
+            worker, names, None,
+        )  # fmt: skip
+        named.__cause__ = error
+        return named
+
     def stop(self, grace: float | None) -> None:
-        """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist."""
-        if self._starter is not None:
-            self._starter.join()
-            self._starter = None
-        _join(self._processes, grace)
-        for end in (lambda p: p.terminate(), lambda p: p.kill()):
-            alive = [process for process in self._processes if process.exitcode is None]
-            for process in alive:
-                end(process)  # type: ignore[no-untyped-call]
-            _join(alive, 1.0)
-        for process in self._processes:
-            if process.exitcode is not None:
-                process.close()
-        self._processes = []
-        self._release()
+        """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist.
 
-    def _release(self) -> None:
-        for line in self._lines:
-            line.close()
-        self._lines = []
+        If some are still being started by then, who starts them ends them.
+        """
+        for line in self._lines:  # a helper that is in the middle of a message hears of it
+            _hang_up(line)
+        if self._start is None or self._start.stop(lambda: self._end(0.0)):
+            self._end(grace)
+
+    def _end(self, grace: float | None) -> None:
+        alive = wait_for_all(self._children, grace)
+        for kill in (False, True):
+            for child in alive:
+                child.end(kill=kill)
+            alive = wait_for_all(alive, 1.0 if kill else TERMINATED)
+        self._start = None
+        while self._children:
+            self._children.pop().close()
+        while self._lines:
+            self._lines.pop().close()
         self.attached()
-        for block in self._blocks:
-            block.close()
-        self._blocks = []
+        while self._blocks:
+            self._blocks.pop().close()
 
 
-def _join(processes: Sequence[Any], seconds: float | None) -> None:
-    end = None if seconds is None else time.monotonic() + seconds
-    for process in processes:
-        process.join(None if end is None else max(0.0, end - time.monotonic()))
+class _Start:
+    """Starts the helpers' processes, if possible in a thread of its own.
+
+    A KeyboardInterrupt strikes in the main thread only, so that there no process is ever started and then not known.
+    """
+
+    def __init__(self, context: BaseContext, jobs: Sequence[tuple[Child, Any]]) -> None:
+        self._context, self._jobs = context, jobs
+        self._thread = threading.Thread(target=self.run, name="reactor_rl start", daemon=True)
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._stopped = False
+        self._then: Callable[[], None] | None = None
+        self.error: tuple[int, BaseException] | None = None
+
+    def in_background(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._over.set()
+            raise RunError(
+                f"cannot start the workers: {error}. This process has as many threads as it may have (ulimit -u, or the limit of "
+                "its container)"
+            ) from error
+
+    def run(self) -> None:
+        worker = 0
+        try:
+            for child, theirs in self._jobs:
+                worker += 1
+                if self._stopped:
+                    break
+                child.start(self._context)
+                theirs.close()
+        except Exception as error:
+            self.error = worker, error
+        finally:
+            with self._lock:
+                self._over.set()
+            if self._then is not None:
+                self._then()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether it is over, which is waited for."""
+        return self._over.wait(seconds)
+
+    def stop(self, then: Callable[[], None]) -> bool:
+        """Start no more. Returns whether it is over; if not soon, ``then`` is called when it is."""
+        self._stopped = True
+        if not self._over.wait(ABORTED) and self._thread.ident is not None:
+            with self._lock:
+                if not self._over.is_set():
+                    self._then = then
+                    return False
+        if self._thread.ident is not None:
+            self._thread.join()
+        return True
+
+
+def _hang_up(line: Any) -> None:
+    """End a line, also for who has inherited this end of it."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+    else:
+        line.close()
 
 
 def _main(
@@ -174,11 +241,11 @@ def _main(
         for function in setup:
             function()
     except Exception as error:
-        line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), error))
+        with contextlib.suppress(OSError):
+            line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), error))
         return
     sides = [None if block is None else Side(block) for block in side_blocks]
-    with contextlib.suppress(BrokenPipeError):
-        serve(plan, worker, arena.view(plan.layout.size), sides, reactors, channels, line, spin)
+    serve(plan, worker, arena.view(plan.layout.size), sides, reactors, channels, line, spin)
 
 
 def _watch(caller: int) -> None:

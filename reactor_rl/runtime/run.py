@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
-import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -19,8 +17,10 @@ from reactor_rl.failure import Failure
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.bind import bind
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.messages import Reply
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Part
 from reactor_rl.topology import Topology
@@ -33,7 +33,15 @@ __all__ = ["Run", "Snapshot"]
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 GRACE = 1.0
-"""Seconds that workers get to end by themselves once something has gone wrong."""
+"""Seconds that workers get to end by themselves when nobody asked them to."""
+
+State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
+WHOLE = ("ready", "ticking", "stopped", "failed")
+"""The states in which every worker is where the caller thinks it is. An operation leaves them with its first line and comes back
+with its last; whatever strikes in between, at whatever line, leaves a run of which nothing is known, and that is torn down."""
+
+
+_NO_COPY = "a run cannot be copied or pickled, for its workers are only there once; start another one, or take its snapshot()"
 
 
 class Snapshot:
@@ -56,10 +64,10 @@ class Run:
     nothing was.
     """
 
+    _state: State = "closed"  # until there is something to close
+
     def __init__(self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str) -> None:
         self._plan, self._executor, self._choice = plan, executor, choice
-        self._pid = os.getpid()
-        self._state: Literal["ready", "ticking", "stopped", "failed", "broken", "closed"] = "ready"
         self._why = ""
         self._started_pass = False  # whether a timeout has left the pass in its middle
         self._late = False  # whether a tick was done, but not in time
@@ -67,27 +75,24 @@ class Run:
         self._number = 1  # of the pass that a tick begins with
         self._helpers = helpers = Helpers(plan, executor)
         self._words, self._start = helpers.words, helpers.start
-        _runs.add(self)
+        self._state = "busy"
         try:
+            _runs.add(self)
+            when_forked(self)
             executor.launch(reactors)
             self._kernel, outputs, inputs = bind(
-                plan,
-                0,
-                executor.memory,
-                executor.sides,
-                reactors[0],
-                lambda worker: helpers.wait(self._kernel, worker),
-                helpers.signal,
-            )
+                plan, 0, executor.memory, executor.sides, reactors[0], helpers.wait, helpers.signal
+            )  # fmt: skip
+            helpers.kernel = self._kernel
             self._boundary = Boundary(plan.topology.name, self._kernel, inputs, outputs)
             self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
             helpers.begin(Commands.START, self._kernel.number)
             self._kernel.start_pass()
             executor.attached()
             self._raise_failures()
+            self._state = "ready"
         except BaseException as error:
-            if not self._why:
-                self._end("broken", f"it could not be started ({type(error).__name__})")
+            self._broke(f"it could not be started ({type(error).__name__})")
             with contextlib.suppress(Exception):
                 self.close(timeout=GRACE)
             raise
@@ -112,12 +117,12 @@ class Run:
     @property
     def stopped(self) -> bool:
         """Whether the run is over."""
-        return self._state not in ("ready", "ticking")
+        return self._state not in ("ready", "ticking", "busy")
 
     @property
     def foreign(self) -> bool:
         """Whether this is a copy in a forked child of the process that started the run; it must leave the workers alone."""
-        return os.getpid() != self._pid
+        return self._state == "foreign"
 
     def set(self, **values: Any) -> None:
         """Set boundary inputs for the coming tick.
@@ -127,10 +132,9 @@ class Run:
             ValueError, TypeError: If a value does not fit its port.
             RunError: If a tick is going on.
         """
-        if self._state != "ready":
-            raise self._unusable("set an input")
-        for write, value in [(self._boundary.writer(name), value) for name, value in values.items()]:
-            write(value)
+        with self._operation("set an input", ("ready",)):
+            for write, value in [(self._boundary.writer(name), value) for name, value in values.items()]:
+                write(value)
 
     def writer(self, name: str) -> Callable[[Any], None]:
         """A function that sets one boundary input for the coming tick, for callers that do it at every tick.
@@ -148,22 +152,26 @@ class Run:
             WorkerDiedError: If a worker process ended.
             RunClosedError: If the run is over.
         """
-        self.tick_async()
-        self._finish()
+        if self._state != "ready":
+            raise self._unusable("begin a tick")
+        try:
+            self._begin()
+            self._pass()
+            self._done()
+        except BaseException as error:
+            self._broke(error)
+            raise
 
     def tick_async(self) -> None:
         """Begin a tick: the helpers start on their share. :meth:`tick_wait` does the caller's share and ends it."""
         if self._state != "ready":
             raise self._unusable("begin a tick")
-        self._state = "ticking"
-        self._boundary.open = False
-        # Startup and tick 0 are one pass.
-        self._number = number = self._kernel.number + (self._ticks > 0)
-        if self._start:
-            words = self._words
-            words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
-            for give in self._start:
-                give()
+        try:
+            self._begin()
+            self._state = "ticking"
+        except BaseException as error:
+            self._broke(error)
+            raise
 
     def tick_wait(self, timeout: float | None = None) -> None:
         """End the tick that :meth:`tick_async` began.
@@ -177,48 +185,65 @@ class Run:
         """
         if self._state != "ticking":
             raise self._unusable("end a tick", hint="call tick_async() first")
-        if timeout is None and not self._started_pass:
-            self._finish()
-        else:
-            self._resume(timeout)
-            self._done()
-
-    def _finish(self) -> None:
-        kernel, words = self._kernel, self._words
         try:
-            kernel.first_pass(self._ticks, self._number)
-            if kernel.again and not self._start and not kernel.observers:
-                kernel.passes_alone()
-            while words[Words.AGAIN] == kernel.number:
-                if self._start:
-                    self._helpers.begin(Commands.AGAIN, kernel.number + 1)
-                kernel.next_pass(kernel.number + 1)
+            self._state = "busy"
+            if timeout is None and not self._started_pass:
+                self._pass()
+                self._done()
+            elif self._resume(Deadline(timeout)):
+                self._done()
+            else:
+                self._state = "ticking"
         except BaseException as error:
             self._broke(error)
             raise
-        self._done()
+        if self._state == "ticking":
+            raise TimeoutError(f"the tick was not done after {timeout} second(s)")
+
+    def _begin(self) -> None:
+        self._state = "busy"
+        self._boundary.open = False
+        # Startup and tick 0 are one pass.
+        self._number = number = self._kernel.number + (self._ticks > 0)
+        if self._start:
+            words = self._words
+            words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
+            for give in self._start:
+                give()
+
+    def _pass(self) -> None:
+        kernel, words = self._kernel, self._words
+        kernel.first_pass(self._ticks, self._number)
+        if kernel.again and not self._start and not kernel.observers:
+            kernel.passes_alone()
+        while words[Words.AGAIN] == kernel.number:
+            if self._start:
+                self._helpers.begin(Commands.AGAIN, kernel.number + 1)
+            kernel.next_pass(kernel.number + 1)
 
     def _done(self) -> None:
         words = self._words
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1
-        boundary.fed, boundary.open = False, True
-        self._state = "ready"
+        boundary.fed = False
         if words[Words.FAILED]:
             self._raise_failures()
         if self._hash:
             boundary.hash(self._kernel.tick_number)
         if words[Words.STOP]:
             self._stop()
+        else:
+            boundary.open = True
+            self._state = "ready"
 
-    def _resume(self, timeout: float | None) -> None:
-        """The slow way through a tick, which can be left by a timeout and entered again."""
+    def _resume(self, deadline: Deadline) -> bool:
+        """The slow way through a tick, which can be left by a timeout and entered again. Returns whether it was done in time."""
         kernel, words = self._kernel, self._words
-        self._helpers.deadline = deadline = Deadline(timeout)
+        self._helpers.deadline = deadline
         try:
             if self._late:
                 self._late = self._started_pass = False
-                return
+                return True
             if not self._started_pass:
                 self._started_pass = True
                 kernel.first_pass(self._ticks, self._number)
@@ -227,15 +252,13 @@ class Run:
             while words[Words.AGAIN] == kernel.number:
                 self._helpers.begin(Commands.AGAIN, kernel.number + 1)
                 kernel.next_pass(kernel.number + 1)
-            if timeout is not None and deadline.over():
+            if deadline.over():
                 self._late = True  # done, but not in time; the next call finds it so
-                raise TimeoutError
+                return False
             self._started_pass = False
+            return True
         except TimeoutError:
-            raise TimeoutError(f"the tick was not done after {timeout} second(s)") from None
-        except BaseException as error:
-            self._broke(error)
-            raise
+            return False
         finally:
             self._helpers.deadline = Deadline(None)
 
@@ -245,6 +268,8 @@ class Run:
         Raises:
             As :meth:`tick`.
         """
+        if self._state not in ("ready", "stopped"):
+            raise self._unusable("run ticks")
         begin = self._ticks
         end = begin + ticks
         words, nexts = self._words, range(Words.NEXT, Words.NEXT + self._plan.schedule.workers)
@@ -264,15 +289,15 @@ class Run:
 
     def _tick_alone(self, end: int) -> None:
         """Run until ``end``, or a tick that failed or asked to stop, with nobody to agree with in between."""
-        self._state = "ticking"
-        self._boundary.open = False
         try:
+            self._state = "busy"
+            self._boundary.open = False
             reached = self._kernel.ticks_alone(self._ticks, end)
+            self._ticks = reached - 1
+            self._done()
         except BaseException as error:
             self._broke(error)
             raise
-        self._ticks = reached - 1
-        self._done()
 
     # ------------------------------------------------------------------ the boundary
 
@@ -282,7 +307,7 @@ class Run:
         if boundary is None or name not in outputs:
             known = ", ".join(sorted(outputs)) or "none"
             raise AttributeError(f"this run has no attribute or boundary output {name!r}; its boundary outputs: {known}")
-        if self._state == "ticking":
+        if self._state in ("ticking", "busy", "foreign"):
             raise self._unusable(f"read {name}")
         return boundary.read(name)
 
@@ -292,6 +317,8 @@ class Run:
         Raises:
             ProgramError: If it is no array output, or one that is read with a delay.
         """
+        if self._state == "foreign":
+            raise self._unusable(f"read {name}")
         return self._boundary.view(name)
 
     def watcher(self, name: str) -> Callable[[], bool]:
@@ -300,6 +327,8 @@ class Run:
 
     def values(self, name: str) -> list[Any]:
         """The rows of a boundary output of objects that were written in the last tick, in order."""
+        if self._state == "foreign":
+            raise self._unusable(f"read {name}")
         return self._boundary.values(name)
 
     def fingerprint(self) -> str:
@@ -310,6 +339,8 @@ class Run:
         Raises:
             RunError: If the run was started with ``fingerprint="off"``.
         """
+        if self._state == "foreign":
+            raise self._unusable("tell a fingerprint")
         kind = self._plan.options.fingerprint
         if kind == "off":
             raise RunError('this run keeps no fingerprint; start it with fingerprint="boundary" or "all"')
@@ -369,14 +400,16 @@ class Run:
                 "name, reactors, ports or delays"
             )
         part = snapshot.part
-        try:
-            self._ask("restore", part)
-        except Exception as error:
-            self._broke(error)
-            raise
-        self._ticks = self._boundary.time = part.clock[0]
-        self._words[Words.STOP], self._boundary.fed = part.stop, part.fed
-        self._boundary.restart()
+        with self._operation("restore a snapshot", ("ready",)):
+            try:
+                for reply in self._asked("restore", part):
+                    reply.get()
+            except Exception as error:
+                self._broke(error)
+                raise
+            self._ticks = self._boundary.time = part.clock[0]
+            self._words[Words.STOP], self._boundary.fed = part.stop, part.fed
+            self._boundary.restart()
 
     def __repr__(self) -> str:
         topology = self._plan.topology
@@ -398,40 +431,58 @@ class Run:
         Raises:
             Exception: What a shutdown reaction raised.
         """
-        if self._state == "closed" or os.getpid() != self._pid:
+        if self._state in ("closed", "foreign"):
             return
         raised: BaseException | None = None
-        end = time.monotonic() + timeout if timeout is not None else None
         try:
-            if self._state == "ticking" and not terminate:
-                try:
-                    self.tick_wait(timeout)
-                except TimeoutError:
-                    terminate = True
-                except Exception:  # it was not waited for, so it is nobody's error any more
-                    self._words[Words.FAILED] = 0
-            if self._state in ("ready", "failed") and hasattr(self, "_kernel") and not terminate:
-                self._helpers.deadline = Deadline(None if end is None else max(0.0, end - time.monotonic()))
-                try:
-                    self._shut_down()
-                except TimeoutError:
-                    terminate = True
-                except Exception as error:
-                    raised = error
-        finally:
-            torn = self._state in ("ticking", "broken")
-            self._state = "closed"
-            _runs.discard(self)
-            self._words[Words.ABORT] = 1
-            self._words[Words.COMMAND] = Commands.QUIT
-            for give in self._start:
-                give()
-            if hasattr(self, "_kernel") and self._words[Words.STOP] != 2:
-                self._kernel.shut_down_alone()
-            grace = 0.0 if terminate else GRACE if torn or end is not None else None
-            self._executor.stop(grace)
+            state, self._state = self._state, "closing"
+            if terminate:
+                grace: float | None = 0.0
+            elif state in WHOLE:
+                raised, grace = self._end_well(state, Deadline(timeout))
+            else:
+                grace = ABORTED
+            self._tear_down(grace)
+        except BaseException:
+            self._tear_down(ABORTED)
+            raise
         if raised is not None:
             raise raised
+
+    def _end_well(self, state: State, deadline: Deadline) -> tuple[BaseException | None, float | None]:
+        """Run the shutdown reactions of a run that is whole.
+
+        Returns:
+            What one of them raised, and how long the helpers have to end after that.
+        """
+        helpers, words = self._helpers, self._words
+        try:
+            if state == "ticking":
+                if not self._resume(deadline):
+                    return None, 0.0
+                self._ticks = self._boundary.time = self._ticks + 1
+                self._failure()  # it was not waited for, so it is nobody's error any more
+            helpers.deadline = deadline
+            failure = self._shut_down()
+        except TimeoutError:
+            return None, 0.0
+        except Exception as error:
+            return error if state != "ticking" or words[Words.STOP] else None, ABORTED
+        return None if failure is None else failure.raised(), None if deadline.never else GRACE
+
+    def _tear_down(self, grace: float | None) -> None:
+        """End the workers, wherever they are. May be interrupted and called again."""
+        words = self._words
+        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
+        for give in self._start:
+            give()
+        if "_boundary" in self.__dict__:
+            self._boundary.open = False
+        if "_kernel" in self.__dict__:
+            self._kernel.shut_down_alone()
+        self._executor.stop(grace)
+        self._state = "closed"
+        _runs.discard(self)
 
     def __enter__(self) -> Self:
         return self
@@ -444,60 +495,111 @@ class Run:
                 self.close(timeout=GRACE)
 
     def __del__(self) -> None:
-        if getattr(self, "_state", "closed") != "closed":
-            with contextlib.suppress(Exception):
-                self.close(timeout=GRACE)
+        with contextlib.suppress(Exception):
+            self.close(timeout=GRACE)
+
+    def __copy__(self) -> Self:
+        raise TypeError(_NO_COPY)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        raise TypeError(_NO_COPY)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(_NO_COPY)
 
     # ------------------------------------------------------------------ inside
 
-    def _ask(self, request: str, argument: Any) -> list[Any]:
-        """Ask every worker something, between ticks."""
-        if self._state in ("ticking", "broken", "closed"):
-            raise self._unusable(f"answer {request!r}")
+    @contextlib.contextmanager
+    def _operation(self, what: str, states: tuple[State, ...]) -> Iterator[None]:
+        """Something that is done between two ticks. An ordinary error changes nothing; whatever interrupts it ends the run."""
+        if self._state not in states:
+            raise self._unusable(what)
+        state = self._state
         try:
-            replies = self._helpers.ask(self._kernel, request, argument)
+            self._state = "busy"
+            yield
+            self._state = state
+        except Exception:
+            if self._state == "busy":
+                self._state = state
+            raise
         except BaseException as error:
             self._broke(error)
             raise
-        return [reply.get() for reply in replies]
+
+    def _ask(self, request: str, argument: Any) -> list[Any]:
+        """Ask every worker something, between ticks."""
+        with self._operation(f"answer {request!r}", ("ready", "stopped", "failed")):
+            return [reply.get() for reply in self._asked(request, argument)]
+
+    def _asked(self, request: str, argument: Any) -> list[Reply]:
+        try:
+            return self._helpers.ask(request, argument)
+        except BaseException as error:
+            self._broke(error)
+            raise
+
+    def _failure(self) -> Failure | None:
+        """What a reaction has raised; of several, what the first one in the program's order has."""
+        if not self._words[Words.FAILED]:
+            return None
+        failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
+        self._words[Words.FAILED] = 0
+        return min(failures, key=lambda failure: (failure.reaction, failure.tag))
 
     def _raise_failures(self) -> None:
-        if not self._words[Words.FAILED]:
-            return
-        failures: list[Failure] = [failure for found in self._ask("failures", None) for failure in found]
-        self._words[Words.FAILED] = 0
-        first = min(failures, key=lambda failure: (failure.reaction, failure.tag))
-        self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
-        raise first.raised()
+        first = self._failure()
+        if first is not None:
+            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            raise first.raised()
 
     def _stop(self) -> None:
-        self._shut_down()
+        first = self._shut_down()
         self._end("stopped", "the program requested a stop")
+        if first is not None:
+            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            raise first.raised()
 
-    def _shut_down(self) -> None:
-        if self._words[Words.STOP] != 2:
-            self._words[Words.STOP] = 2
-            self._words[Words.TIME] = last = max(0, self._ticks - 1)
-            self._helpers.begin(Commands.STOP, self._kernel.number + 1)
-            self._kernel.stop_pass(last)
-            self._raise_failures()
-            if self._hash:
-                self._boundary.hash(self._kernel.number)
+    def _shut_down(self) -> Failure | None:
+        if self._words[Words.STOP] == 2:
+            return None
+        self._words[Words.STOP] = 2
+        self._words[Words.TIME] = last = max(0, self._ticks - 1)
+        self._helpers.begin(Commands.STOP, self._kernel.number + 1)
+        self._kernel.stop_pass(last)
+        failure = self._failure()
+        if failure is None and self._hash:
+            self._boundary.hash(self._kernel.number)
+        return failure
 
-    def _broke(self, error: BaseException) -> None:
-        what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__} was raised"
-        self._end("broken", what)
+    def _broke(self, error: BaseException | str) -> None:
+        """Something has gone wrong in the middle of an operation, unless it has said itself what that means."""
+        if self._state in ("ready", "ticking", "busy"):
+            interrupted = isinstance(error, KeyboardInterrupt)
+            what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
+            self._end("broken", "it was interrupted" if interrupted else what)
 
     def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
         self._state, self._why = state, why
         if "_boundary" in self.__dict__:
             self._boundary.open = False
 
+    def _forked(self) -> None:
+        """This is a copy in a forked child of the process that started the run."""
+        if self._state != "closed":
+            self._state = "foreign"
+            if "_boundary" in self.__dict__:
+                self._boundary.open, self._boundary.shut = False, f"for {FORKED}"
+
     def _unusable(self, what: str, hint: str = "") -> RunError:
         if self._state == "ready":
             return RunError(f"cannot {what}: {hint}")
         if self._state == "ticking":
             return RunError(f"cannot {what} while a tick is going on; call tick_wait() first")
+        if self._state == "busy":
+            return RunError(f"cannot {what} while the run is in the middle of something; if that was interrupted, close() it")
+        if self._state == "foreign":
+            return RunError(f"cannot {what}, for {FORKED}")
         why = f" because {self._why}" if self._why else ""
         return RunClosedError(f"cannot {what}: the run is over{why}. Start a new one with Program.start()")
 
@@ -505,5 +607,5 @@ class Run:
 @atexit.register
 def _close_all() -> None:
     for run in list(_runs):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, KeyboardInterrupt):
             run.close(timeout=GRACE)

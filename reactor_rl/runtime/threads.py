@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from reactor_rl.errors import RunError
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
@@ -19,6 +20,12 @@ from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
 
 __all__ = ["Threads"]
+
+
+AT_ONCE = 0.1
+"""Seconds that threads get to end at least: those that wait need only some microseconds."""
+
+_HUNG_UP = object()
 
 
 class _Line:
@@ -39,7 +46,14 @@ class _Line:
         self.mate._inbox.put(obj)
 
     def recv(self) -> Any:
-        return self._ahead.pop() if self._ahead else self._inbox.get()
+        found = self._ahead.pop() if self._ahead else self._inbox.get()
+        if found is _HUNG_UP:
+            raise EOFError
+        return found
+
+    def hang_up(self) -> None:
+        """Let the mate hear that nothing will come."""
+        self.mate._inbox.put(_HUNG_UP)
 
     def poll(self, timeout: float | None = 0.0) -> bool:
         if self._ahead:
@@ -82,7 +96,14 @@ class Threads:
             )
             self._lines.append(mine)
             self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads.pop()
+                raise RunError(
+                    f"cannot start worker {worker}: {error}. This process has as many threads as it may have (ulimit -u, or the "
+                    "limit of its container); use fewer workers"
+                ) from error
 
     def attached(self) -> None:
         pass
@@ -106,10 +127,14 @@ class Threads:
 
     def stop(self, grace: float | None) -> None:
         """Join the threads; one that does not end within ``grace`` is abandoned, for a thread cannot be ended from outside."""
-        end = None if grace is None else time.monotonic() + grace
+        for line in self._lines:
+            line.hang_up()
+        end = None if grace is None else time.monotonic() + max(grace, AT_ONCE)
         for thread in self._threads:
-            thread.join(None if end is None else max(0.0, end - time.monotonic()))
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if not self._threads:
+            if thread.ident is not None:
+                thread.join(None if end is None else max(0.0, end - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._threads):
             for block in self._blocks:
                 block.close()
+        # Otherwise the memory goes with the last reference to it.
+        self._threads, self._blocks, self._lines = [], [], []
