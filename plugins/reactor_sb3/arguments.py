@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from gymnasium import spaces
+from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.arguments import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "ExecutorName", "check_actions", "check_parallelism"]
+__all__ = ["NOT_KEPT", "ExecutorName", "check_actions", "check_parallelism", "check_places"]
 
 ExecutorName = Literal["auto", "inline", "threads", "processes"]
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
@@ -40,6 +41,20 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
             "actors' threads would find changed"
         )
+
+
+def check_places(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that say where a trainer runs and make no sense, of those that there are.
+
+    Raises:
+        TypeError: If a number is none.
+        ValueError: If a name or a number is none that there could be.
+        RuntimeError: If torch knows no such device.
+    """
+    if arguments.get("workers") is not None:
+        checked_number("workers", arguments["workers"], 1)
+    checked_executor(arguments.get("executor", "auto"))
+    get_device(arguments.get("device", "cpu"))
 
 
 def check_actions(env: VecEnv | None) -> None:

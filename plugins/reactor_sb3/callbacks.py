@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
+from pathlib import Path
+from typing import Literal
 
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -19,13 +22,27 @@ class SaveCheckpoint(BaseCallback):
     Args:
         path: Of the file.
         every: Rounds from one checkpoint to the next.
+        on_error: What to do when a checkpoint cannot be written, because the disk is full, say: ``"warn"`` and go on, trying again
+            when the next one is due, or ``"raise"``, which ends the training. Either way the file stays what it was. A folder
+            that cannot be written to is an error at once.
+
+    Raises:
+        ValueError: If a number or a name makes no sense.
     """
 
-    def __init__(self, path: str | os.PathLike[str], every: int = 100) -> None:
+    def __init__(self, path: str | os.PathLike[str], every: int = 100, *, on_error: Literal["warn", "raise"] = "warn") -> None:
         super().__init__()
         checked_number("every", every, 1)
-        self.path, self.every = path, every
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f'on_error={on_error!r}: choose "warn" or "raise"')
+        self.path, self.every, self.on_error = path, every, on_error
         self.rounds = 0
+
+    def _on_training_start(self) -> None:
+        folder = Path(self.path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"SaveCheckpoint({str(self.path)!r}): nothing can be written into {folder}")
 
     def _on_step(self) -> bool:
         return True
@@ -35,7 +52,16 @@ class SaveCheckpoint(BaseCallback):
         if self.rounds % self.every == 0:
             model = self.model
             assert isinstance(model, Trainer)
-            model.save_checkpoint(self.path)
+            try:
+                model.save_checkpoint(self.path)
+            except OSError as error:
+                if self.on_error == "raise":
+                    raise
+                warnings.warn(
+                    f"no checkpoint at {model.num_timesteps} steps: {self.path} could not be written ({error}) and is what it was "
+                    f"before; the training goes on, and tries again in {self.every} rounds",
+                    stacklevel=2,
+                )
 
 
 class StopOnEvaluation(BaseCallback):

@@ -8,17 +8,16 @@ buffer, counters, the state of every random stream, slots in flight, and each en
 from __future__ import annotations
 
 import os
-import pickle
+import platform
+import sys
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import cloudpickle
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 import stable_baselines3
 import torch
 
@@ -26,17 +25,20 @@ import reactor_rl
 from reactor_rl.runtime.run import Snapshot
 from reactor_rl.runtime.snapshot import Part
 from reactor_rl.serialise import dumps, loads
-from reactor_sb3 import archive
-from reactor_sb3.environments import maker_of
+from reactor_sb3 import archive, checked
+from reactor_sb3.archive import RefusedError
+from reactor_sb3.arguments import check_places
+from reactor_sb3.document import Bag, take
+from reactor_sb3.environments import maker_of, spare_envs
 from reactor_sb3.evaluator import Evaluation
+from reactor_sb3.inference import computing
 from reactor_sb3.streams import restore, state_of
 
 if TYPE_CHECKING:
     from reactor_sb3.trainer import Trainer
 
-__all__ = ["load", "save"]
+__all__ = ["is_checkpoint", "load", "save"]
 
-Array = npt.NDArray[Any]
 T = TypeVar("T", bound="Trainer")
 
 FORMAT = 2
@@ -46,64 +48,16 @@ COUNTERS = (
 )  # fmt: skip
 
 
-class _Bag:
-    """What goes into an archive, value by value: into the document if JSON can hold it, else to the arrays or the pickles."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, Array] = {}
-        self.pickles: dict[str, bytes] = {}
-
-    def put(self, name: str, value: Any) -> Any:
-        """Keep a value. Returns what stands for it in the document."""
-        if isinstance(value, torch.Tensor):
-            self.arrays[name] = value.detach().cpu().numpy()
-            return {"tensor": name}
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            self.arrays[name] = value
-            return {"array": name}
-        if isinstance(value, np.generic):
-            value = value.item()
-        if value is None or isinstance(value, bool | int | float | str):
-            return {"is": value}
-        if type(value) in (list, tuple):
-            parts = [self.put(f"{name}.{number}", part) for number, part in enumerate(value)]
-            return {type(value).__name__: parts}
-        if type(value) is dict and all(isinstance(key, str | int) for key in value):
-            return {"dict": [[key, self.put(f"{name}.{key}", part)] for key, part in value.items()]}
-        self.pickles[name] = cloudpickle.dumps(value)
-        return {"pickle": name}
-
-
-def _take(found: dict[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]) -> Any:
-    """The inverse of :meth:`_Bag.put`."""
-    ((kind, value),) = found.items()
-    match kind:
-        case "is":
-            return value
-        case "tensor":
-            return torch.from_numpy(arrays[value])
-        case "array":
-            return arrays[value]
-        case "list" | "tuple":
-            parts = [_take(part, arrays, pickles) for part in value]
-            return tuple(parts) if kind == "tuple" else parts
-        case "dict":
-            return {key: _take(part, arrays, pickles) for key, part in value}
-        case "pickle":
-            return pickle.loads(pickles[value])
-    raise archive.CorruptError(f"a checkpoint cannot hold {kind!r}")
-
-
 # ---------------------------------------------------------------------- saving
 
 
 def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
     """Write a checkpoint; see :meth:`reactor_sb3.trainer.Trainer.save_checkpoint`."""
-    bag = _Bag()
+    bag = Bag()
     state = {
         "arguments": {name: _plain_now(trainer, name, value) for name, value in trainer.arguments.items()},
         "environment": _environment(trainer),
-        "counters": {name: getattr(trainer, name) for name in COUNTERS if hasattr(trainer, name)},
+        "counters": _counters(trainer),
         "policy": dict(trainer.policy.state_dict()),
         "optimizer": trainer.policy.optimizer.state_dict(),
         "streams": {name: state_of(generator) for name, generator in trainer.streams().items()},
@@ -119,11 +73,16 @@ def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "algorithm": type(trainer).__name__,
         "versions": _versions(),
+        "machine": _machine(),
         "timesteps": trainer.num_timesteps,
         "environments": _ways(state["run"]),
         "state": bag.put("state", state),
     }
     archive.write(path, document, bag.arrays, bag.pickles)
+
+
+def _counters(trainer: Trainer) -> dict[str, Any]:
+    return {name: getattr(trainer, name) for name in COUNTERS if hasattr(trainer, name)}
 
 
 def _environment(trainer: Trainer) -> dict[str, Any]:
@@ -144,9 +103,18 @@ def _plain_now(trainer: Trainer, name: str, value: Any) -> Any:
 
 def _versions() -> dict[str, str]:
     return {
-        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__,
+        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": str(torch.__version__),
         "gymnasium": gymnasium.__version__, "numpy": np.__version__,
     }  # fmt: skip
+
+
+def _machine() -> dict[str, str]:
+    """What decides about the last bit of a sum, besides the versions."""
+    return {
+        "processor": platform.machine(),
+        "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
+        "actors' networks": computing(),
+    }
 
 
 def _replay_state(trainer: Trainer) -> Any:
@@ -157,17 +125,11 @@ def _replay_state(trainer: Trainer) -> Any:
     if trainer.wants_infos:
         return {"whole": buffer}
     filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)  # one more: see optimize_memory_usage
-    return {"pos": buffer.pos, "full": buffer.full, "columns": {name: column[:filled] for name, column in _columns(buffer)}}
-
-
-def _columns(buffer: Any) -> Iterator[tuple[str, Array]]:
-    for name, value in sorted(vars(buffer).items()):
-        if isinstance(value, np.ndarray):
-            yield name, value
-        elif isinstance(value, dict):
-            for key, column in value.items():
-                if isinstance(column, np.ndarray):
-                    yield f"{name}.{key}", column
+    return {
+        "pos": buffer.pos,
+        "full": buffer.full,
+        "columns": {name: column[:filled] for name, column in checked.columns(buffer).items()},
+    }
 
 
 def _run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
@@ -206,30 +168,93 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
 # ---------------------------------------------------------------------- resuming
 
 
+def is_checkpoint(path: Any) -> bool:
+    """Whether a file is a checkpoint, whole or not, and nothing that ``save()`` has written."""
+    return archive.DOCUMENT in archive.entries(path)
+
+
 def load(cls: type[T], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> T:
     """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainer.Trainer.resume`."""
-    document, arrays, pickles = archive.read(path, allow_pickle=allow_pickle)
-    if document.get("format") != FORMAT:
-        raise ValueError(f"{path} has the checkpoint format {document.get('format')!r}, this version reads {FORMAT}")
-    if document["algorithm"] != cls.__name__:
-        right = document["algorithm"]
-        raise ValueError(f"{path} is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
-    different = {name: (then, _versions()[name]) for name, then in document["versions"].items() if _versions().get(name) != then}
-    if different:
-        listed = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in different.items())
-        warnings.warn(f"{path} was written with {listed}; another version may give other numbers", stacklevel=3)
-    try:
-        state = _take(document["state"], arrays, pickles)
-    except (KeyError, ValueError, TypeError) as error:
-        raise archive.CorruptError(f"{path} is damaged ({type(error).__name__}: {error})") from error
-    if env is None:
-        env = state["environment"].get("id") or state["environment"]["factory"]
-    model = cls(**{**state["arguments"], "env": env, **changed})
-    _put_back(model, state)
+    check_places(changed)  # what is wrong with them is not the file's fault
+    if {"data", "policy.pth"} <= archive.entries(path):
+        raise ValueError(
+            f"{path} was written by save(): it has weights and settings, and no run to go on with. Use {cls.__name__}.load(), or "
+            "resume() with a file that save_checkpoint() has written"
+        )
+    with archive.opened(path, allow_pickle=allow_pickle) as found:
+        document = found.document
+        if document.get("format") != FORMAT:
+            raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
+        names = {"format", "algorithm", "versions", "machine", "timesteps", "environments", "state"}
+        checked.alike(
+            {name: document.get(name) for name in ("algorithm", "timesteps", "versions", "machine")},
+            {"algorithm": "", "timesteps": 0, "versions": _versions(), "machine": _machine()},
+            "the manifest",
+        )
+        checked.want(document.keys() == names, "the manifest")
+        if document["algorithm"] != cls.__name__:
+            right = document["algorithm"][:100]
+            raise RefusedError(f"is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
+        state = take(document["state"], found)
+        found.check_all_read()
+        checked.check_outline(state, found.size)
+        checked.check_arguments(cls, state["arguments"])
+        if env is None:
+            env = _saved_env(state["environment"], allow_pickle)
+    made = maker_of(env)
+    spare = cls._wrap_env(spare_envs(made, 1))  # what is wrong with them is not its fault either
+    with archive.blaming(path):
+        arguments = {**state["arguments"], "env": made, **changed}
+        if not allow_pickle:
+            policy = str(arguments.get("policy"))
+            checked.want(policy in cls.policy_aliases, "the policy's name")
+            checked.check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
+        model = cls(**arguments)
+        checked.check_state(model, state, _counters(model))
+        _put_back(model, state)
+        if state["run"] is None:
+            _fill_replay(model, state["replay_buffer"])
+        else:
+            checked.check_run(model, state["run"], model.program().topology())
+    _warn(path, document)
+    if state["run"] is not None:
+        try:
+            _go_on(model, state)
+        except BaseException:
+            model.close()
+            raise
     return model
 
 
+def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:
+    """What the environments of a checkpoint are made from."""
+    if "factory" in environment:
+        checked.want(callable(environment["factory"]), "what makes an environment")
+        return environment["factory"]
+    module, colon, _ = environment["id"].rpartition(":")
+    if colon and not allow_pickle and sys.modules.get(module) is None:
+        raise RefusedError(
+            f"makes its environment from {environment['id'][:100]!r}, and with allow_pickle=False nothing is imported for it: "
+            f"import {module[:100]} first, or pass env="
+        )
+    return environment["id"]
+
+
+def _warn(path: str | os.PathLike[str], document: dict[str, Any]) -> None:
+    """One warning of all that may give other numbers here."""
+    now = _versions() | _machine()
+    then = document["versions"] | document["machine"]
+    different = ", ".join(f"{name} {then[name][:100]} (now {now[name]})" for name in now if then[name] != now[name])
+    if different:
+        warnings.warn(
+            f"{path} was written with {different}; numbers may differ in their last bits from those that an uninterrupted run "
+            "would have given there",
+            stacklevel=4,
+        )
+
+
 def _put_back(model: Trainer, state: dict[str, Any]) -> None:
+    """Everything but the run and the replay buffer."""
     for name, value in state["counters"].items():
         setattr(model, name, value)
     model.policy.load_state_dict(state["policy"])
@@ -240,34 +265,37 @@ def _put_back(model: Trainer, state: dict[str, Any]) -> None:
     window = model._stats_window_size
     model.ep_info_buffer, model.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
     model.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
-    if state["run"] is not None:
-        run = model.start()
-        fresh = run.snapshot()
-        _overlay(fresh, state["run"])
-        run.restore(fresh)
-        model._sent = state["sent"]
-    _fill_replay(model, state["replay_buffer"])  # after the start, which would mark the end of episodes that go on
-    model._afresh = state["run"] is None
-    if state["run"] is not None:
-        actors = [reactor for _, reactor in sorted(state["run"]["reactors"].items()) if "random" in reactor]
-        begun = np.array([saved["way"] is None and saved["episode"] >= 0 for actor in actors for saved in actor["envs"]], np.bool_)
-        if model.pipeline:
-            model._late_cut = begun
-        else:
-            model.cut_episodes(begun)
 
 
 def _fill_replay(model: Trainer, saved: Any) -> None:
+    target: Any = model
     if saved is None:
         return
-    target: Any = model
     if "whole" in saved:
         target.replay_buffer = saved["whole"]
         return
     buffer = target.replay_buffer
     buffer.pos, buffer.full = saved["pos"], saved["full"]
-    for name, column in _columns(buffer):
+    for name, column in checked.columns(buffer).items():
         column[: len(saved["columns"][name])] = saved["columns"][name]
+
+
+def _go_on(model: Trainer, state: dict[str, Any]) -> None:
+    """Start the run and make it the one that was saved."""
+    run = model.start()
+    fresh = run.snapshot()
+    checked.check_run_parts(fresh.part, state["run"])
+    _overlay(fresh, state["run"])
+    run.restore(fresh)
+    model._sent = state["sent"]
+    _fill_replay(model, state["replay_buffer"])  # after the start, which would mark the end of episodes that go on
+    model._afresh = False
+    actors = [reactor for _, reactor in sorted(state["run"]["reactors"].items()) if "random" in reactor]
+    begun = np.array([saved["way"] is None and saved["episode"] >= 0 for actor in actors for saved in actor["envs"]], np.bool_)
+    if model.pipeline:
+        model._late_cut = begun
+    else:
+        model.cut_episodes(begun)
 
 
 def _overlay(snapshot: Snapshot, saved: dict[str, Any]) -> None:

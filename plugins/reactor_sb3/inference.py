@@ -30,7 +30,7 @@ try:
 except ImportError:  # nobody compiled it: numpy does the same, in more time
     _network = None  # type: ignore[assignment]
 
-__all__ = ["Greedy", "Network", "network_of"]
+__all__ = ["Greedy", "Network", "computing", "network_of"]
 
 Array = npt.NDArray[Any]
 Greedy = Callable[[int], Array]
@@ -48,6 +48,13 @@ class Network(Protocol):
 def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
     """The structure of a Q-network of SB3's policies."""
     return _layered(q_net, space) or TorchNetwork(q_net, space)
+
+
+def computing() -> str:
+    """What evaluates small networks here: ``"compiled, AVX2"``, ``"compiled"`` or ``"numpy"``."""
+    if _network is None:
+        return "numpy"
+    return "compiled, AVX2" if _network.AVX2 else "compiled"
 
 
 # ---------------------------------------------------------------------- layer by layer

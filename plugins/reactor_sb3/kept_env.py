@@ -15,7 +15,7 @@ from reactor_rl.serialise import Pickled, decode, loads
 from reactor_sb3 import env_state
 from reactor_sb3.streams import Purpose, seed_of
 
-__all__ = ["KeptEnv"]
+__all__ = ["KeptEnv", "check"]
 
 Array = npt.NDArray[Any]
 
@@ -89,12 +89,12 @@ class KeptEnv(Folded):
     # ------------------------------------------------------------------ saving
 
     def saved(self) -> dict[str, Any]:
-        """All that the coming steps depend on; ``blob`` is a pickle, everything else plain numbers and an array."""
+        """All that the coming steps depend on: plain numbers, and a pickle or an array. :func:`check` knows what is in it."""
         way = _way(self.make.data) if self.episode >= 0 else None
         found: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
         if way == "state":
             self.write_back(self.length)
-            found["blob"] = pickle.dumps((env_state.save(self.env), self.observation))
+            found["state"] = Pickled(pickle.dumps((env_state.save(self.env), self.observation)))
         elif way == "replay":
             found["seed"] = self.logged_seed
             found["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
@@ -105,7 +105,7 @@ class KeptEnv(Folded):
         self.unfold()
         self.episode, self.length, self.total = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
-            state, self.observation = pickle.loads(saved["blob"])
+            state, self.observation = decode(saved["state"])
             self.env = env_state.load(self.env, state)
             self.unfold()
         elif saved["way"] == "replay":
@@ -119,6 +119,30 @@ class KeptEnv(Folded):
         elif self.episode >= 0:
             self._seeded_at = None
             self.reset(0)
+
+
+def check(saved: Any, actions: int) -> None:
+    """Refuse what :meth:`KeptEnv.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
+
+    Args:
+        saved: What is to be put back.
+        actions: How many the environment has.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
+        episode, length = saved["episode"], saved["length"]
+        begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62
+        match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
+            case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
+                return
+            case "state", {"state": Pickled(), **more} if begun and not more:
+                return
+            case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
+                if 0 <= seed < 2**31 and taken.ndim == 1 and taken.dtype == np.int64 and np.all((taken >= 0) & (taken < actions)):
+                    return
+    raise ValueError("the state of an environment is none")
 
 
 @lru_cache(maxsize=32)

@@ -101,9 +101,9 @@ def transition_record(observations: Observations, steps: int, envs: int) -> np.d
 
 
 def by_step(field: Array) -> Array:
-    """A field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
+    """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
     actors, steps, envs, *rest = field.shape
-    return np.ascontiguousarray(field.swapaxes(0, 1)).reshape(steps, actors * envs, *rest)
+    return np.array(field.swapaxes(0, 1), order="C").reshape(steps, actors * envs, *rest)
 
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:

@@ -77,6 +77,8 @@ class Trainer(Reporter):
         self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
         self.wants_infos = False
+        self._in_round = False  # whether a round has begun that has not been told in full
+        self._due: list[str | os.PathLike[str]] = []  # checkpoints to be written when it has
 
     def _spare(self, env: Any) -> VecEnv | None:
         """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
@@ -260,8 +262,12 @@ class Trainer(Reporter):
                     self.logger.info(sentence)
                 while self.num_timesteps < total:
                     found.on_rollout_start()
+                    self._in_round = True
                     self._tick(run, watched)
-                    if not self._account(run, found if watched else None, log_interval):
+                    go_on = self._account(run, found if watched else None, log_interval)
+                    self._in_round = False
+                    self._save_due()
+                    if not go_on:
                         break
                     found.on_rollout_end()
             self._write_records()
@@ -270,6 +276,8 @@ class Trainer(Reporter):
             with contextlib.suppress(Exception):
                 self.close()
             raise
+        finally:
+            self._in_round, self._due = False, []
         found.on_training_end()
         return self
 
@@ -337,12 +345,16 @@ class Trainer(Reporter):
     # ------------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Save everything that the coming rounds depend on, between two rounds (from a callback's ``_on_rollout_end``, say).
+        """Save everything that the coming rounds depend on.
 
         A run that is resumed from it ends with the same weights, bit for bit, as one that was never interrupted, on any number of
         workers. The file is replaced at once: whenever the process is killed, there is the old checkpoint or the new one. Weights,
         buffers and counters in it are arrays and JSON; environments' states, factories and functions that the user has passed are
         pickles, listed in its ``manifest.json``.
+
+        Between two rounds (in a callback's ``_on_rollout_end``, or when :meth:`learn` is over) it is written at once. Within one
+        (in ``_on_step``) the learner is ahead of what callbacks have seen: then it is written when they have seen the whole round,
+        before ``_on_rollout_end``, and what goes wrong with it is raised by :meth:`learn`.
 
         Args:
             path: Of the file.
@@ -352,10 +364,20 @@ class Trainer(Reporter):
 
         Raises:
             ValueError: If the model has no environment.
+            OSError: If the file cannot be written; the old one is then still there, and the training can go on.
         """
         if self.env is None:
             raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
-        checkpoint.save(self, path)
+        if not self._in_round:
+            checkpoint.save(self, path)
+        elif path not in self._due:
+            self._due.append(path)
+
+    def _save_due(self) -> None:
+        """Write the checkpoints that were wanted within the round that is over."""
+        due, self._due = self._due, []
+        for path in due:
+            checkpoint.save(self, path)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
@@ -365,7 +387,8 @@ class Trainer(Reporter):
             path: Of the file.
             env: In place of the environment that was saved; must be of the same kind.
             allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
-                checkpoints without pickles can be resumed.
+                checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
+                that you have imported), and nothing is made that is much larger than the file.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
                 ``device``, ``verbose``, ``tensorboard_log``.
 
@@ -375,12 +398,30 @@ class Trainer(Reporter):
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If it is damaged, of another algorithm or version, or holds pickles that are not allowed.
+            ImportError: If a pickle in it needs what cannot be imported here.
             TypeError: If ``changed`` names something that would change results.
+
+        Warns:
+            UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
         free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log"}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         return checkpoint.load(cls, path, env, allow_pickle, changed)
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
+        """See SB3; for what ``save()`` has written.
+
+        Raises:
+            ValueError: If it is a checkpoint.
+        """
+        if checkpoint.is_checkpoint(path):
+            raise ValueError(
+                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
+                "save() has written"
+            )
+        return super().load(path, *args, **kwargs)
 
     @property
     def remaining_timesteps(self) -> int:
@@ -414,5 +455,5 @@ class Trainer(Reporter):
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(), "_run", "_live", "_choice", "_late_cut", "_set_order", "_set_epsilon", "_episodes",
-            "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations",
+            "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations", "_in_round", "_due",
         ]  # fmt: skip

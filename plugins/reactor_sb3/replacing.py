@@ -1,0 +1,104 @@
+"""A file that is replaced as a whole or not at all, whatever happens to the process that writes it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # on Windows, where an open file cannot be removed anyway
+    _fcntl = None  # type: ignore[assignment]
+
+__all__ = ["replacing"]
+
+_locks: Any = _fcntl
+_OLD = 86_400.0
+"""Seconds after which nobody writes a file any more, where files cannot be locked."""
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of another one when the block ends, or is removed if it fails.
+
+    It is written beside the old one, under a lock that ends with its writer: what is not locked was left by one that was killed,
+    and is removed first. Permissions are those that ``open(path, "wb")`` would have given or left.
+
+    Args:
+        path: Of the file. Its folder is made if there is none.
+
+    Raises:
+        OSError: If it cannot be written; what is at ``path`` is then what was there.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    name, file = _begun(target)
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name == "posix":  # while it is locked, so that nobody takes it for a leftover
+                os.replace(name, target)
+        if os.name != "posix":
+            os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    if os.name == "posix":  # the new name must outlive a power failure too
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _begun(target: Path) -> tuple[Path, IO[bytes]]:
+    """A new file beside the target, locked."""
+    while True:
+        name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            if _locks is None:
+                return name, os.fdopen(handle, "wb")
+            with contextlib.suppress(OSError):  # a file system without locks: then leftovers stay
+                _locks.flock(handle, _locks.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(handle, stat.S_IMODE(os.stat(target).st_mode))
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(name), os.fstat(handle)):
+                    return name, os.fdopen(handle, "wb")
+        except BaseException:
+            os.close(handle)
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        os.close(handle)  # somebody took it for a leftover before it was locked
+
+
+def _sweep(target: Path) -> None:
+    """Remove what writers of this file that were killed have left."""
+    ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
+    with os.scandir(target.parent) as found:
+        names = [entry.path for entry in found if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    for name in names:
+        with contextlib.suppress(OSError):  # locked, not ours to remove, or gone
+            if _locks is None:
+                if time.time() - os.stat(name).st_mtime > _OLD:
+                    os.unlink(name)
+                continue
+            handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
+                os.unlink(name)
+            finally:
+                os.close(handle)

@@ -1,0 +1,294 @@
+"""Whatever stands in a file: it is refused, or its weights and transitions are those that were saved. Nothing is executed, imported or made large for it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import pickle
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from test_checkpoint import Locked
+from test_trainers import EVALUATED, new
+
+from reactor_rl.serialise import Pickled
+from reactor_sb3 import PQN, SyncDQN, kept_env
+from reactor_sb3.archive import CorruptError, RefusedError
+
+Entries = dict[str, bytes]
+Node = tuple[Any, Any]
+MANIFEST = "manifest.json"
+DEEP = "(deep)"
+
+
+class Evil:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.flag),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    gymnasium.register("Fuzzed-v0", "test_checkpoint:Locked")
+    yield
+    del gymnasium.registry["Fuzzed-v0"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the shortest kind: one actor, one layer."""
+    path = tmp_path_factory.mktemp("small") / "run.zip"
+    with PQN(
+        "MlpPolicy", "Fuzzed-v0", 1e-3, rollout_steps=4, n_minibatches=1, n_epochs=1, n_actors=1, executor="inline", seed=0,
+        policy_kwargs={"net_arch": []},
+    ) as model:  # fmt: skip
+        model.learn(12)
+        model.save_checkpoint(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the longest kind: replay buffer, evaluator, values under way."""
+    path = tmp_path_factory.mktemp("whole") / "run.zip"
+    with new("dqn", "Fuzzed-v0", n_actors=2, pipeline=1, policy_kwargs={"net_arch": [8]}, **EVALUATED) as model:
+        model.learn(400)
+        model.save_checkpoint(path)
+    return path
+
+
+def read(path: Path) -> Entries:
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def write(path: Path, entries: Entries, compressed: str | None = None) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED if name == compressed else zipfile.ZIP_STORED)
+    return path
+
+
+def with_manifest(entries: Entries, manifest: Any) -> Entries:
+    text = json.dumps(manifest).replace(f'"{DEEP}"', "[" * 100_000 + "]" * 100_000)
+    return {**entries, MANIFEST: text.encode()}
+
+
+def npy(array: Any, allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+def nodes(tree: Any) -> Iterator[Node]:
+    """Every place in a document: what holds it, and its key or number there."""
+    for key, part in list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree)):
+        yield tree, key
+        if isinstance(part, (dict, list)):
+            yield from nodes(part)
+
+
+def of(tree: Any, name: str) -> Any:
+    """The value of a key of the state."""
+    for part in name.split("."):
+        (tree,) = [value for key, value in tree["dict"] if key == part]
+    return tree
+
+
+def peak(reset: bool = False) -> int:
+    """The most memory that this process has had since the last reset, kB."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+
+def attempt(algorithm: Any, path: Path) -> dict[str, Any] | None:
+    """What was loaded, or None if it was refused in the way that is promised."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other versions
+            model = algorithm.resume(path, allow_pickle=False, executor="inline", workers=1)
+    except (CorruptError, RefusedError, gymnasium.error.Error):
+        return None
+    with model:
+        state = [column for _, column in sorted(vars(getattr(model, "replay_buffer", None) or model.policy).items())]
+        columns = [column.tobytes() for column in state if isinstance(column, np.ndarray)]
+        return {"weights": model.fingerprint(), "columns": columns}
+
+
+OTHERS: list[Any] = [
+    None, True, -1, 10**30, 2**63, 1e300, float("nan"), "", "x", [], {}, [[]], {"is": [1]}, {"list": []}, {"dict": []},
+    {"array": "evil"}, {"tensor": "evil"}, {"pickle": "evil"}, {"pickled": "evil"}, {"pickle": "nothing"}, DEEP,
+]  # fmt: skip
+
+
+def edits(manifest: Any, every: int) -> Iterator[Any]:
+    """The document with one node replaced, removed or doubled; each edit of each node, or one in so many of them."""
+    count = 0
+    for holder, key in nodes(manifest):
+        before = copy.copy(holder)
+        for edit in ("remove", "double", *OTHERS):
+            count += 1
+            if count % every:
+                continue
+            if edit == "remove":
+                del holder[key]
+            elif edit == "double":
+                if isinstance(holder, dict):
+                    holder[f"{key}'"] = holder[key]
+                else:
+                    holder.insert(key, copy.deepcopy(holder[key]))
+            else:
+                holder[key] = edit
+            yield manifest
+            holder.clear()
+            holder.update(before) if isinstance(holder, dict) else holder.extend(before)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="measures memory as Linux does")
+@pytest.mark.parametrize(("name", "every"), [("small", 11), ("whole", 26)])
+def test_every_node(name: str, every: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    path, flag = request.getfixturevalue(name), tmp_path / "flag"
+    algorithm: Any = PQN if name == "small" else SyncDQN
+    entries = read(path)
+    expected = attempt(algorithm, path)
+    assert expected is not None
+    evil = {"arrays/evil.npy": npy(np.frombuffer(pickle.dumps(Evil(flag)), np.uint8))}
+    refused = loaded = 0
+    before = peak(reset=True)
+    for manifest in edits(json.loads(entries[MANIFEST]), every):
+        edited = with_manifest(entries, manifest)
+        if b'"evil"' in edited[MANIFEST]:
+            edited |= evil
+        found = attempt(algorithm, write(tmp_path / "edited.zip", edited))
+        if found is None:
+            refused += 1
+        else:
+            loaded += 1
+            assert found == expected
+        assert not flag.exists()
+    assert refused > 5 * loaded > 0
+    assert peak() - before < 300_000
+
+
+@pytest.mark.parametrize("name", ["small", "whole"])
+def test_every_entry(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    path, flag = request.getfixturevalue(name), tmp_path / "flag"
+    algorithm: Any = PQN if name == "small" else SyncDQN
+    entries = read(path)
+    other = npy(np.zeros((3, 2, 1)))
+    huge = npy(np.zeros(1, np.uint8)).replace(b"(1,), }" + 10 * b" ", b"(10000000000,), }")
+    assert huge != npy(np.zeros(1, np.uint8))
+    objects = np.empty(1, object)
+    objects[0] = Evil(flag)
+    for number, (entry, data) in enumerate(entries.items()):
+        array = None if entry == MANIFEST else np.load(io.BytesIO(data))
+        changed = [
+            {**entries, entry: data[: len(data) // 2]}, {**entries, entry: b""}, {**entries, entry: data + b" 1"},
+            {**entries, entry: other}, {**entries, entry: huge}, {**entries, entry: npy(objects, allow_pickle=True)},
+            {**entries, entry: pickle.dumps(Evil(flag))}, {key: value for key, value in entries.items() if key != entry},
+            {**entries, f"{entry}2": data}, {**entries, f"pickles/{number}": pickle.dumps(Evil(flag))},
+        ]  # fmt: skip
+        if array is not None and array.dtype != np.uint8:
+            changed.append({**entries, entry: npy(array.reshape(-1).view(np.uint8))})
+        if array is not None:
+            changed += [{**entries, entry: npy(array[None])}, {**entries, entry: npy(np.stack([array, array]))}]
+        for edited in changed if name == "small" else changed[number % 3 :: 3]:
+            assert attempt(algorithm, write(tmp_path / "edited.zip", edited)) is None, entry
+        assert attempt(algorithm, write(tmp_path / "edited.zip", entries, compressed=entry)) is None
+        assert not flag.exists()
+
+
+def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path) -> None:
+    entries = {**read(whole), "arrays/more.npy": bytes(200_000_000)}
+    path = write(tmp_path / "bomb.zip", entries, compressed="arrays/more.npy")
+    assert path.stat().st_size < 2_000_000
+    before = peak(reset=True)
+    with pytest.raises(CorruptError, match=r"arrays/more\.npy is compressed"):
+        SyncDQN.resume(path, allow_pickle=False)
+    assert peak() - before < 50_000
+    entries["arrays/more.npy"] = npy(np.zeros(3))
+    with pytest.raises(CorruptError, match=r"nothing in manifest\.json belongs to more"):
+        SyncDQN.resume(write(tmp_path / "more.zip", entries), allow_pickle=False)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("policy_kwargs", {"dict": [["net_arch", {"list": [{"is": 10**5}, {"is": 10**5}]}]]}), ("n_actors", {"is": 10**7}),
+        ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("rollout_steps", {"is": 10**9}),
+        ("learner_threads", {"is": 10**6}), ("buffer_size", {"is": 10**15}), ("stats_window_size", {"is": 10**30}),
+    ],
+)  # fmt: skip
+def test_nothing_is_made_larger_than_the_file_says(argument: str, value: Any, whole: Path, tmp_path: Path) -> None:
+    entries = read(whole)
+    manifest = json.loads(entries[MANIFEST])
+    of(manifest["state"], f"arguments.{argument}")
+    for pair in of(manifest["state"], "arguments")["dict"]:
+        if pair[0] == argument:
+            pair[1] = value
+    before = peak(reset=True)
+    with pytest.raises(CorruptError, match=r"cannot have been saved|Error"):
+        SyncDQN.resume(write(tmp_path / "edited.zip", with_manifest(entries, manifest)), allow_pickle=False, executor="inline")
+    assert peak() - before < 100_000
+
+
+def test_nothing_is_imported(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module_of_a_file.py").write_text("import gymnasium\ngymnasium.register('Filed-v0', 'test_checkpoint:Locked')")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = read(whole)
+    manifest = json.loads(entries[MANIFEST])
+    of(manifest["state"], "environment")["dict"][0][1] = {"is": "module_of_a_file:Filed-v0"}
+    path = write(tmp_path / "edited.zip", with_manifest(entries, manifest))
+    try:
+        with pytest.raises(RefusedError, match=r"'module_of_a_file:Filed-v0'.*import module_of_a_file first, or pass env="):
+            SyncDQN.resume(path, allow_pickle=False)
+        assert "module_of_a_file" not in sys.modules
+        SyncDQN.resume(path, "Fuzzed-v0", allow_pickle=False, executor="inline").close()
+        SyncDQN.resume(path, executor="inline").close()  # whoever trusts it has it imported
+        assert "module_of_a_file" in sys.modules
+        SyncDQN.resume(path, allow_pickle=False, executor="inline").close()
+    finally:
+        sys.modules.pop("module_of_a_file", None)
+        gymnasium.registry.pop("Filed-v0", None)
+    of(manifest["state"], "environment")["dict"][0][1] = {"is": "Fuzzed-v0"}
+    for pair in of(manifest["state"], "arguments")["dict"]:
+        if pair[0] == "evaluate_env":
+            pair[1] = {"is": "module_of_a_file:Filed-v0"}
+    with pytest.raises(CorruptError, match="where evaluations take place"):
+        SyncDQN.resume(write(path, with_manifest(entries, manifest)), allow_pickle=False)
+    assert "module_of_a_file" not in sys.modules
+
+
+REPLAYED: dict[str, Any] = {"way": "replay", "episode": 0, "length": 3, "total": 1.0, "seed": 1, "actions": np.array([1, 0])}
+SAVED: dict[str, Any] = {"way": "state", "episode": 0, "length": 3, "total": 1.0, "state": Pickled(b"")}
+NEITHER: dict[str, Any] = {"way": None, "episode": -1, "length": 0, "total": 0.0}
+
+
+def test_what_an_environment_is_put_back_from() -> None:
+    for good in REPLAYED, SAVED, NEITHER, {**NEITHER, "episode": 3}:
+        kept_env.check(good, 2)
+    changed: list[Callable[[], Any]] = [
+        lambda: {**SAVED, "state": b"bytes"}, lambda: {**SAVED, "state": np.zeros(3, np.uint8)}, lambda: {**SAVED, "way": "replay"},
+        lambda: {**SAVED, "episode": -1}, lambda: {**SAVED, "length": True}, lambda: {**SAVED, "more": 1},
+        lambda: {**REPLAYED, "way": "state"}, lambda: {**REPLAYED, "actions": np.array([2])}, lambda: {**REPLAYED, "seed": 2**31},
+        lambda: {**REPLAYED, "actions": np.array([0.5])}, lambda: {**REPLAYED, "actions": [1]}, lambda: {**REPLAYED, "seed": -1},
+        lambda: {**NEITHER, "way": "else"}, lambda: {**NEITHER, "total": "1"}, lambda: {"way": None}, lambda: None,
+    ]  # fmt: skip
+    for make in changed:
+        with pytest.raises(ValueError, match="the state of an environment is none"):
+            kept_env.check(make(), 2)
+    assert Locked  # the environment of these files, by its name
