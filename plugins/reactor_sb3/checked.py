@@ -116,7 +116,7 @@ def check_outline(state: Any, size: int) -> None:
     want(_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
     want((state["sent"] is None) == (run is None) and type(state["sent"]) in (str, type(None)), "sent")
     if run is not None:
-        want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock", "late", "pending"}, "a run")
+        want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock"}, "a run")
         want(type(run["reactors"]) is dict and type(run["outputs"]) is dict, "a run")
         want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
 
@@ -334,12 +334,8 @@ def check_run(model: Trainer, run: dict[str, Any], topology: Topology) -> None:
             want(type(slots) is list and len(slots) > 0, "what is on a port")
             for slot in slots:
                 want(type(slot) is np.ndarray and slot.shape == port.shape and slot.dtype == port.dtype, "what is on a port")
-    reactions = range(len(topology.reactions))
-    clock, late = run["clock"], run["late"]
-    want(type(clock) is tuple and len(clock) == 3 and all(map(_count, clock)), "the clock")
-    want(type(late) is dict and all(_count(time, clock[0]) for time in late), "what is to come")
-    for found in (run["pending"], *late.values()):
-        want(type(found) is list and all(type(one) is int and one in reactions for one in found), "what is to come")
+    clock = run["clock"]
+    want(type(clock) is tuple and len(clock) == 2 and all(map(_count, clock)), "the clock")
 
 
 def check_run_parts(fresh: Part, run: dict[str, Any]) -> None:

@@ -170,7 +170,8 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
 
 def is_checkpoint(path: Any) -> bool:
     """Whether a file is a checkpoint, whole or not, and nothing that ``save()`` has written."""
-    return archive.DOCUMENT in archive.entries(path)
+    beside = f"{path}.zip" if isinstance(path, (str, os.PathLike)) else path  # which SB3 looks for too
+    return archive.DOCUMENT in archive.entries(path) | archive.entries(beside)
 
 
 def load(cls: type[T], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> T:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -19,11 +22,14 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
 
-from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, archive
+from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, archive, inference
 from reactor_sb3.archive import CorruptError
+from reactor_sb3.inference import computing
+from reactor_sb3.replacing import replacing
 
 HERE = Path(__file__).parent
 ROUNDS = pytest.mark.parametrize("pipeline", [0, 1])
@@ -151,9 +157,64 @@ def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Pa
     """
     done = subprocess.run([sys.executable, "-c", script], cwd=HERE, capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(os.listdir(tmp_path)) == 1 + (when == "while writing")
     resumed = resume(algorithm, path)
     assert resumed.num_timesteps == 4 * resumed.rollout_steps * 4
+    resumed.save_checkpoint(path)
+    assert os.listdir(tmp_path) == ["run.zip"]  # what the killed one has left is gone
     assert finished(resumed) == alone(algorithm, pipeline, env=env)
+
+
+class SavedOnStep(BaseCallback):
+    """Saves when the first step of a round has been told, and may end the training there."""
+
+    def __init__(self, path: Path, stop: bool) -> None:
+        super().__init__()
+        self.path, self.stop, self.saved = path, stop, False
+
+    def _on_step(self) -> bool:
+        model: Any = self.model
+        if self.num_timesteps <= 320 or self.saved:
+            return True
+        model.save_checkpoint(self.path)
+        model.save_checkpoint(self.path)
+        self.saved = True
+        assert not self.path.exists()  # the round is not over
+        return not self.stop
+
+    def _on_rollout_end(self) -> None:
+        assert self.path.exists() == self.saved
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@ROUNDS
+@both
+def test_saved_within_a_round(algorithm: str, pipeline: int, stop: bool, tmp_path: Path) -> None:
+    """It is written when the round is over, and is as exact."""
+    path = tmp_path / "run.zip"
+    with new(algorithm, pipeline=pipeline, **EVALUATED) as model:
+        model.learn(640, callback=SavedOnStep(path, stop))
+        reached = model.num_timesteps
+        assert (reached < 640) == stop
+    resumed = resume(algorithm, path)
+    assert resumed.num_timesteps == 320 + resumed.rollout_steps * resumed.n_envs
+    assert not stop or resumed.num_timesteps == reached
+    assert finished(resumed) == alone(algorithm, pipeline)
+
+
+def test_a_round_that_fails_saves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+
+    def on_step(local: dict[str, Any], _: dict[str, Any]) -> bool:
+        local["self"].save_checkpoint(path)
+        raise ZeroDivisionError
+
+    with new("dqn") as model:
+        with pytest.raises(ZeroDivisionError):
+            model.learn(320, callback=on_step)
+        assert not path.exists()
+        model.save_checkpoint(path)  # and the next one is written at once
+        assert path.exists()
 
 
 @both
@@ -373,6 +434,112 @@ def test_a_failure_leaves_the_old_file(where: str, tmp_path: Path, monkeypatch: 
         assert path.read_bytes() != before and os.listdir(tmp_path) == ["run.zip"]
 
 
+@pytest.mark.parametrize("on_error", ["warn", "raise"])
+@pytest.mark.parametrize("how", ["no space", "limit"])
+def test_a_full_disk(how: str, on_error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training goes on or ends, as the user says, and the old file is whole."""
+    path, files = tmp_path / "run.zip", []
+
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class Full(SaveCheckpoint):
+        def _on_rollout_end(self) -> None:
+            if self.rounds != 11:  # the second one finds no room
+                super()._on_rollout_end()
+                files.append(path.read_bytes() if path.exists() else b"")
+                return
+            with monkeypatch.context() as patched:
+                if how == "no space":
+                    patched.setattr(os, "fsync", no_space)
+                else:
+                    resource = pytest.importorskip("resource")
+                    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (len(files[-1]) // 2, before[1]))
+                try:
+                    super()._on_rollout_end()
+                finally:
+                    if how == "limit":
+                        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+                    assert path.read_bytes() == files[-1] and os.listdir(tmp_path) == ["run.zip"]
+
+    said = {"no space": "No space left", "limit": "File too large"}[how]
+    model = new("dqn", "FrozenLake-v1", pipeline=1, **EVALUATED)
+    callback = Full(path, every=6, on_error=on_error)
+    with model:
+        if on_error == "raise":
+            with pytest.raises(OSError, match=said):
+                model.learn(640, callback=callback)
+        else:
+            with pytest.warns(
+                UserWarning, match=rf"no checkpoint at 384 steps: .*run\.zip could not be written .*{said}.* in 6 rounds"
+            ):
+                model.learn(640, callback=callback)
+            assert outcome(model) == alone("dqn", 1, env="FrozenLake-v1")
+    assert (path.read_bytes() == files[5]) == (on_error == "raise")
+    assert finished(resume("dqn", path)) == alone("dqn", 1, env="FrozenLake-v1")
+
+
+def test_a_folder_that_there_cannot_be(tmp_path: Path) -> None:
+    """Is an error at once, and not a warning after hours."""
+    (tmp_path / "file").write_bytes(b"")
+    with new("dqn") as model:
+        with pytest.raises(OSError, match="file"):
+            model.learn(320, callback=SaveCheckpoint(tmp_path / "file" / "run.zip"))
+        assert model.num_timesteps == 0
+    with pytest.raises(ValueError, match=r'on_error=.skip.: choose "warn" or "raise"'):
+        SaveCheckpoint(tmp_path / "run.zip", on_error="skip")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions as POSIX has them")
+def test_permissions_are_those_of_any_file(tmp_path: Path) -> None:
+    model = new("dqn")
+    before = os.umask(0o022)
+    try:
+        for mask, mode in (0o022, 0o644), (0o077, 0o600), (0o002, 0o664):
+            os.umask(mask)
+            path = tmp_path / f"{mask}.zip"
+            model.save_checkpoint(path)
+            assert path.stat().st_mode & 0o777 == mode
+            path.chmod(0o640)
+            model.save_checkpoint(path)
+            assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks files")
+def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    left = tmp_path / ".run.zip.0123456789abcdef.tmp"
+    others = [tmp_path / name for name in (".run.zip.mine.tmp", ".more.run.zip.0123456789abcdef.tmp", ".zip.0123456789abcdef.tmp")]
+    for one in (left, *others):
+        one.write_bytes(b"left")
+    with replacing(path) as first:
+        assert not left.exists()
+        first.write(b"first")
+        (writing,) = {one.name for one in tmp_path.iterdir()} - {one.name for one in others}
+        with replacing(path) as second:  # another process would find the same
+            second.write(b"second")
+        assert path.read_bytes() == b"second" and (tmp_path / writing).exists()
+    assert path.read_bytes() == b"first"
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, *(one.name for one in others)}
+
+
+@both
+def test_the_other_kind_of_file(algorithm: str, tmp_path: Path) -> None:
+    kind = ALGORITHMS[algorithm][0]
+    with new(algorithm) as model:
+        model.save(tmp_path / "model.zip")
+        model.save_checkpoint(tmp_path / "run.zip")
+    with pytest.raises(ValueError, match=rf"model\.zip was written by save\(\): .*Use {kind.__name__}\.load\(\)"):
+        kind.resume(tmp_path / "model.zip")
+    for path in tmp_path / "run.zip", str(tmp_path / "run"):
+        with pytest.raises(ValueError, match=rf"run is a checkpoint|run\.zip is a checkpoint: .*Use {kind.__name__}\.resume\(\)"):
+            kind.load(path)
+    kind.load(str(tmp_path / "model"))
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     path, broken = saved("pqn", tmp_path / "run.zip"), tmp_path / "broken.zip"
     whole = path.read_bytes()
@@ -443,9 +610,24 @@ def test_other_files(tmp_path: Path) -> None:
         PQN.resume(path)
     with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 2"):
         SyncDQN.resume(changed_manifest(path, format=99))
-    versions = json.loads(zipfile.ZipFile(path).read("manifest.json"))["versions"]
-    with pytest.warns(UserWarning, match=r"was written with torch 1\.0 \(now .*another version may give other numbers"):
-        resume("dqn", changed_manifest(path, versions={**versions, "torch": "1.0"})).close()
+    manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
+    versions, machine = {**manifest["versions"], "torch": "1.0"}, {**manifest["machine"], "actors' networks": "an abacus"}
+    with pytest.warns(UserWarning, match="was written with") as given:
+        resume("dqn", changed_manifest(path, versions=versions, machine=machine)).close()
+    (warning,) = given
+    assert re.search(r"was written with torch 1\.0 \(now .*actors' networks an abacus \(now .*last bits", str(warning.message))
+    assert warning.filename == __file__
+    resume("dqn", path).close()  # without one
+
+
+def test_what_computes_is_recorded(tmp_path: Path) -> None:
+    manifest = json.loads(zipfile.ZipFile(saved("pqn", tmp_path / "run.zip")).read("manifest.json"))
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert manifest["machine"] == {
+        "processor": platform.machine(), "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
+        "actors' networks": computing(),
+    }  # fmt: skip
+    assert (computing() == "numpy") == (inference._network is None)
 
 
 def test_what_resume_may_change(tmp_path: Path) -> None:
