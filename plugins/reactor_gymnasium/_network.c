@@ -27,7 +27,8 @@
 
 enum {
     BLOCK = 8,  /* outputs that are computed at a time: so many floats has a register of AVX2 */
-    LANES = 16, /* sums that run at the same time, without AVX2: an addition takes longer than the time between two */
+    LANES = 16, /* sums over a row that run at the same time: an addition takes longer than the time between two */
+    BESIDE = 8, /* rows that are computed beside each other, without AVX2 */
 };
 
 typedef enum { LINEAR, RELU, TANH, NORMALISED } Kind;
@@ -51,6 +52,7 @@ typedef struct Network {
     Py_ssize_t count;
     Layer *layers;
     float *scratch[2]; /* layers write to them in turn */
+    float *packed;
 } Network;
 
 /* ---------------------------------------------------------------- layers without products of matrices: compiled once for each kind
@@ -136,28 +138,103 @@ normalise(const Layer *layer, const float *x, float *y)
 
 /* ---------------------------------------------------------------- linear layers */
 
-typedef void Linear(const Layer *layer, const float *x, float *y, Py_ssize_t rows);
+/* `packed` has room for BESIDE rows of inputs. */
+typedef void Linear(const Layer *layer, const float *x, float *y, Py_ssize_t rows, float *packed);
+
+/* Without AVX2: an output is four sums, of every fourth input each, whether its row is computed alone or beside others. */
+
+INLINE float
+sum_of_four(const float sums[4], float bias)
+{
+    return ((sums[0] + sums[2]) + (sums[1] + sums[3])) + bias;
+}
+
+/* Several outputs of one row. */
+INLINE void
+linear_alone(const int several, const float *weight, const float *bias, const float *x, float *y, Py_ssize_t inputs)
+{
+    float sums[BESIDE][4] = {{0}};
+    Py_ssize_t i = 0;
+
+    for (; i + 4 <= inputs; i += 4) {
+        for (int output = 0; output < several; output++) {
+            for (int way = 0; way < 4; way++) {
+                sums[output][way] += weight[output * inputs + i + way] * x[i + way];
+            }
+        }
+    }
+    for (int way = 0; i + way < inputs; way++) {
+        for (int output = 0; output < several; output++) {
+            sums[output][way] += weight[output * inputs + i + way] * x[i + way];
+        }
+    }
+    for (int output = 0; output < several; output++) {
+        y[output] = sum_of_four(sums[output], bias != NULL ? bias[output] : 0.0f);
+    }
+}
+
+/* One output of BESIDE rows, whose elements lie beside each other: what is added up for them is in one register of any kind. */
+INLINE void
+linear_beside(const float *weight, float bias, const float *packed, float *y, Py_ssize_t inputs, Py_ssize_t outputs)
+{
+    float a[BESIDE] = {0}, b[BESIDE] = {0}, c[BESIDE] = {0}, d[BESIDE] = {0};
+    Py_ssize_t i = 0;
+
+    for (; i + 4 <= inputs; i += 4, packed += 4 * BESIDE) {
+        for (int row = 0; row < BESIDE; row++) {
+            a[row] += weight[i] * packed[row];
+        }
+        for (int row = 0; row < BESIDE; row++) {
+            b[row] += weight[i + 1] * packed[BESIDE + row];
+        }
+        for (int row = 0; row < BESIDE; row++) {
+            c[row] += weight[i + 2] * packed[2 * BESIDE + row];
+        }
+        for (int row = 0; row < BESIDE; row++) {
+            d[row] += weight[i + 3] * packed[3 * BESIDE + row];
+        }
+    }
+    for (int row = 0; row < BESIDE; row++) {
+        if (i < inputs) {
+            a[row] += weight[i] * packed[row];
+        }
+        if (i + 1 < inputs) {
+            b[row] += weight[i + 1] * packed[BESIDE + row];
+        }
+        if (i + 2 < inputs) {
+            c[row] += weight[i + 2] * packed[2 * BESIDE + row];
+        }
+        y[row * outputs] = sum_of_four((float[4]){a[row], b[row], c[row], d[row]}, bias);
+    }
+}
 
 static void
-linear(const Layer *layer, const float *x, float *y, Py_ssize_t rows)
+linear(const Layer *layer, const float *x, float *y, Py_ssize_t rows, float *packed)
 {
-    const float *bias = layer->bias.buf;
-    Py_ssize_t inputs = layer->inputs, outputs = layer->outputs, whole = inputs - inputs % LANES;
+    const float *weight = layer->weight.buf, *bias = layer->bias.buf;
+    Py_ssize_t inputs = layer->inputs, outputs = layer->outputs, row = 0;
 
-    for (Py_ssize_t output = 0; output < outputs; output++) {
-        const float *weight = (const float *)layer->weight.buf + output * inputs;
-        for (Py_ssize_t row = 0; row < rows; row++) {
-            const float *in = x + row * inputs;
-            float lanes[LANES] = {0};
-            for (Py_ssize_t i = 0; i < whole; i += LANES) {
-                for (int lane = 0; lane < LANES; lane++) {
-                    lanes[lane] += weight[i + lane] * in[i + lane];
-                }
+    for (; row + BESIDE <= rows; row += BESIDE) {
+        for (Py_ssize_t i = 0; i < inputs; i++) {
+            for (int one = 0; one < BESIDE; one++) {
+                packed[i * BESIDE + one] = x[(row + one) * inputs + i];
             }
-            for (Py_ssize_t i = whole; i < inputs; i++) {
-                lanes[i - whole] += weight[i] * in[i];
-            }
-            y[row * outputs + output] = sum_of(lanes) + (bias != NULL ? bias[output] : 0.0f);
+        }
+        for (Py_ssize_t output = 0; output < outputs; output++) {
+            linear_beside(weight + output * inputs, bias != NULL ? bias[output] : 0.0f, packed, y + row * outputs + output,
+                          inputs, outputs);
+        }
+    }
+    for (; row < rows; row++) {
+        const float *in = x + row * inputs;
+        float *out = y + row * outputs;
+        Py_ssize_t output = 0;
+
+        for (; output + BESIDE <= outputs; output += BESIDE) {
+            linear_alone(BESIDE, weight + output * inputs, bias != NULL ? bias + output : NULL, in, out + output, inputs);
+        }
+        for (; output < outputs; output++) {
+            linear_alone(1, weight + output * inputs, bias != NULL ? bias + output : NULL, in, out + output, inputs);
         }
     }
 }
@@ -172,8 +249,9 @@ first(Py_ssize_t count)
 }
 
 AVX2 static void
-linear_avx2(const Layer *layer, const float *x, float *y, Py_ssize_t rows)
+linear_avx2(const Layer *layer, const float *x, float *y, Py_ssize_t rows, float *packed)
 {
+    (void)packed;
     const float *bias = layer->bias.buf;
     Py_ssize_t inputs = layer->inputs, outputs = layer->outputs, whole = inputs - inputs % BLOCK;
     __m256i rest = first(inputs - whole);
@@ -280,7 +358,7 @@ evaluate(const Network *network, Py_ssize_t step, Linear *linearly)
         if (x == NULL) {
             pick(layer, (const int64_t *)network->observations.buf + step * rows, y, rows);
         } else if (layer->kind == LINEAR) {
-            linearly(layer, x, y, rows);
+            linearly(layer, x, y, rows, network->packed);
         } else {
             for (Py_ssize_t row = 0; row < rows; row++) {
                 const float *in = x + row * layer->inputs;
@@ -464,6 +542,11 @@ fill_in(Network *network, PyObject *observations, Py_ssize_t numbers, PyObject *
         return -1;
     }
     network->answer = Py_NewRef(actions);
+    network->packed = PyMem_Calloc(BESIDE, (size_t)widest * sizeof(float));
+    if (network->packed == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     for (int i = 0; i < 2; i++) {
         if (widest > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(float)) {
             PyErr_NoMemory();
@@ -523,6 +606,7 @@ network_dealloc(Network *network)
     PyMem_Free(network->layers);
     PyMem_Free(network->scratch[0]);
     PyMem_Free(network->scratch[1]);
+    PyMem_Free(network->packed);
     PyBuffer_Release(&network->observations);
     PyBuffer_Release(&network->outputs);
     PyBuffer_Release(&network->actions);

@@ -1,7 +1,8 @@
 """Greedy actions of a Q-network whose parameters are views of a port's slot.
 
 One forward pass of a small network through torch is nine parts dispatch to one part arithmetic, so networks that consist of the
-usual layers are evaluated by a compiled extension, or without it by numpy, layer by layer into buffers that are made once. Others
+usual layers are evaluated by a compiled extension, layer by layer into buffers that are made once, or by numpy: where there is no
+extension, and for large batches where it cannot use AVX2. Others
 are built again from their structure, which travels without its weights, and evaluated by torch. Which way is taken depends on the
 network and the installation alone, and the batch is always an actor's own environments: nothing changes with the number of workers.
 
@@ -31,6 +32,9 @@ except ImportError:  # nobody compiled it: numpy does the same, in more time
     _network = None  # type: ignore[assignment]
 
 __all__ = ["Greedy", "Network", "computing", "network_of"]
+
+PORTABLE = 80_000
+"""Products of a batch up to which the extension is faster than numpy without AVX2, as ``benchmarks/inference.py`` measures."""
 
 Array = npt.NDArray[Any]
 Greedy = Callable[[int], Array]
@@ -79,9 +83,27 @@ class Layered:
     def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
         """See :class:`Network`."""
         given = observations[""]
-        read = (np.int64,) if self.one_hot else (np.float32, np.float64)
-        way = bind_compiled if _network is not None and given.dtype in read else bind_numpy
+        way = bind_compiled if self.is_for_extension(given.shape[1], given.dtype) else bind_numpy
         return way(self, parameters, given)[0]
+
+    def is_for_extension(self, envs: int, dtype: npt.DTypeLike) -> bool:
+        """Whether the extension evaluates it: a question of installation, processor and shapes, never of the time it takes.
+
+        Args:
+            envs: Observations in a batch.
+            dtype: Of the observations.
+        """
+        if _network is None or np.dtype(dtype) not in ((np.int64,) if self.one_hot else (np.float32, np.float64)):
+            return False
+        return bool(_network.AVX2) or envs * self.products() <= PORTABLE
+
+    def products(self) -> int:
+        """How many products an observation takes."""
+        total, width = 0, 1 if self.one_hot else self.features
+        for kind, _, outputs, _ in self.layers:
+            total += width * outputs if kind == "linear" else 0
+            width = outputs
+        return total
 
 
 def bind_compiled(network: Layered, parameters: Array, given: Array, avx2: bool = True) -> tuple[Greedy, Array]:

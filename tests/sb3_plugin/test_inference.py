@@ -418,6 +418,40 @@ def test_without_the_extension_numpy_does_it(monkeypatch: pytest.MonkeyPatch) ->
     assert [greedy(step).tolist() for step in range(3)] == [by_torch(q_net, rows[step]).argmax(1).tolist() for step in range(3)]
 
 
+@NO_EXTENSION
+@pytest.mark.parametrize(
+    ("sizes", "envs", "portable"),
+    [([64, 64], 1, True), ([64, 64], 16, True), ([64, 64], 32, False), ([256, 256], 1, True), ([256, 256], 4, False)],
+)
+def test_portable_code_is_for_small_batches(monkeypatch: pytest.MonkeyPatch, sizes: list[int], envs: int, portable: bool) -> None:
+    """Without AVX2 numpy evaluates large ones, which it does faster; which way is taken follows from processor and shapes."""
+    space = spaces.Box(-1, 1, (4,), np.float32)
+    q_net = q_network(space, sizes, 2)
+    rows = observed(space, 1, envs)
+    taken: list[str] = []
+
+    def noting(way: Any) -> Any:
+        def bind(*given: Any) -> Any:
+            taken.append(way.__name__)
+            return way(*given)
+
+        return bind
+
+    for way in (bind_compiled, bind_numpy):
+        monkeypatch.setattr(inference, way.__name__, noting(way))
+    for avx2 in (0, 1):
+        monkeypatch.setattr(EXTENSION, "AVX2", avx2)
+        greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+        assert taken.pop() == ("bind_compiled" if avx2 or portable else "bind_numpy") and not taken
+        assert np.array_equal(greedy(0), by_torch(q_net, rows[0]).argmax(1))
+
+
+@NO_EXTENSION
+def test_products_are_counted() -> None:
+    assert layered(q_network(spaces.Box(-1, 1, (4,), np.float32), [64, 64], 2)).products() == 4 * 64 + 64 * 64 + 64 * 2
+    assert layered(q_network(spaces.Discrete(500), [32], 6)).products() == 32 + 32 * 6  # a row of weights is picked
+
+
 @pytest.mark.parametrize(
     ("space", "extractor"),
     [
