@@ -283,6 +283,8 @@ class ReactorVectorEnv(CallingVectorEnv):
     # ------------------------------------------------------------------ step
 
     def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+        if self._plain_actions and type(actions) in (list, tuple):
+            actions = self._joined(actions)
         if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
             if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
                 return actions
@@ -293,6 +295,15 @@ class ReactorVectorEnv(CallingVectorEnv):
             raise ValueError(f"{len(items)} actions were given for {self.batch_size} environments")
         first = bank.lo
         return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in bank.shards}
+
+    def _joined(self, actions: Any) -> Any:
+        """A list of single actions as one array, if what an environment is given of that is just what it would be given of this."""
+        shape, dtype = self._action_shape[1:], self._action_dtype
+        if shape:
+            alike = all(type(one) is np.ndarray and one.dtype == dtype and one.shape == shape for one in actions)
+        else:
+            alike = set(map(type, actions)) == {dtype.type}
+        return np.array(actions, dtype) if alike and len(actions) == self.batch_size else actions
 
     def _single(self, actions: Any) -> list[Any]:
         return list(iterate(self.action_space, actions))
