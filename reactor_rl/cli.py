@@ -24,7 +24,7 @@ __all__ = ["UsageError", "draw_command", "importable_here", "load_target", "trac
 TARGETS = "reactor_rl.verify"
 """Entry points in which plugins register what ``verify`` verifies by default: functions without arguments."""
 
-TARGET_HELP = "MODULE:FACTORY, a function that makes a program"
+TARGET_HELP = "MODULE:FACTORY, a function that makes a program, or a name that doctor lists"
 ARGUMENTS_HELP = "arguments of the function: value or key=value, Python literals or else strings"
 
 
@@ -36,14 +36,21 @@ class UsageError(Exception):
 
 
 def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
-    """The function that ``MODULE:FACTORY`` names, with its arguments.
+    """The function that ``MODULE:FACTORY``, or the name of what a plugin has registered, stands for, with its arguments.
 
     Raises:
         UsageError: If there is no such function, or it does not take these arguments.
     """
+    if ":" not in name:
+        for entry in entry_points(group=TARGETS, name=name):
+            name = entry.value
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        raise UsageError(f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search")
+        known = ", ".join(sorted({entry.name for entry in entry_points(group=TARGETS)}))
+        raise UsageError(
+            f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search"
+            + (f", or is one of {known}" if known else "")
+        )
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:

@@ -69,11 +69,13 @@ class Report:
         rows: In the order in which they ran.
         ticks: How many each ran for.
         generators: Global generators of the process that the inline run drew from (or seeded).
+        programs: Whether it is programs that were run, or what drives one.
     """
 
     rows: tuple[Row, ...]
     ticks: int
     generators: tuple[str, ...]
+    programs: bool = True
 
     @property
     def differing(self) -> tuple[Row, ...]:
@@ -98,12 +100,22 @@ class Report:
             lines.append(f"  {row.executor:{width}}  workers={row.workers:<{digits}}  {row.outcome}{mark}{ran}")
         if self.ok:
             lines.append(f"the same for all {len(self.rows)} after {self.ticks} ticks")
+        elif len(failed := [row for row in self.rows if row.error]) == len(self.rows):
+            alike = " alike" if len({row.error for row in failed}) == 1 else ""
+            lines.append(f"all {len(self.rows)} failed{alike}: nothing to compare")
         else:
-            lines.append(f"{len(differing)} of {len(self.rows)} differ after {self.ticks} ticks")
+            parts = [f"{len(failed)} of {len(self.rows)} failed"] if failed else []
+            if len(differing) > len(failed):
+                parts.append(f"{len(differing) - len(failed)} of {len(self.rows)} differ")
+            lines.append(f"{', '.join(parts)} after {self.ticks} ticks")
         if self.generators:
+            whose, advice = (
+                ("reactions draw", "give each reactor a generator of its own, keyed by seed and bank_index") if self.programs
+                else ("what it runs draws", "environments have np_random, which their reset seeds")
+            )  # fmt: skip
             lines.append(
-                f"outside the contract: reactions draw from (or seed) {', '.join(self.generators)}, which belongs to the process; "
-                "give each reactor a generator of its own, keyed by seed and bank_index"
+                f"outside the contract: {whose} from (or seed{'' if self.programs else 's'}) {', '.join(self.generators)}, which "
+                f"belongs to the process; {advice}"
             )
         return "\n".join(lines)
 
@@ -144,7 +156,7 @@ def verify(
         if executor == "inline":
             after = _generators()
             touched = [name for name in before if before[name] != after[name]]
-    return Report(tuple(rows), ticks, tuple(touched))
+    return Report(tuple(rows), ticks, tuple(touched), isinstance(made, Program))
 
 
 def _ways(executors: Sequence[ExecutorName], workers: Sequence[int]) -> Iterator[tuple[ExecutorName, int]]:

@@ -182,6 +182,13 @@ def test_verify_without_a_target_verifies_what_plugins_register(here):
     found = run(here, "verify", "--ticks", "3", "--executors", "inline,threads", "--workers", "2")
     assert "z-good (mine:good)\n  inline" in found.stdout
     assert "z-host (needs:target)\n  skipped: ModuleNotFoundError" in found.stdout
+    by_name = run(here, "verify", "z-good", "n=2", "--ticks", "3", "--executors", "inline,threads", "--workers", "2")
+    assert by_name.returncode == 0, by_name.stderr
+    assert by_name.stdout.startswith("z-good n=2\n  inline")
+    assert run(here, "draw", "z-good").stdout == run(here, "draw", "mine:good").stdout
+    unknown = run(here, "verify", "z-bad")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "or is one of" in unknown.stderr and "z-good" in unknown.stderr
 
 
 def test_doctor_measures_and_reports(here):

@@ -128,7 +128,28 @@ def test_the_rows_of_a_table_are_aligned():
         "  processes  workers=12  bb   DIFFERS",
         "  threads    workers=2   ValueError: x   FAILED",
     ]
-    assert lines[3] == "2 of 3 differ after 7 ticks"
+    assert lines[3] == "1 of 3 failed, 1 of 3 differ after 7 ticks"
+
+
+def test_what_fails_everywhere_does_not_differ():
+    rows = (Row("inline", 1, "", "ValueError: x"), Row("threads", 2, "", "ValueError: x"))
+    assert str(Report(rows, 7, ())).splitlines()[-1] == "all 2 failed alike: nothing to compare"
+    rows = (rows[0], Row("threads", 2, "", "ValueError: y"))
+    assert str(Report(rows, 7, ())).splitlines()[-1] == "all 2 failed: nothing to compare"
+    rows = (rows[0], Row("threads", 2, "aa"))
+    report = Report(rows, 7, ())
+    assert not report.ok
+    assert str(report).splitlines()[-1] == "1 of 2 failed after 7 ticks"
+
+
+@pytest.mark.parametrize(
+    ("programs", "says", "advice"), [(True, "reactions draw", "bank_index"), (False, "what it runs draws", "np_random")]
+)
+def test_global_generators_are_told_in_the_words_of_the_target(programs: bool, says: str, advice: str):
+    last = str(Report((Row("inline", 1, "aa"),), 7, ("random",), programs)).splitlines()[-1]
+    assert says in last
+    assert advice in last
+    assert ("bank_index" in last) is programs
 
 
 class Driven:

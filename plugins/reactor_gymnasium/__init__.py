@@ -8,10 +8,11 @@ with needs("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari_env import AtariEnv
     from reactor_gymnasium.make import make_vec
     from reactor_gymnasium.rollout import Rollout, rollout
-    from reactor_gymnasium.twins import register
+    from reactor_gymnasium.twins import follow, register
     from reactor_gymnasium.vector_env import ReactorVectorEnv
 
 __all__ = ["AtariEnv", "AtariVectorEnv", "ReactorVectorEnv", "Rollout", "make_vec", "register", "rollout"]
 
 preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.shard", "reactor_gymnasium.atari_shard")
 register()
+follow()

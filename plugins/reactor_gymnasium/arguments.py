@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
+from gymnasium.vector import VectorWrapper
 
+from reactor_rl import ProgramError
 from reactor_rl.autotune import usable_cores
-from reactor_rl.serialise import encode
+from reactor_rl.serialise import Pickled, encode
 
 __all__ = [
-    "Bools", "EnvFn", "check_actions", "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
-    "checked_workers", "encoded", "made", "thrown_away",
+    "Bools", "EnvFn", "check_actions", "check_travel",
+    "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
+    "checked_workers", "encoded", "made", "refuse_wrapper", "thrown_away",
 ]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 
-def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any) -> int:
+def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any, owner: str) -> int:
     """The number of workers to use at most, once every argument makes sense."""
     if not env_fns:
-        raise ValueError("ReactorVectorEnv needs at least one environment: env_fns is empty")
+        raise ValueError(f"{owner} needs at least one environment: env_fns is empty")
     for index, env_fn in enumerate(env_fns):
         if not callable(env_fn):
             hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
             raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
     if worker is not None:
-        raise ValueError(
-            "ReactorVectorEnv has no worker function that could be replaced; leave `worker` out, and wrap the environments"
-        )
+        raise ValueError(f"{owner} has no worker function that could be replaced; leave `worker` out, and wrap the environments")
     for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
         if number is not None:
             checked_number(name, number, 1)
@@ -87,6 +89,31 @@ def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
     return [kept[id(env_fn)] for env_fn in env_fns]
 
 
+def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str, option: str) -> None:
+    """Refuse functions that cannot be pickled, where there is nothing but a pickle to hand them over by.
+
+    Args:
+        env_fns: What the user has passed.
+        encoded: The same, see :func:`encoded`.
+        owner: Name of the class that the user makes.
+        option: Its parameter that says how processes start.
+
+    Raises:
+        ProgramError: Naming the first one.
+    """
+    for index, (env_fn, kept) in enumerate(zip(env_fns, encoded, strict=True)):
+        if type(kept) is not Pickled:
+            try:
+                encode(env_fn)
+            except Exception as error:
+                raise ProgramError(
+                    f"env_fns[{index}] of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
+                    "made from a pickle, so that none shares anything with another one or with you. Let the function make "
+                    f'what it needs instead of holding it; or use {option}="fork", executor="processes" and workers=2 or more, '
+                    "which need no pickle (where processes can be forked)"
+                ) from error
+
+
 def made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
     try:
         return env_fns[index]()
@@ -102,6 +129,23 @@ def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
     except Exception as error:
         error.add_note("while environment 0 was constructed")
         raise
+
+
+def refuse_wrapper(caller: FrameType) -> None:
+    """Refuse to be reset by one of Gymnasium's wrappers of vector environments, where environments take turns.
+
+    Args:
+        caller: Who calls ``reset``.
+
+    Raises:
+        ValueError: Naming the wrapper.
+    """
+    wrapper = caller.f_locals.get("self")
+    if isinstance(wrapper, VectorWrapper) and type(wrapper).__module__.startswith("gymnasium."):
+        raise ValueError(
+            f"{type(wrapper).__name__} takes every step for one of all environments, and with batch_size they take turns: leave "
+            "out batch_size, or put wrappers around the single environments"
+        )
 
 
 def checked_mask(mask: Any, num_envs: int) -> Bools:

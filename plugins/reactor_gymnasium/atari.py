@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import Bools, checked_batch_size, checked_executor, checked_mask, checked_number
+from reactor_gymnasium.arguments import Bools, checked_batch_size, checked_executor, checked_mask, checked_number, refuse_wrapper
 from reactor_gymnasium.atari_game import AtariGame, AtariOptions, checked_seed
 from reactor_gymnasium.atari_shard import AtariShard, Extras
 from reactor_gymnasium.choice import decide
@@ -223,6 +224,8 @@ class AtariVectorEnv(ShardedVectorEnv):
             TypeError: If the mask is no array of bool.
             gymnasium.error.ResetNeeded: If the first reset leaves games out.
         """
+        if not self._alone:
+            refuse_wrapper(sys._getframe(1))
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -19,7 +20,8 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from tqdm import tqdm
 
 from reactor_gymnasium.demo_cli import print_fingerprints, print_lines, print_table
-from reactor_gymnasium.rollout import Rollout
+from reactor_gymnasium.rollout import Rollout, without_banner
+from reactor_gymnasium.vector_env import ReactorVectorEnv
 from reactor_rl.autotune import usable_cores
 
 __all__ = ["main"]
@@ -31,19 +33,21 @@ ROUNDS = 5
 def main(argv: list[str]) -> int:
     """CartPole and Pong on all cores, beside Gymnasium's AsyncVectorEnv and SyncVectorEnv."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl demo", description=main.__doc__)
-    parser.add_argument("--seconds", type=float, default=0.6, help="seconds per measurement (default 0.6; there are 5 of each)")
+    parser.add_argument("--seconds", type=_seconds, default=0.6, help="seconds per measurement (default 0.6; there are 5 of each)")
     parser.add_argument("--out", default="reactor_rl_demo", help="folder for the drawing and the trace (default reactor_rl_demo)")
     arguments = parser.parse_args(argv)
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    jobs = [Rollout("CartPole-v1", 64), Rollout("CartPole-v1", 8)]
+    jobs: list[Rollout] = [_Job("CartPole-v1", 64), _Job("CartPole-v1", 8)]
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py  # noqa: F401  (registers its environments)
 
-        jobs.append(Rollout("ALE/Pong-v5", 8))
+        jobs.append(_Job("ALE/Pong-v5", 8))
     else:
         print_lines("ale-py is not installed (the extra [atari] brings it): no Pong in this demo")
     cores = usable_cores()
+    if (busy := _busy(cores)) is not None:
+        print_lines(f"other programs are busy on this machine (load {busy:.1f}): what follows is slower than it could be")
     print_lines(f"{cores} cores, Python {sys.version.split()[0]}, Gymnasium {gymnasium.__version__}")
     with tqdm(total=len(jobs) * (ROUNDS + 1) * 3 + len(jobs) * len(WORKERS), unit="run", leave=False, disable=None) as bar:
         tables = [_measure(job, arguments.seconds, bar) for job in jobs]
@@ -58,9 +62,29 @@ def main(argv: list[str]) -> int:
     return 0 if all(matches) else 1
 
 
+class _Job(Rollout):
+    """Environments that print nothing: it would break the progress bar."""
+
+    def make(self, executor: Any = "auto", workers: int | None = None) -> ReactorVectorEnv:
+        return ReactorVectorEnv([partial(without_banner, self.id)] * self.num_envs, executor=executor, workers=workers)
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) < float("inf"):
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds greater than 0")
+
+
+def _busy(cores: int) -> float | None:
+    """The load average, if it says that others keep cores busy."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load if load > max(1.0, 0.5 * cores) else None
+
+
 def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:
     """Median steps per second of the three vector environments, timed in turn so that all see the same machine."""
-    make: partial[gymnasium.Env[Any, Any]] = partial(gymnasium.make, job.id)
+    make = partial(without_banner, job.id)
     rivals: dict[str, Callable[[], VectorEnv[Any, Any, Any]]] = {
         "SyncVectorEnv": lambda: SyncVectorEnv([make] * job.num_envs),
         "AsyncVectorEnv": lambda: AsyncVectorEnv([make] * job.num_envs),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -67,7 +69,7 @@ def make_vec(
             "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
             f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
         )
-    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _find_spec(_base(id)))
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _spec(id))
     if spec.entry_point is None:
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
     vector = dict(vector_kwargs or {})
@@ -110,6 +112,12 @@ def _make_one(spec: EnvSpec, kwargs: dict[str, Any], wrappers: tuple[Wrap, ...])
     for wrap in wrappers:
         env = wrap(env)
     return env
+
+
+def _spec(id: str) -> EnvSpec:
+    if id.startswith(("ALE/", "reactor/ALE.")) and importlib.util.find_spec("ale_py") is not None:
+        importlib.import_module("ale_py")  # registers its games
+    return _find_spec(_base(id))
 
 
 def _base(id: str) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import gymnasium
+
 from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.sharded import ShardedVectorEnv
 from reactor_rl.extras import needs
 from reactor_rl.fingerprint import canonical
 
-__all__ = ["Rollout", "rollout"]
+__all__ = ["Rollout", "rollout", "without_banner"]
 
 
 class Rollout:
@@ -69,6 +71,15 @@ class Rollout:
 def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs: Any) -> Rollout:
     """See :class:`Rollout`; a target of ``python -m reactor_rl verify reactor_gymnasium:rollout CartPole-v1 num_envs=8``."""
     return Rollout(id, num_envs, seed, **kwargs)
+
+
+def without_banner(id: str) -> gymnasium.Env[Any, Any]:
+    """An environment whose emulator, if it has one, does not introduce itself."""
+    if id.startswith("ALE/"):
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    return gymnasium.make(id)
 
 
 def _atari(**kwargs: Any) -> Rollout:

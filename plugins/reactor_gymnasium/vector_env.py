@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
 from reactor_gymnasium.arguments import (
     EnvFn,
     check_actions,
+    check_travel,
     checked_batch_size,
     checked_executor,
     checked_mask,
@@ -22,6 +24,7 @@ from reactor_gymnasium.arguments import (
     checked_workers,
     encoded,
     made,
+    refuse_wrapper,
     thrown_away,
 )
 from reactor_gymnasium.calls import CallingVectorEnv
@@ -94,6 +97,8 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     _apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.infos.pack`."""
+    _context_option = "context"
+    """Name of the parameter that says how processes start."""
     _casting: Casting = "same_kind"
     """What observations may be cast to those of the space; see :class:`~reactor_gymnasium.leaves.Leaves`."""
     _spin: float | None = None
@@ -122,7 +127,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
-        workers = checked_workers(env_fns, worker, max_concurrency, workers)
+        workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
         checked_executor(executor)
         self.batch_size = checked_batch_size(batch_size, self.num_envs)
         banks, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
@@ -151,6 +156,8 @@ class ReactorVectorEnv(CallingVectorEnv):
             dummy.close()
         self._leaves = Leaves(self.single_observation_space, self._casting)
         self._why = choice.why
+        if context != "fork" or choice.executor != "processes" or choice.workers == 1:
+            check_travel(env_fns, self._encoded, self._title, self._context_option)
         program, placement = self._program(choice.workers, choice.seconds)
         run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
@@ -255,6 +262,8 @@ class ReactorVectorEnv(CallingVectorEnv):
             ValueError: If there are not as many seeds as environments.
             Exception: What an environment raised.
         """
+        if not self._alone:
+            refuse_wrapper(sys._getframe(1))
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
 

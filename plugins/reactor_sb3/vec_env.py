@@ -44,6 +44,7 @@ class _Envs(ReactorVectorEnv):
     # they have to be woken, so it takes more for them to be worth it.
     _spin = 1e-3
     _title = "ReactorVecEnv"
+    _context_option = "start_method"
 
     def _helper_cost(self) -> float:
         return tick_cost(self._spin, away=AWAY)

@@ -29,6 +29,7 @@ INLINE: dict[str, Any] = {"executor": "inline"}
 def registered() -> Iterator[str]:
     """An id that is registered after ``reactor_gymnasium`` was imported."""
     gymnasium.register("facts/Late-v3", entry_point=Facts, max_episode_steps=6, kwargs={"index": 1})
+    assert "reactor/facts.Late-v3" in gymnasium.registry
     yield "facts/Late-v3"
     del gymnasium.registry["facts/Late-v3"]
     gymnasium.registry.pop("reactor/facts.Late-v3", None)
@@ -133,15 +134,60 @@ def test_every_registered_id_has_a_twin() -> None:
 
 
 def test_ids_registered_later(registered: str) -> None:
-    with pytest.raises(Error):
-        gymnasium.make_vec("reactor/facts.Late-v3", num_envs=2)
-    assert reactor_gymnasium.register() == 1
-    assert reactor_gymnasium.register() == 0
+    assert reactor_gymnasium.register() == 0  # nothing is left to do
     for executor in ("inline", "processes"):
         with gymnasium.make_vec("reactor/facts.Late-v3", num_envs=2, workers=2, executor=executor) as envs:
             assert envs.reset(seed=4)[0].tolist() == [[1, 4, 1, 0, 0], [1, 5, 1, 0, 0]]
     with make_vec("reactor/facts.Late-v3", 2, index=9, **INLINE) as envs:
         assert envs.reset(seed=4)[0][:, 0].tolist() == [9, 9]
+
+
+def test_an_id_that_is_registered_again_has_a_new_twin(registered: str) -> None:
+    with pytest.warns(UserWarning, match="Overriding"):
+        gymnasium.register(registered, entry_point=Facts, max_episode_steps=4, kwargs={"index": 5})
+    twin = gymnasium.spec("reactor/facts.Late-v3")
+    assert (twin.max_episode_steps, twin.kwargs) == (4, {"index": 5})
+    with gymnasium.make_vec("reactor/facts.Late-v3", num_envs=2, executor="inline") as envs:
+        assert envs.reset(seed=4)[0][:, 0].tolist() == [5, 5]
+
+
+def test_ids_of_a_namespace_and_ids_that_went_past_have_twins() -> None:
+    plain = gymnasium.register.__wrapped__  # type: ignore[attr-defined]  # what who imported it before us has
+    with gymnasium.envs.registration.namespace("spaced"):
+        gymnasium.register("Inside-v1", entry_point=Facts, kwargs={"index": 1})
+    plain("facts/Past-v1", entry_point=Facts, kwargs={"index": 1})
+    try:
+        assert "reactor/spaced.Inside-v1" in gymnasium.registry
+        assert "reactor/facts.Past-v1" not in gymnasium.registry
+        assert reactor_gymnasium.register() == 1
+        assert "reactor/facts.Past-v1" in gymnasium.registry
+    finally:
+        for name in ("spaced/Inside-v1", "facts/Past-v1"):
+            del gymnasium.registry[name]
+            gymnasium.registry.pop("reactor/" + name.replace("/", "."))
+
+
+ORDERS = {
+    "ale first": "import ale_py, reactor_gymnasium",
+    "ours first": "import reactor_gymnasium, ale_py",
+    "both of us before": "import reactor_gymnasium, gymnasium, ale_py",
+}
+
+
+@pytest.mark.parametrize("imports", ORDERS.values(), ids=ORDERS)
+def test_imports_come_in_any_order(imports: str) -> None:
+    code = f"{imports}; import gymnasium; gymnasium.spec('reactor/ALE.Pong-v5'); reactor_gymnasium.make.make_vec"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_make_vec_finds_atari_games_by_itself() -> None:
+    code = (
+        "from reactor_gymnasium import make_vec; "
+        "print([make_vec(id, 1, executor='inline').spec.id for id in ('ALE/Pong-v5', 'reactor/ALE.Pong-v5')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "['ALE/Pong-v5', 'ALE/Pong-v5']\n", done.stderr
 
 
 def test_a_twin_is_made_alone_as_its_original() -> None:
