@@ -313,15 +313,15 @@ class Trainer(Reporter):
 
     @contextlib.contextmanager
     def limited_threads(self) -> Iterator[None]:
-        """As many threads for torch as the learner is to have."""
-        if self.learner_threads == 1:
-            yield
-            return
-        torch.set_num_threads(self.learner_threads)
+        """As many threads for torch as the learner is to have, whatever a callback has left."""
+        before = torch.get_num_threads()
+        if before != self.learner_threads:
+            torch.set_num_threads(self.learner_threads)
         try:
             yield
         finally:
-            torch.set_num_threads(1)
+            if before != self.learner_threads:
+                torch.set_num_threads(before)
 
     def _all_envs(self) -> Array:
         return np.ones(self.n_envs, np.bool_)

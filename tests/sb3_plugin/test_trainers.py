@@ -751,6 +751,40 @@ def test_callbacks_change_nothing(algorithm: str) -> None:
         assert outcome(model.learn(640, callback=Seen())) == alone(algorithm, 0)
 
 
+class Threads(BaseCallback):
+    """Changes torch's threads between rounds, and notes with how many the learner works."""
+
+    def _on_training_start(self) -> None:
+        self.found: set[int] = set()
+        update = self.model._update  # type: ignore[attr-defined]
+
+        def noting(*given: Any) -> Any:
+            self.found.add(torch.get_num_threads())
+            return update(*given)
+
+        self.model._update = noting  # type: ignore[attr-defined]
+
+    def _on_step(self) -> bool:
+        torch.set_num_threads(3)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        torch.set_num_threads(4)
+
+
+@pytest.mark.parametrize("learner_threads", [1, 2])
+@both
+def test_the_learner_has_its_threads_whatever_callbacks_do(algorithm: str, learner_threads: int) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with new(algorithm, learner_threads=learner_threads) as model:
+            model.learn(320, callback=(threads := Threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert threads.found == {learner_threads}
+
+
 @both
 def test_a_callback_stops_with_its_round(algorithm: str) -> None:
     with new(algorithm, rollout_steps=16) as model:
