@@ -9,21 +9,21 @@ from types import ModuleType
 __all__ = ["kernels"]
 
 KERNELS = (
-    ("Atari frames", "_frames", "OpenCV makes them, in about ten times as long"),
-    ("small networks", "_network", "numpy evaluates them, in up to fifteen times as long"),
+    ("Atari frames", "_frames", "portable", "OpenCV makes them, in about ten times as long"),
+    ("small networks", "_network", "portable; large batches by numpy", "numpy evaluates them, in up to fifteen times as long"),
 )
-"""What each is for, its module, and what happens without it."""
+"""What each is for, its module, what it is where the processor has no AVX2, and what happens without it."""
 
 
 def kernels() -> Iterator[tuple[str, str, str | None]]:
     """Label, value and, where something is missing, a warning."""
-    for label, name, without in KERNELS:
+    for label, name, portable, without in KERNELS:
         module = _compiled(name)
         if module is None:
             advice = "install a C compiler and install reactor_rl again (without REACTOR_RL_NO_EXTENSION)"
             yield label, f"not compiled: {without}", f"the kernel for {label} was not compiled; {advice}"
         else:
-            yield label, f"compiled kernel, {'AVX2' if module.AVX2 else 'portable'}", None
+            yield label, f"compiled kernel, {'AVX2' if module.AVX2 else portable}", None
 
 
 def _compiled(name: str) -> ModuleType | None:
