@@ -52,7 +52,7 @@ COUNTERS = (
 
 
 def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
-    """Write a checkpoint; see :meth:`reactor_sb3.trainer.Trainer.save_checkpoint`."""
+    """Write a checkpoint; see :meth:`reactor_sb3.resumable.Resumable.save_checkpoint`."""
     bag = Bag()
     state = {
         "arguments": {name: _plain_now(trainer, name, value) for name, value in trainer.arguments.items()},
@@ -160,7 +160,7 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
             f"{ways['not at all']} environment(s) can neither be saved nor replayed exactly: a resumed run begins new episodes "
             "there, and its weights will differ from those of an uninterrupted one. Usually they draw from a global random "
             "generator, or ignore the seed",
-            stacklevel=4,
+            stacklevel=5,
         )
     return ways
 
@@ -175,7 +175,7 @@ def is_checkpoint(path: Any) -> bool:
 
 
 def load(cls: type[T], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> T:
-    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainer.Trainer.resume`."""
+    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.resumable.Resumable.resume`."""
     check_places(changed)  # what is wrong with them is not the file's fault
     if {"data", "policy.pth"} <= archive.entries(path):
         raise ValueError(

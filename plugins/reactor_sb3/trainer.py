@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from abc import abstractmethod
 from collections import deque
@@ -25,7 +24,6 @@ from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_rl import Program, RunError
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.runtime.forks import FORKED
-from reactor_sb3 import checkpoint
 from reactor_sb3.actor import Ended
 from reactor_sb3.arguments import check_parallelism
 from reactor_sb3.choice import Choice, choose, recommendations
@@ -34,6 +32,7 @@ from reactor_sb3.learner import Live
 from reactor_sb3.plan import plan_of, program_of
 from reactor_sb3.records import Observations, parameter_record, write_parameters
 from reactor_sb3.reporter import Reporter
+from reactor_sb3.resumable import Resumable
 from reactor_sb3.streams import torch_state
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ __all__ = ["Trainer"]
 Array = npt.NDArray[Any]
 
 
-class Trainer(Reporter):
+class Trainer(Resumable, Reporter):
     """An SB3 algorithm whose rounds are ticks of a reactor program.
 
     A subclass says what it learns from a round (:meth:`learn_from`), which network the actors use (:meth:`acting_network`), and how
@@ -77,8 +76,7 @@ class Trainer(Reporter):
         self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
         self.wants_infos = False
-        self._in_round = False  # whether a round has begun that has not been told in full
-        self._due: list[str | os.PathLike[str]] = []  # checkpoints to be written when it has
+        self._in_round, self._due = False, []
 
     def _spare(self, env: Any) -> VecEnv | None:
         """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
@@ -341,92 +339,6 @@ class Trainer(Reporter):
             self._records = None
         run.tick()
         self._late_cut = None
-
-    # ------------------------------------------------------------------ checkpoints
-
-    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Save everything that the coming rounds depend on.
-
-        A run that is resumed from it ends with the same weights, bit for bit, as one that was never interrupted, on any number of
-        workers. The file is replaced at once: whenever the process is killed, there is the old checkpoint or the new one. Weights,
-        buffers and counters in it are arrays and JSON; environments' states, factories and functions that the user has passed are
-        pickles, listed in its ``manifest.json``.
-
-        Between two rounds (in a callback's ``_on_rollout_end``, or when :meth:`learn` is over) it is written at once. Within one
-        (in ``_on_step``) the learner is ahead of what callbacks have seen: then it is written when they have seen the whole round,
-        before ``_on_rollout_end``, and what goes wrong with it is raised by :meth:`learn`.
-
-        Args:
-            path: Of the file.
-
-        Warns:
-            UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
-
-        Raises:
-            ValueError: If the model has no environment.
-            OSError: If the file cannot be written; the old one is then still there, and the training can go on.
-        """
-        if self.env is None:
-            raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
-        if not self._in_round:
-            checkpoint.save(self, path)
-        elif path not in self._due:
-            self._due.append(path)
-
-    def _save_due(self) -> None:
-        """Write the checkpoints that were wanted within the round that is over."""
-        due, self._due = self._due, []
-        for path in due:
-            checkpoint.save(self, path)
-
-    @classmethod
-    def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
-        """Go on from a checkpoint: ``model.learn(model.remaining_timesteps, reset_num_timesteps=False)`` ends as it would have.
-
-        Args:
-            path: Of the file.
-            env: In place of the environment that was saved; must be of the same kind.
-            allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
-                checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
-                that you have imported), and nothing is made that is much larger than the file.
-            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-                ``device``, ``verbose``, ``tensorboard_log``.
-
-        Returns:
-            The model.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If it is damaged, of another algorithm or version, or holds pickles that are not allowed.
-            ImportError: If a pickle in it needs what cannot be imported here.
-            TypeError: If ``changed`` names something that would change results.
-
-        Warns:
-            UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
-        """
-        free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log"}
-        if not free >= set(changed):
-            raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
-        return checkpoint.load(cls, path, env, allow_pickle, changed)
-
-    @classmethod
-    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
-        """See SB3; for what ``save()`` has written.
-
-        Raises:
-            ValueError: If it is a checkpoint.
-        """
-        if checkpoint.is_checkpoint(path):
-            raise ValueError(
-                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
-                "save() has written"
-            )
-        return super().load(path, *args, **kwargs)
-
-    @property
-    def remaining_timesteps(self) -> int:
-        """Steps that the last call of :meth:`learn` still had to take."""
-        return max(0, self._total_timesteps - self.num_timesteps)
 
     # ------------------------------------------------------------------ SB3's other methods
 
