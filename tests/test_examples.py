@@ -31,7 +31,7 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(PROMISES)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", sorted(PROMISES))
 def test_example(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -39,7 +39,7 @@ def test_example(name: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=220,
         check=False,
     )
     assert done.returncode == 0, done.stderr
