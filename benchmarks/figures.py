@@ -112,6 +112,10 @@ def _others(result: Result, ours: str) -> dict[str, str]:
     return {name: name for found in result["cases"].values() for name in found.get("rates", {}) if name != ours}
 
 
+def busy(result: Result) -> str:
+    return rates(result, "reactor_rl, named", rivals=_others(result, "reactor_rl, named"), unit="a second")
+
+
 def startup(result: Result) -> str:
     seconds = result["cases"]["construct"]["seconds"]
     return table(list(seconds), [[f"{found['median'] * 1e3:.0f} ms" for found in seconds.values()]])
@@ -131,7 +135,7 @@ def time_to_reward(result: Result) -> str:
 
 TABLES: dict[str, Callable[[Result], str]] = {
     one.__name__: one
-    for one in (vector_env, atari, banks, placement, sb3_vec_env, q_learning, multi_agent, startup, time_to_reward)
+    for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, time_to_reward)
 }
 
 
@@ -147,8 +151,8 @@ def replaced(found: re.Match[str], names: list[str]) -> str:
         return found[0]
     try:
         return f"<!-- figures: {name} -->\n{printed(name)}<!-- end of figures -->"
-    except (KeyError, StopIteration):
-        print(f"{name}.json is of an older benchmark: its table stays as it is until that has run again")
+    except (FileNotFoundError, KeyError, StopIteration):
+        print(f"{name}.json is missing, or of an older benchmark: its table stays as it is until that has run")
         return found[0]
 
 

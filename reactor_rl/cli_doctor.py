@@ -102,7 +102,7 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
     used = context_named(None).get_start_method()
     yield "start methods", ", ".join(f"{method} (used)" if method == used else method for method in methods)
     threads = os.environ.get("OMP_NUM_THREADS")
-    yield "OMP_NUM_THREADS", "unset" if threads is None else f"{threads} here"
+    yield "OMP_NUM_THREADS", "unset: torch takes a thread for each core" if threads is None else f"{threads} here"
     found = [f"{name} {_version(name) or '-'}" for name in LIBRARIES]
     yield "libraries", ", ".join(found)
     if sys.platform == "linux" and not _has_pidfd():
