@@ -215,6 +215,24 @@ def test_every_entry(name: str, request: pytest.FixtureRequest, tmp_path: Path) 
         assert not flag.exists()
 
 
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("kind", ["pickle", "pickled", None])
+def test_a_pickle_hides_nowhere(kind: str | None, listed: bool, whole: Path, tmp_path: Path) -> None:
+    """In the place of a value or of an environment's state, or where nothing refers to it, listed or not."""
+    flag = tmp_path / "flag"
+    entries = {**read(whole), "pickles/evil": pickle.dumps(Evil(flag))}
+    manifest = json.loads(entries[MANIFEST])
+    manifest["pickles"] = ["evil"] * listed
+    for pair in of(manifest["state"], "run")["dict"][0][1]["dict"][0][1]["dict"]:
+        if kind is not None and pair[0] == "envs":
+            values = [["way", "state"], ["episode", 0], ["length", 0], ["total", 0.0]]
+            pair[1] = {"list": [{"dict": [*([name, {"is": value}] for name, value in values), ["state", {kind: "evil"}]]}]}
+    path = write(tmp_path / "edited.zip", with_manifest(entries, manifest))
+    with pytest.raises(RefusedError, match=r"edited\.zip holds pickles, which execute code when they are loaded: evil\."):
+        SyncDQN.resume(path, allow_pickle=False)
+    assert not flag.exists()
+
+
 def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path) -> None:
     entries = {**read(whole), "arrays/more.npy": bytes(200_000_000)}
     path = write(tmp_path / "bomb.zip", entries, compressed="arrays/more.npy")
