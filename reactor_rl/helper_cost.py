@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import statistics
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -25,8 +24,14 @@ __all__ = ["parallel_executor", "tick_cost"]
 
 STALE = 10.0
 """Seconds after which a measurement is made again."""
-WARM, FEWEST, MOST, SECONDS = 10, 10, 200, 10e-3
-"""Ticks that are not timed; the fewest and the most that are; seconds after which no more are."""
+WARM = 10
+"""Ticks that are not timed."""
+BATCHES, FEWEST, SECONDS = 5, 3, 5e-3
+"""Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
+
+The mean of a batch, because on a busy machine it is few ticks that take long; the second-longest batch, because on a quiet one
+a single batch may be hit.
+"""
 
 _known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
 
@@ -66,12 +71,12 @@ def _measured(spin: float | None, away: float) -> float:
     if executor == "processes" and not may_start_processes():
         return math.inf
     with contextlib.suppress(Exception):
-        alone = _median_tick("inline", spin, 0.0)
-        return max(0.0, _median_tick(executor, spin, away) - alone)
+        alone = min(_ticks("inline", spin, 0.0, 2))  # whatever makes it longer is none of its own doing
+        return max(0.0, sorted(_ticks(executor, spin, away, BATCHES))[-2] - alone)
     return math.inf
 
 
-def _median_tick(executor: ExecutorName, spin: float | None, away: float) -> float:
+def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
     from reactor_rl.program import Program
 
     program = Program("what a helper costs")
@@ -79,20 +84,20 @@ def _median_tick(executor: ExecutorName, spin: float | None, away: float) -> flo
         program.add(Idle, name=name)
     homes = {"here": 0, "there": 1}
     with program.start(executor=executor, workers=2, placement=homes, spin=spin, fingerprint="off") as run:
-        return statistics.median(_ticks(run, away))
+        for _ in range(WARM):
+            run.tick()
+        return [_batch(run, away) for _ in range(batches)]
 
 
-def _ticks(run: Run, away: float) -> list[float]:
-    times: list[float] = []
+def _batch(run: Run, away: float) -> float:
     clock = time.perf_counter
-    for _ in range(WARM):
-        run.tick()
-    end = clock() + SECONDS
-    while len(times) < MOST and (len(times) < FEWEST or clock() < end):
+    ticks, spent, end = 0, 0.0, clock() + SECONDS
+    while ticks < FEWEST or clock() < end:
         busy = clock() + away
         while clock() < busy:
             pass
         begin = clock()
         run.tick()
-        times.append(clock() - begin)
-    return times
+        spent += clock() - begin
+        ticks += 1
+    return spent / ticks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 from types import SimpleNamespace
@@ -93,21 +94,36 @@ class Ticking:
 
 @pytest.mark.parametrize(
     ("seconds", "away", "timed"),
-    [(2e-6, 0.0, helper_cost.MOST), (1e-3, 0.0, helper_cost.FEWEST), (0.1e-3, 0.9e-3, helper_cost.FEWEST), (0.1e-3, 0.0, 100)],
+    [
+        ((0.1e-3,), 0.0, 50),  # in five milliseconds
+        ((4e-3,), 0.0, helper_cost.FEWEST),
+        ((0.1e-3,), 2.4e-3, helper_cost.FEWEST),  # what the caller does in between takes time, but is not counted
+        ((*[0.1e-3] * 9, 4.2e-3), 0.0, 10),  # one in ten takes a time slice
+    ],
 )
-def test_ticks_are_timed_for_a_few_milliseconds(monkeypatch: pytest.MonkeyPatch, seconds: float, away: float, timed: int) -> None:
-    run = Ticking(1.0, *[seconds] * helper_cost.WARM)
+def test_ticks_are_timed_for_a_few_milliseconds(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], away: float, timed: int
+) -> None:
+    run = Ticking(*seconds)
     monkeypatch.setattr(helper_cost, "time", SimpleNamespace(perf_counter=run.clock))
-    found = helper_cost._ticks(run, away)  # type: ignore[arg-type]
-    assert len(found) == timed and run.ticks == helper_cost.WARM + timed
-    assert found == pytest.approx([seconds] * timed, abs=3e-9)  # neither the first ones nor what the caller does in between
+    found = helper_cost._batch(run, away)  # type: ignore[arg-type]
+    assert run.ticks == timed
+    assert found == pytest.approx(sum(seconds) / len(seconds), abs=3e-9)
+
+
+def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, done = Ticking(1.0), []
+    monkeypatch.setattr(Program, "start", lambda *_, **__: contextlib.nullcontext(run))
+    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
+    assert helper_cost._ticks("inline", None, 0.0, 3) == [1e-6] * 3
+    assert done == [helper_cost.WARM] * 3
 
 
 def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = {"inline": 3e-6, parallel_executor(): 10e-6}
-    monkeypatch.setattr(helper_cost, "_median_tick", lambda executor, spin, away: ticks[executor] + away)
+    batches = {"inline": [90e-6, 3e-6], parallel_executor(): [9e-6, 4e-3, 10e-6, 9e-6, 8e-6]}  # a hiccup does not count
+    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, count: batches[executor])
     assert helper_cost._measured(None, 0.0) == pytest.approx(7e-6)
-    ticks["inline"] = 11e-6
+    batches["inline"] = [11e-6, 12e-6]
     assert helper_cost._measured(None, 0.0) == 0.0
 
 
