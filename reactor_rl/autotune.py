@@ -6,19 +6,18 @@ Results never depend on the choice, so choosing is safe; only the time that a ti
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reactor_rl.graph import Graph
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.launch import may_start_processes
+from reactor_rl.runtime.limits import group_cores
 from reactor_rl.schedule import compile_schedule
 
 if TYPE_CHECKING:
@@ -48,15 +47,8 @@ class Choice:
 def usable_cores() -> int:
     """Cores that this process may use: its affinity, and the quota of its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, max(1, math.ceil(int(quota) / int(period))))
-    with contextlib.suppress(OSError, ValueError):
-        quota_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        period_us = int(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
-        if quota_us > 0:
-            cores = min(cores, max(1, math.ceil(quota_us / period_us)))
-    return cores
+    quota = group_cores()
+    return cores if quota is None else min(cores, quota)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,16 @@
 """A block of memory that several processes map, and that can grow.
 
 On Linux it is an anonymous memory file (``memfd_create``): it has no name, so nothing can stay behind whatever dies, and the
-size of ``/dev/shm`` does not matter. Elsewhere it is a temporary file, unlinked as soon as every worker has it open
-(POSIX) or deleted with its last handle (Windows). The memory is reserved before it is used, so that too little of
-it is an error that says so and not a SIGBUS in the middle of a tick.
+size of ``/dev/shm`` does not matter. Elsewhere it is a temporary file: on POSIX unlinked as soon as every worker has it open,
+on Windows, where nothing that is open can be removed, deleted by the system with its last handle, a view's included. The
+memory is reserved before it is used, so that too little of it is an error that says so and not a SIGBUS in the middle of a tick.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import sys
 import tempfile
 from multiprocessing import context, reduction
@@ -17,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from reactor_rl.errors import ArenaError
+from reactor_rl.runtime.limits import group_memory
 
 __all__ = ["Block", "available_memory"]
 
 _LINUX = sys.platform == "linux"
+_POSIX = os.name == "posix"
+_SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os.O_TEMPORARY  # type: ignore[attr-defined]
+"""Flags of the temporary file. On Windows whoever opens it must agree that it is deleted with the last handle."""
 
 
 class Block:
@@ -43,7 +48,8 @@ class Block:
         if _LINUX:
             self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
         else:
-            self._fd, self._path = tempfile.mkstemp(prefix="reactor_rl-")
+            self._path = str(Path(tempfile.gettempdir()) / f"reactor_rl-{secrets.token_hex(8)}")
+            self._fd = os.open(self._path, _SHARED | os.O_CREAT | os.O_EXCL, 0o600)
         self.grow(size)
 
     def grow(self, size: int) -> None:
@@ -84,9 +90,9 @@ class Block:
 
     def unlink(self) -> None:
         """Take away the file's name, where it has one. Called once every worker has it open."""
-        if self._path is not None and os.name == "posix":
-            Path(self._path).unlink(missing_ok=True)
-            self._path = None
+        path, self._path = self._path, None
+        if path is not None and _POSIX and os.getpid() == self._owner:
+            Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file. Views stay valid until they are dropped; the memory goes with the last of them."""
@@ -94,26 +100,24 @@ class Block:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-        if self._path is not None and os.getpid() == self._owner:
-            Path(self._path).unlink(missing_ok=True)
-            self._path = None
+        self.unlink()
 
     def __del__(self) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         context.assert_spawning(self)
-        handle: Any = self._path if os.name != "posix" else reduction.DupFd(self._fd)
+        handle: Any = reduction.DupFd(self._fd) if _POSIX else self._path
         return {"purpose": self.purpose, "size": self.size, "handle": handle}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.purpose, self.size, self._owner, self._path, self._map = state["purpose"], state["size"], -1, None, None
         handle = state["handle"]
-        self._fd = os.open(handle, os.O_RDWR) if isinstance(handle, str) else handle.detach()
+        self._fd = os.open(handle, _SHARED) if isinstance(handle, str) else handle.detach()
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still use, by the kernel's estimate and its control group's limit. ``None``: unknown."""
+    """Bytes that this process can still use, by the kernel's estimate and its control groups' limits. ``None``: unknown."""
     if not _LINUX:
         return None
     try:
@@ -121,15 +125,8 @@ def available_memory() -> int | None:
     except OSError:
         return None
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            found.append(max(0, int(Path(limit).read_text()) - int(Path(used).read_text())))
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
-    return min(found, default=None)
+    allowed = group_memory()
+    return min(found if allowed is None else [*found, allowed], default=None)
 
 
 def _human(size: int) -> str:

@@ -39,9 +39,15 @@ class Child:
         start_process(context, self._process)
 
     @property
+    def pid(self) -> int | None:
+        """Its number, ``None`` before it is started."""
+        pid: int | None = self._process.pid
+        return pid
+
+    @property
     def started(self) -> bool:
         """Whether there is such a process, or was."""
-        return self._process.pid is not None
+        return self.pid is not None
 
     @property
     def watch(self) -> Any:

@@ -7,15 +7,20 @@ separate from the interpreter's, which imports ``__main__`` too; it has numpy an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import spawn
+from multiprocessing import connection, spawn, util
 from multiprocessing.context import BaseContext
 from typing import Any
+
+from reactor_rl.errors import RunError
 
 __all__ = ["SINGLE_THREADED", "begin", "context_named", "may_start_processes", "new_process", "preload", "start_process"]
 
@@ -33,6 +38,9 @@ SINGLE_THREADED = (
     "NUMEXPR_NUM_THREADS",
 )
 """Set to 1 for workers: they share the cores among themselves, not with the threads of each other's libraries."""
+
+LONGEST_ADDRESS = 100
+"""Bytes of the path of a socket: Linux takes 107, macOS 103."""
 
 _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 
@@ -105,8 +113,12 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
 def begin(context: BaseContext) -> None:
     """Start what is needed to start processes."""
     if context.get_start_method() == "forkserver" and may_start_processes():
-        with _lock, _environment():
-            _own_server().ensure_running()
+        with _lock, _environment(), _swapped(connection, "arbitrary_address", _address):
+            try:
+                _own_server().ensure_running()
+            except ChildProcessError:  # it has died, and somebody else has its exit status
+                _forget_server()
+                _own_server().ensure_running()
 
 
 def new_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
@@ -125,6 +137,30 @@ def start_process(context: BaseContext, process: Any) -> None:
         else:
             with _environment():
                 process.start()
+
+
+_arbitrary_address: Callable[[str], str] = connection.arbitrary_address  # type: ignore[attr-defined]
+
+
+def _address(family: str) -> str:
+    """A path for the fork server's socket: in a temporary directory of its own where the path in the usual one is too long."""
+    if len(os.fsencode(os.path.join(util.get_temp_dir(), "listener-12345678"))) < LONGEST_ADDRESS:
+        return _arbitrary_address(family)
+    for parent in ("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir()):
+        with contextlib.suppress(OSError):
+            directory = tempfile.mkdtemp(prefix="rrl-", dir=parent)
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)
+            if len(os.fsencode(directory)) + 2 < LONGEST_ADDRESS:
+                return f"{directory}/s"
+    raise RunError(
+        f"cannot start workers: TMPDIR ({tempfile.gettempdir()!r}) is too long for a socket, and no shorter directory can be "
+        f"written to. Set TMPDIR to a path of at most {LONGEST_ADDRESS - 40} characters"
+    )
+
+
+def _forget_server() -> None:
+    global _server
+    _server = None
 
 
 def _own_server() -> Any:

@@ -41,7 +41,7 @@ class Processes:
     def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
         self._plan, self._setup = plan, tuple(setup)
         self._context = context_named(context)
-        self._children: list[Child] = []
+        self._processes: list[Child] = []
         self._start: _Start | None = None
         self._lines: list[Any] = []
         self.spin = spin
@@ -68,7 +68,7 @@ class Processes:
                 load = cloudpickle.dumps(load)
             args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid())
             child = Child(new_process(self._context, worker, _main, args))
-            self._children.append(child)
+            self._processes.append(child)
             jobs.append((child, theirs))
         self._start = start = _Start(self._context, jobs)
         if method == "fork":  # in the child, who forks is the main thread
@@ -103,7 +103,7 @@ class Processes:
     def died(self) -> tuple[int, int | None] | None:
         if self._start is not None and self._start.error is not None:
             raise self._named(*self._start.error)
-        for index, child in enumerate(self._children):
+        for index, child in enumerate(self._processes):
             if child.ended:
                 return index + 1, child.status()
         return None
@@ -132,14 +132,14 @@ class Processes:
             self._end(grace)
 
     def _end(self, grace: float | None) -> None:
-        alive = wait_for_all(self._children, grace)
+        alive = wait_for_all(self._processes, grace)
         for kill in (False, True):
             for child in alive:
                 child.end(kill=kill)
             alive = wait_for_all(alive, 1.0 if kill else TERMINATED)
         self._start = None
-        while self._children:
-            self._children.pop().close()
+        while self._processes:
+            self._processes.pop().close()
         while self._lines:
             self._lines.pop().close()
         self.attached()

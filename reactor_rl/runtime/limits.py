@@ -1,0 +1,65 @@
+"""What the control groups of this process allow it: cores and memory.
+
+A group's limit holds for all groups below it, so that every group from the process's own up to the root counts. In a container the
+own group may only be known by its name outside; then its limits are those at the root of what is mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+__all__ = ["group_cores", "group_memory"]
+
+_SELF = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The directories of this process's groups that may limit a resource, from the innermost to the root."""
+    try:
+        lines = _SELF.read_text().splitlines()
+    except OSError:  # no control groups here
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2, alone or beside version 1
+            mounts = (_MOUNT, _MOUNT / "unified")
+        elif controller in controllers.split(","):
+            mounts = (_MOUNT / controllers, _MOUNT / controller)
+        else:
+            continue
+        own = PurePosixPath(path)
+        for mount in mounts:
+            for group in (own, *own.parents):
+                yield mount / group.relative_to("/")
+
+
+def _numbers(path: Path) -> list[int]:
+    """The numbers in a file; none if there is no such file, or no limit."""
+    with contextlib.suppress(OSError, ValueError):
+        return [int(word) for word in path.read_text().split()]
+    return []
+
+
+def group_cores() -> int | None:
+    """Cores that the quotas leave this process, rounded up, at least 1. ``None``: no quota."""
+    found = []
+    for group in _groups("cpu"):
+        match _numbers(group / "cpu.max"), _numbers(group / "cpu.cfs_quota_us"), _numbers(group / "cpu.cfs_period_us"):
+            case ([quota, period], _, _) | (_, [quota], [period]) if quota > 0 and period > 0:
+                found.append(max(1, math.ceil(quota / period)))
+    return min(found, default=None)
+
+
+def group_memory() -> int | None:
+    """Bytes that the groups' limits leave this process beyond what they use already. ``None``: no limit."""
+    found = []
+    for group in _groups("memory"):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            match _numbers(group / limit), _numbers(group / used):
+                case [most], [now]:
+                    found.append(max(0, most - now))
+    return min(found, default=None)
