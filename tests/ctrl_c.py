@@ -1,0 +1,152 @@
+"""Real Ctrl-C for the public classes: ``python tests/ctrl_c.py 200`` sends so many, evenly over the classes, and says what came.
+
+Each is one process that does what people do, gets SIGINT at a random instant, closes, and tells how long that took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_BEGIN = """
+import time, warnings
+warnings.simplefilter("ignore")
+import numpy as np, gymnasium as gym
+"""
+_END = """
+print("ready", flush=True)
+try:
+    while True:
+        go()
+except KeyboardInterrupt:
+    pass
+began = time.monotonic()
+thing.close()
+print(time.monotonic() - began, flush=True)
+"""
+CLASSES = {
+    "ReactorVectorEnv": """
+from reactor_gymnasium import ReactorVectorEnv
+thing = ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 8, executor="processes", workers=4)
+thing.reset(seed=0)
+actions = np.zeros(8, np.int64)
+def go(): thing.step(actions)
+""",
+    "ReactorVectorEnv, batches": """
+from reactor_gymnasium import ReactorVectorEnv
+thing = ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 8, executor="processes", workers=3, batch_size=4)
+thing.reset(seed=0)
+actions = np.zeros(4, np.int64)
+thing.send(actions)
+def go():
+    thing.recv()
+    thing.send(actions)
+""",
+    "ReactorVecEnv": """
+from reactor_sb3 import ReactorVecEnv
+thing = ReactorVecEnv([lambda: gym.make("CartPole-v1")] * 8, executor="processes", workers=4)
+thing.reset()
+actions = np.zeros(8, np.int64)
+def go(): thing.step(actions)
+""",
+    "SyncDQN": """
+from reactor_sb3 import SyncDQN
+thing = SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, workers=3, executor="processes", seed=0, learning_starts=64)
+thing.start()
+def go(): thing.learn(10**9)
+""",
+    "MultiAgentRunner": """
+from pettingzoo.classic import rps_v2
+from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
+thing = MultiAgentRunner(rps_v2.parallel_env, {"all": RandomPolicy()}, num_envs=8, executor="processes", workers=4)
+def go(): thing.run(steps=10**9, seed=0, progress_bar=False)
+""",
+}
+PATIENCE = 20.0
+"""Seconds after which ``close()`` has not returned."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """What came of one Ctrl-C.
+
+    Attributes:
+        kind: Which class.
+        seconds: That ``close()`` took; ``None`` if it never returned.
+        left: Processes of the group that were still there, and shared memory with its name.
+        errors: What was written to standard error.
+    """
+
+    kind: str
+    seconds: float | None
+    left: list[str]
+    errors: str
+
+
+def interrupt(kind: str, delay: float) -> Interrupted:
+    """Send one SIGINT to a process that uses a class, so many seconds after it has begun."""
+    code = _BEGIN + CLASSES[kind] + _END
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(process.communicate()[1])
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            out, errors = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return Interrupted(kind, None, _left(process.pid), "")
+    return Interrupted(kind, float(out) if out else None, _left(process.pid), errors)
+
+
+def _left(group: int) -> list[str]:
+    """What a session leaves behind; its services get a moment to notice that it has ended."""
+    end = time.monotonic() + 5.0
+    while True:
+        left = [name for name in os.listdir("/dev/shm") if f"rrl-{group:x}-" in name]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+            except OSError:
+                continue
+            if int(session) == group and state not in "ZX":
+                left.append(pid)
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.02)
+
+
+def main(total: int) -> int:
+    """Interrupt all classes, ``total`` times together, and print a line for each."""
+    rng = random.Random(0)
+    failed = 0
+    for kind in CLASSES:
+        found = [interrupt(kind, 0.05 + 0.4 * rng.random()) for _ in range(-(-total // len(CLASSES)))]
+        bad = [one for one in found if one.seconds is None or one.seconds > 1.0 or one.left or one.errors]
+        times = sorted(one.seconds for one in found if one.seconds is not None)
+        failed += len(bad)
+        line = {
+            "class": kind,
+            "interrupts": len(found),
+            "failed": len(bad),
+            "median_s": times[len(times) // 2],
+            "longest_s": times[-1],
+        }
+        sys.stdout.write("\n".join([json.dumps(line), *map(str, bad), ""]))
+        sys.stdout.flush()
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)))

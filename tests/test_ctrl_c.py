@@ -1,0 +1,227 @@
+"""An interrupt at whatever line leaves what closes at once, with nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from ctrl_c import CLASSES, interrupt
+
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_rl import RunError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
+
+
+# ---------------------------------------------------------------------- every line
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th line of ours that is executed."""
+
+    def __init__(self, line: int) -> None:
+        self.left, self.where = line, ""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if "/reactor_" not in frame.f_code.co_filename or in_finaliser(frame):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self
+
+
+def in_finaliser(frame: FrameType | None) -> bool:
+    """Whether a frame is that of a ``__del__``, or below one: what is raised there goes nowhere."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def interrupted(line: int) -> Iterator[Interrupter]:
+    interrupter = Interrupter(line)
+    gc.collect()
+    gc.disable()
+    sys.settrace(interrupter)
+    try:
+        yield interrupter
+    finally:
+        sys.settrace(None)
+        gc.enable()
+
+
+class Stuck(BaseException):
+    """Not an Exception, so that nobody handles it."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    def ring(*_: Any) -> None:
+        raise Stuck
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def step(envs: Any) -> None:
+    envs.step(np.zeros(envs.batch_size, np.int64))
+
+
+def wait(envs: Any) -> None:
+    envs.step_async(np.zeros(envs.batch_size, np.int64))
+    envs.step_wait()
+
+
+def wait_briefly(envs: Any) -> None:
+    envs.step_async(np.zeros(envs.batch_size, np.int64))
+    with suppress(multiprocessing.TimeoutError):
+        envs.step_wait(1e-9)
+        return
+    envs.step_wait()
+
+
+PHASES: dict[str, Callable[[Any], None]] = {
+    "step": step,
+    "async": wait,
+    "timeout": wait_briefly,
+    "reset": lambda envs: envs.reset(seed=1),
+    "call": lambda envs: envs.call("render_mode"),
+    "close": lambda envs: envs.close(),
+}
+HOW: dict[str, dict[str, Any]] = {
+    "processes": {"executor": "processes", "workers": 3},
+    "threads": {"executor": "threads", "workers": 3},
+    "batches": {"executor": "processes", "workers": 3, "batch_size": 3, "caller_works": True},
+}
+POINTS = 9
+"""How many lines of each phase are interrupted, spread over all of them; tests/ctrl_c.py and a stride of 1 do more by hand."""
+
+
+def make(how: dict[str, Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        envs = ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 6, **how)
+    envs.reset(seed=0)
+    step(envs)
+    return envs
+
+
+def lines_of(how: dict[str, Any], phase: Callable[[Any], None]) -> int:
+    """How many lines a phase has."""
+    envs = make(how)
+    with interrupted(10**9) as counted:
+        phase(envs)
+    envs.close()
+    return 10**9 - counted.left
+
+
+@pytest.mark.filterwarnings("ignore:.*Calling .close. while waiting:UserWarning")
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("how", HOW)
+def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
+    lines = lines_of(HOW[how], PHASES[phase])
+    assert lines > 10
+    hit = 0
+    for line in sorted({1 + (lines - 1) * point // (POINTS - 1) for point in range(POINTS)}):
+        envs = make(HOW[how])
+        try:
+            with interrupted(line) as interrupter:
+                PHASES[phase](envs)
+        except KeyboardInterrupt:
+            hit += 1
+        try:
+            with at_most(5.0):
+                envs.close()
+        except Stuck:
+            envs.close(terminate=True)
+            pytest.fail(f"close() does not return after an interrupt at {interrupter.where}")
+        envs.close()
+        with pytest.raises(gym.error.ClosedEnvironmentError):
+            step(envs)
+    assert hit > POINTS // 2
+
+
+@pytest.mark.parametrize("how", ["processes", "threads"])
+def test_an_interrupt_at_every_line_of_the_constructor(how: str) -> None:
+    with interrupted(10**9) as counted:
+        envs = ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 6, **HOW[how])
+    envs.close()
+    lines = 10**9 - counted.left
+    hit = 0
+    for line in range(1, lines, lines // 12):
+        with suppress(KeyboardInterrupt), interrupted(line):
+            ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 6, **HOW[how]).close()
+            hit -= 1
+        hit += 1
+        gc.collect()
+    assert hit > 6
+
+
+def test_only_closing_is_left_after_an_interrupt() -> None:
+    refused = 0
+    for line in (12, 30, 60):
+        envs = make(HOW["processes"])
+        with suppress(KeyboardInterrupt), interrupted(line):
+            step(envs)
+        with pytest.raises(RunError, match=r"interrupted.*close\(\) it"):
+            envs.step(np.zeros(6, np.int64))
+        with pytest.raises(RunError, match="interrupted"):
+            envs.reset()
+        refused += 1
+        envs.close()
+    assert refused == 3
+
+
+class SlowToClose(gym.Wrapper):  # type: ignore[type-arg]
+    def close(self) -> None:
+        threading.Event().wait(60)
+
+
+def test_a_second_close_ends_what_an_interrupted_one_began() -> None:
+    envs = ReactorVectorEnv([lambda: SlowToClose(gym.make("CartPole-v1"))] * 3, executor="processes", workers=4, caller_works=False)
+    processes = list(envs._run._executor._processes)
+    pids = [process.pid for process in processes]
+    assert len(pids) == 3
+    with pytest.raises(Stuck), at_most(0.3):
+        envs.close()
+    began = time.monotonic()
+    envs.close()
+    assert time.monotonic() - began < 5.0
+    assert envs.closed
+    assert not [child for child in multiprocessing.active_children() if child.pid in pids]
+
+
+# ---------------------------------------------------------------------- real signals
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_real_interrupt(kind: str) -> None:
+    if kind == "MultiAgentRunner":
+        pytest.importorskip("pettingzoo")
+    for delay in (0.05, 0.21):
+        found = interrupt(kind, delay)
+        assert found.seconds is not None, "close() did not return"
+        assert (found.left, found.errors) == ([], "")
