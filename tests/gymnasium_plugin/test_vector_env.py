@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from compare import assert_same
 from envs import Facts, Samples
+from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, CustomSpaceError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
@@ -344,18 +345,21 @@ class Slow(Facts):
 
 
 @pytest.mark.parametrize("place", [*PLACES, {"executor": "processes", "workers": 2}], ids=str)
-def test_after_a_timeout_waiting_again_gives_the_result(place: dict[str, Any]) -> None:
-    with ReactorVectorEnv([partial(Slow, i, 0.15) for i in range(2)], **place) as envs:
+def test_after_a_timeout_waiting_again_gives_the_result(place: dict[str, Any], tmp_path: Path) -> None:
+    gates = Gates(tmp_path)
+    with ReactorVectorEnv(gates.makers(2), **place) as envs:
         envs.reset(seed=0)
         envs.step_async(zeros(2))
         with pytest.raises(multiprocessing.TimeoutError, match=r"`step_wait` has timed out after 0\.01"):
-            envs.step_wait(timeout=0.01)
+            envs.step_wait(timeout=TIMEOUT)
         with pytest.raises(AlreadyPendingCallError):
             envs.step(zeros(2))
+        gates.open(0, 1, name="step-0")
         assert envs.step_wait(timeout=10)[0][:, 3].tolist() == [1, 1]
         envs.reset_async(seed=7)
         with pytest.raises(multiprocessing.TimeoutError, match="`reset_wait` has timed out"):
-            envs.reset_wait(timeout=0.01)
+            envs.reset_wait(timeout=TIMEOUT)
+        gates.open_all()
         assert envs.reset_wait()[0][:, 1].tolist() == [7, 8]
         assert envs.step(zeros(2))[0][:, 3].tolist() == [1, 1]
 
@@ -370,10 +374,13 @@ def test_closing_while_a_call_is_pending_warns(place: dict[str, Any]) -> None:
     assert envs.closed
 
 
-def test_without_the_caller_step_async_returns_at_once() -> None:
-    with ReactorVectorEnv([partial(Slow, i, 0.2) for i in range(2)], executor="threads", workers=2, caller_works=False) as envs:
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_without_the_caller_step_async_returns_at_once(executor: Any, tmp_path: Path) -> None:
+    gates = Gates(tmp_path)
+    with ReactorVectorEnv(gates.makers(2), executor=executor, workers=2, caller_works=False) as envs:
         envs.reset()
-        begin = time.monotonic()
-        envs.step_async(zeros(2))
-        assert time.monotonic() - begin < 0.15
+        envs.step_async(zeros(2))  # if it waited for the step, nobody would open the gates
+        gates.begun(0, "step-0")
+        gates.begun(1, "step-0")
+        gates.open(0, 1, name="step-0")
         assert envs.step_wait()[0][:, 3].tolist() == [1, 1]
