@@ -162,7 +162,7 @@ def edits(manifest: Any, every: int) -> Iterator[Any]:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="measures memory as Linux does")
-@pytest.mark.parametrize(("name", "every"), [("small", 20), ("whole", 22)])
+@pytest.mark.parametrize(("name", "every"), [("small", 20), ("whole", 60)])
 def test_every_node(name: str, every: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     path, flag = request.getfixturevalue(name), tmp_path / "flag"
     algorithm: Any = PQN if name == "small" else SyncDQN
