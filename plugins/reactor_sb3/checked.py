@@ -192,7 +192,8 @@ def check_state(model: Trainer, state: dict[str, Any], counters: Mapping[str, An
     for name, value in found.items():
         whole = not isinstance(counters[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
         want(_number(value) and (type(value) is int or not whole), name)
-        want(value >= 0 or name == "_learned_timesteps", name)
+        # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
+        want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)
     alike(state["policy"], dict(model.policy.state_dict()), "policy")
     _check_optimizer(model.policy.optimizer, state["optimizer"])
     streams = model.streams()
