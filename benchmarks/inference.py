@@ -124,14 +124,15 @@ KINDS = (OURS, f"{OURS}, portable C", "numpy", "torch", "torch, layers alone")
 
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     import torch
-    from threadpoolctl import threadpool_limits
+
+    from reactor_rl.runtime.numeric_threads import one_numeric_thread
 
     torch.set_num_threads(1)
     gc.freeze()  # torch's modules need not be looked at between two slices
     kinds = ("torch",) if case == NATURE else KINDS
     of_batch = {batch: chosen({kind: partial(Calls, kind, case, batch) for kind in kinds}, options) for batch in BATCHES}
     builders = {f"{batch} {kind}": make for batch, found in of_batch.items() for kind, make in found.items()}
-    with threadpool_limits(1, "blas"):
+    with one_numeric_thread():
         figures = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options, 0.02), warm_up=0.05)
     return {str(batch): only(figures, f"{batch} ").as_json(OURS) for batch in BATCHES}
 

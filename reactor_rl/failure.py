@@ -6,6 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from reactor_rl.by_value import own_class
 from reactor_rl.errors import WorkerTraceback
 from reactor_rl.serialise import dumps, loads
 
@@ -43,6 +44,7 @@ class Failure:
 
     def raised(self) -> BaseException:
         """The exception, with a note that says where it was raised."""
+        own_class(self.error)
         note = f"in reaction {self.where} at tag {self.tag}"
         if note not in getattr(self.error, "__notes__", ()):
             self.error.add_note(note)

@@ -10,6 +10,8 @@ from typing import Any
 
 import cloudpickle
 
+from reactor_rl.by_value import loads
+
 __all__ = ["IMMUTABLE", "Pickled", "decode", "dumps", "encode", "loads"]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -39,9 +41,6 @@ def dumps(value: Any) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):
         pass
     return cloudpickle.dumps(value)  # type: ignore[no-any-return]
-
-
-loads = pickle.loads
 
 
 def encode(value: Any) -> Any:

@@ -95,8 +95,16 @@ def _mujoco() -> Rollout:
     return Rollout("HalfCheetah-v5", num_envs=4)
 
 
+def _linear() -> Rollout:
+    id = "reactor_gymnasium/Linear-v0"
+    if id not in gymnasium.registry:
+        gymnasium.register(id, "reactor_gymnasium.linear_env:Linear")
+    return Rollout(id, num_envs=4)
+
+
 cartpole = partial(rollout, "CartPole-v1")
 blackjack = partial(rollout, "Blackjack-v1")
 pong = _atari
 atari = partial(_atari, preprocess=True)
 half_cheetah = _mujoco
+linear = _linear

@@ -13,7 +13,6 @@ import numpy as np
 
 from reactor_gymnasium.arguments import checked_executor, checked_number
 from reactor_gymnasium.life import Life
-from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.account import Ended, Told
 from reactor_pettingzoo.acting_shard import PACE, ActingShard
 from reactor_pettingzoo.census import Agent, Census, EnvFn
@@ -189,7 +188,7 @@ class Ensemble:
         """Take steps in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
         self._running()  # before there is a bar
         found = []
-        with self._life, one_numeric_thread(), progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
+        with self._life, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for told in self._ticks(episodes, seed, record, _stretches(steps)):
                 found.append(told)
                 advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.arguments import checked_number
-from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_pettingzoo.account import Ended
 from reactor_pettingzoo.assignment import assigned, single
 from reactor_pettingzoo.census import MASK, Agent, Census, EnvFn
@@ -150,7 +149,7 @@ class MultiAgentRunner(Ensemble):
         """
         frames: list[Array] = []
         self._running()
-        with self._life, one_numeric_thread():
+        with self._life:
             for told in self._ticks(0, seed, False, [1] * steps, render=True):
                 frames += told[0].frames
                 if any(one.copy == 0 for one in told[0].episodes):

@@ -25,6 +25,7 @@ from stable_baselines3.common.monitor import ResultsWriter
 from reactor_gymnasium.arguments import EnvFn, thrown_away
 from reactor_gymnasium.atari_game import AtariGame
 from reactor_rl.autotune import global_random_state
+from reactor_rl.serialise import loads
 
 __all__ = ["load", "save", "way"]
 
@@ -326,7 +327,7 @@ class _Unpickler(pickle.Unpickler):
         if pid[0] == "class":
             _, number, name, pickled = pid
             if number not in self._classes:
-                self._classes[number] = self._here.classes.get(name) or pickle.loads(pickled)
+                self._classes[number] = self._here.classes.get(name) or loads(pickled)
             return self._classes[number]
         _, number, state = pid
         ale = self._here.emulators[number]

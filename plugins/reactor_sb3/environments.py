@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
 from reactor_gymnasium.arguments import EnvFn, thrown_away
 from reactor_rl.autotune import global_random_state
+from reactor_rl.serialise import loads
 
 __all__ = ["LazyEnv", "Made", "maker_of", "spare_envs"]
 
@@ -59,7 +60,8 @@ class _Copies:
         self.pickled = cloudpickle.dumps(env)
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        return cloudpickle.loads(self.pickled)  # type: ignore[no-any-return]
+        env: gymnasium.Env[Any, Any] = loads(self.pickled)
+        return env
 
 
 def maker_of(env: Any) -> Made:

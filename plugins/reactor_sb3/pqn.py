@@ -18,6 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_gymnasium.arguments import checked_number
+from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_sb3.actor import Ended
 from reactor_sb3.arguments import NOT_KEPT, ExecutorName, check_actions
 from reactor_sb3.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
@@ -158,7 +159,9 @@ class PQN(Trainer):
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class
-        self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
+        with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
+            made = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
+        self.policy = made.to(self.device)
         self.policy.set_training_mode(False)  # but for the updates themselves
         self.q_net = self.policy.q_net
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)

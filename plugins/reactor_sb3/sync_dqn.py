@@ -21,6 +21,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from torch.nn import functional
 
 from reactor_gymnasium.arguments import checked_number
+from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_sb3.actor import Ended
 from reactor_sb3.arguments import NOT_KEPT, ExecutorName, check_actions
 from reactor_sb3.replay import BLOCKWISE, store
@@ -166,7 +167,8 @@ class SyncDQN(Trainer, DQN):
 
     def _setup_model(self) -> None:
         Trainer._setup_model(self)
-        DQN._setup_model(self)
+        with one_numeric_thread():  # a policy of the user's may draw its weights by linear algebra
+            DQN._setup_model(self)
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(

@@ -20,7 +20,6 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_gymnasium.numeric_threads import one_numeric_thread
 from reactor_rl import Program, RunError
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.runtime.forks import FORKED
@@ -249,25 +248,24 @@ class Trainer(Resumable, Reporter):
         found.on_training_start(locals(), globals())
         watched = not (isinstance(found, ConvertCallback) and found.callback is None)
         try:
-            with one_numeric_thread():
-                run = self.start()
-                if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
-                    record = np.zeros((), self.parameter_record())
-                    write_parameters(record, self.broadcast_state())
-                    run.set(parameters=record)
-                assert self._choice is not None
-                for sentence in recommendations(self, self._choice):
-                    self.logger.info(sentence)
-                while self.num_timesteps < total:
-                    found.on_rollout_start()
-                    self._in_round = True
-                    self._tick(run, watched)
-                    go_on = self._account(run, found if watched else None, log_interval)
-                    self._in_round = False
-                    self._save_due()
-                    if not go_on:
-                        break
-                    found.on_rollout_end()
+            run = self.start()
+            if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
+                record = np.zeros((), self.parameter_record())
+                write_parameters(record, self.broadcast_state())
+                run.set(parameters=record)
+            assert self._choice is not None
+            for sentence in recommendations(self, self._choice):
+                self.logger.info(sentence)
+            while self.num_timesteps < total:
+                found.on_rollout_start()
+                self._in_round = True
+                self._tick(run, watched)
+                go_on = self._account(run, found if watched else None, log_interval)
+                self._in_round = False
+                self._save_due()
+                if not go_on:
+                    break
+                found.on_rollout_end()
             self._write_records()
             self._sent = self.fingerprint()
         except BaseException:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import topology as topo
+from reactor_rl.by_value import inside
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.fingerprints import AllPorts
@@ -56,7 +57,7 @@ class _Binder:
     def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[Side | None]) -> None:
         self.plan, self.worker, self.memory, self.sides = plan, worker, memory, sides
         self.topology, self.layout = plan.topology, plan.layout
-        self.kernel = Kernel(worker, memory[: plan.layout.words * 8].cast("q"))
+        self.kernel = Kernel(worker, memory[: plan.layout.words * 8].cast("q"), id(memory))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
         self.cells: dict[int, Cells] = {}
@@ -67,7 +68,8 @@ class _Binder:
         kernel, topology = self.kernel, self.topology
         kernel.reactor_names = tuple(node.name for node in topology.reactors)
         for index, given in reactors.items():
-            kernel.reactors[index] = loads(given) if isinstance(given, bytes) else given
+            with inside(kernel.copies):
+                kernel.reactors[index] = loads(given) if isinstance(given, bytes) else given
         for reaction, bit in self.bit.items():
             node = topology.reactions[reaction]
             kernel.reactions[bit] = reaction

@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from reactor_rl.by_value import Copies, swap
 from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.events import ActionHandle, TimerHandle
+from reactor_rl.runtime.numeric_threads import OneThread, hold, loading
 from reactor_rl.runtime.outputs import Output
 
 __all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
@@ -60,6 +63,11 @@ class Observer:
 class Kernel:
     """The state of one worker. Built by :func:`reactor_rl.runtime.bind.bind`.
 
+    Args:
+        worker: Its number.
+        words: The words that all workers share.
+        run: A number that workers of one run have in common, where they are in one process.
+
     Attributes:
         worker: Its number.
         words: The words that all workers share.
@@ -75,13 +83,13 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "current",
+        "__weakref__", "_at", "_limit", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "copies", "current",
         "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
         "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "stopping",
         "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
 
-    def __init__(self, worker: int, words: memoryview) -> None:
+    def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:
         self.worker, self.words = worker, words
         self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
@@ -109,13 +117,16 @@ class Kernel:
         self.agenda = Agenda()
         self._starting: int | None = None  # startup reactions that are still to run, None once they have run
         self._at = -1  # the step that is being taken, -1 between passes
+        self.copies: Copies = {}  # of classes that travel by value
+        self._limit = OneThread(run, helper=worker > 0)
 
     # ------------------------------------------------------------------ passes
 
     def start_pass(self) -> None:
         """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number."""
         self._starting = self.startup_mask
-        self.execute()
+        with loading() if self.startup_mask else nullcontext():
+            self.execute()
         self._starting = None
         if self.soon:
             self.wake_at(1, self.soon)
@@ -138,12 +149,16 @@ class Kernel:
         self._at = -1
         if not self.stopping:
             self.pending, self.stopping = self.shutdown_mask, True
-        while rest := self.pending & self.shutdown_mask:
-            self.current = bit = rest & -rest
-            self.pending ^= bit
-            with contextlib.suppress(Exception):
-                self.calls[bit]()
-        self.current = ALL
+        outside = swap(self.copies)
+        try:
+            while rest := self.pending & self.shutdown_mask:
+                self.current = bit = rest & -rest
+                self.pending ^= bit
+                with contextlib.suppress(Exception):
+                    self.calls[bit]()
+        finally:
+            self.current = ALL
+            self._leave(outside)
 
     def first_pass(self, time: int, number: int) -> None:
         """Begin tick ``time`` and run its first pass."""
@@ -171,6 +186,13 @@ class Kernel:
 
     def passes_alone(self) -> None:
         """Run the further passes of a tick in which no other worker takes part."""
+        outside = self._enter()
+        try:
+            self._passes()
+        finally:
+            self._leave(outside)
+
+    def _passes(self) -> None:
         while self.again:
             self.number += 1
             self.microstep += 1
@@ -186,6 +208,13 @@ class Kernel:
         Returns:
             The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
         """
+        outside = self._enter()
+        try:
+            return self._ticks(time, end)
+        finally:
+            self._leave(outside)
+
+    def _ticks(self, time: int, end: int) -> int:
         words, agenda = self.words, self.agenda
         while time < end:
             if not self.soon and not agenda.always:
@@ -200,10 +229,11 @@ class Kernel:
                 self._due(time)
             self.run_all()
             if self.again:
-                self.passes_alone()
+                self._passes()
             time += 1
             if self.failures or words[Words.STOP]:
                 break
+            hold()  # as at the beginning of any tick
         return time
 
     def execute(self) -> None:
@@ -215,13 +245,26 @@ class Kernel:
             self._at = 0
             if self.again:  # before the list's last SIGNAL, after which the caller may look
                 self.words[Words.AGAIN] = self.number
-        for step, argument in self.steps[self._at :] if self._at else self.steps:
-            step(argument)
-            self._at += 1
-        self._at = -1
+        outside = self._enter()
+        try:
+            for step, argument in self.steps[self._at :] if self._at else self.steps:
+                step(argument)
+                self._at += 1
+            self._at = -1
+        finally:
+            self._leave(outside)
         if self.observers:
             for observer in self.observers:
                 observer.after_pass()
+
+    def _enter(self) -> Copies | None:
+        """What reactions run in: numeric libraries with one thread, and this worker's classes."""
+        self._limit.enter()
+        return swap(self.copies)
+
+    def _leave(self, outside: Copies | None) -> None:
+        swap(outside)
+        self._limit.leave(late=self._at >= 0)
 
     def unfinished(self) -> bool:
         """Whether a timeout left a pass in its middle."""

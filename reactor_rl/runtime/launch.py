@@ -21,23 +21,23 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from reactor_rl.errors import RunError
+from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
 
-__all__ = ["SINGLE_THREADED", "begin", "context_named", "may_start_processes", "new_process", "preload", "start_process"]
+__all__ = [
+    "begin",
+    "context_named",
+    "environment",
+    "may_start_processes",
+    "new_process",
+    "preload",
+    "start_process",
+    "take_environment",
+]
 
 _NAME = "reactor_rl worker"
 _lock = threading.RLock()
 _server: Any = None
 _preloaded = ["numpy", "cloudpickle", "reactor_rl.runtime.processes"]
-
-SINGLE_THREADED = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-"""Set to 1 for workers: they share the cores among themselves, not with the threads of each other's libraries."""
 
 LONGEST_ADDRESS = 100
 """Bytes of the path of a socket: Linux takes 107, macOS 103."""
@@ -69,23 +69,29 @@ def may_start_processes() -> bool:
     return not multiprocessing.current_process().daemon
 
 
+def environment() -> dict[str, str]:
+    """The environment of workers: numeric libraries single-threaded, and nothing that makes MPI take them for its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
+    return kept | dict.fromkeys(SINGLE_THREADED, "1")
+
+
+def take_environment(wanted: dict[str, str]) -> None:
+    """Make the environment of this process what it should be: a fork server has that of the time when it was started."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
-    """The environment of workers: numeric libraries single-threaded, and nothing that makes MPI take them for its own."""
-    changed = dict.fromkeys(SINGLE_THREADED, "1")
-    removed = {name: value for name, value in os.environ.items() if name.startswith(_MPI)}
-    before = {name: os.environ.get(name) for name in changed} | removed
+    before = dict(os.environ)
     try:
-        os.environ.update(changed)
-        for name in removed:
-            del os.environ[name]
+        take_environment(environment())
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        take_environment(before)
 
 
 @contextlib.contextmanager

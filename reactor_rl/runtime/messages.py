@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactor_rl.by_value import inside, own_class
 from reactor_rl.errors import RunError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime import snapshot
@@ -23,6 +24,7 @@ class Reply:
 
     def get(self) -> Any:
         if self.failure is not None:
+            own_class(self.failure.error)
             raise self.failure.error
         return self.value
 
@@ -31,7 +33,8 @@ def answer(kernel: Kernel, request: tuple[str, Any]) -> Reply:
     """Do what was asked; an exception becomes the answer."""
     name, argument = request
     try:
-        return Reply(_REQUESTS[name](kernel, argument))
+        with inside(kernel.copies):
+            return Reply(_REQUESTS[name](kernel, argument))
     except Exception as error:
         return Reply(
             failure=Failure.of(-1, f"(answering {name} in worker {kernel.worker})", (kernel.time, kernel.microstep), error)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, parent_process
@@ -15,14 +14,16 @@ from typing import Any
 
 import cloudpickle
 
+from reactor_rl import by_value
 from reactor_rl.errors import RunError, WorkerDiedError
 from reactor_rl.failure import Failure
+from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.helper import serve
-from reactor_rl.runtime.launch import SINGLE_THREADED, begin, context_named, new_process
+from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
 from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.serialise import loads
@@ -66,7 +67,7 @@ class Processes:
             load: Any = (self._plan, reactors[worker], self._setup)
             if method != "fork":
                 load = cloudpickle.dumps(load)
-            args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid())
+            args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid(), environment())
             child = Child(new_process(self._context, worker, _main, args))
             self._processes.append(child)
             jobs.append((child, theirs))
@@ -224,15 +225,15 @@ def _main(
     line: Any,
     spin: float,
     caller: int,
+    variables: dict[str, str],
 ) -> None:
     """A worker process."""
+    take_environment(variables)  # before anything of the user's is loaded
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
     _watch(caller)
-    for name in SINGLE_THREADED:
-        os.environ[name] = "1"
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+    numeric_threads.for_good()
+    by_value.for_good()
     for (source, target), channel in channels.items():
         if 0 in (source, target):  # nobody else needs its name
             channel.unlink_attached()

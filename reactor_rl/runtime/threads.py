@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from reactor_rl.errors import RunError
+from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
@@ -137,4 +138,5 @@ class Threads:
             for block in self._blocks:
                 block.close()
         # Otherwise the memory goes with the last reference to it.
+        numeric_threads.ended(id(self.memory))
         self._threads, self._blocks, self._lines = [], [], []

@@ -1,0 +1,112 @@
+"""Classes that travel by value are copies in the caller's process too.
+
+cloudpickle sends a class of ``__main__`` (or of a function's body) as its definition with a number, by which a process that has
+seen it finds the class again. In the process where it was defined the number leads to the class itself, so that reactors there
+would see what is changed in it later, and those in helper processes would not. Hence workers in the caller's process have
+copies, found by the same numbers in a table of their own; and what comes back to the caller is of the caller's classes again.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from cloudpickle import cloudpickle
+
+__all__ = ["Copies", "for_good", "inside", "loads", "own_class", "swap"]
+
+Copies = dict[str, Any]
+"""The classes of one worker by cloudpickle's number."""
+
+_NUMBER = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5, "_make_typevar": 5}
+"""What makes a class in a pickle, and which argument is the number. Pickles hold these names, so cloudpickle keeps them."""
+_MARK = b"cloudpickle.cloudpickle"
+
+
+class _Here(threading.local):
+    """Whose classes this thread deals with: a worker's copies, or (None) the caller's own."""
+
+    copies: Copies | None = None
+
+
+_here = _Here()
+_alone = False
+
+
+def for_good() -> None:
+    """Say that this process is a helper: what cloudpickle finds there is a copy anyway."""
+    global _alone
+    _alone = True
+
+
+def swap(copies: Copies | None) -> Copies | None:
+    """What this thread loads from now on is for the reactors of a worker, or for the caller. Returns for whom it was before."""
+    before, _here.copies = _here.copies, copies
+    return before
+
+
+@contextmanager
+def inside(copies: Copies) -> Iterator[None]:
+    """What this thread loads meanwhile is for the reactors of a worker."""
+    before = swap(copies)
+    try:
+        yield
+    finally:
+        swap(before)
+
+
+def loads(data: bytes | memoryview) -> Any:
+    """Unpickle for whoever this thread works for now."""
+    if not _alone:
+        data = bytes(data)
+        if _MARK in data:
+            return _Unpickler(io.BytesIO(data)).load()
+    return pickle.loads(data)
+
+
+def own_class(error: BaseException) -> None:
+    """Make an exception that a reactor's copy of a class made one of the caller's own class, for ``except`` to find it."""
+    number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(type(error))
+    own = None if number is None else cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
+    if own is not None and own is not type(error):
+        error.__class__ = own
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._copies = _here.copies
+        self._known: list[Any] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "cloudpickle.cloudpickle":
+            if name in _NUMBER:
+                return partial(self._make, getattr(cloudpickle, name), _NUMBER[name])
+            if name == "_class_setstate":
+                return self._fill
+        return super().find_class(module, name)
+
+    def _make(self, make: Any, place: int, *args: Any) -> Any:
+        number = args[place]
+        if self._copies is None:
+            known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
+            if known is None:
+                return make(*args)
+            self._known.append(known)
+            return known
+        if number not in self._copies:
+            made = self._copies.setdefault(number, make(*args[:place], None, *args[place + 1 :]))
+            with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+                cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[made] = number
+        return self._copies[number]
+
+    def _fill(self, made: Any, state: Any) -> Any:
+        # A class of the caller's is as the caller has left it, whatever it was when it was sent.
+        if any(made is known for known in self._known):
+            return made
+        return cloudpickle._class_setstate(made, state)

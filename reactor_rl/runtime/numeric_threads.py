@@ -1,0 +1,233 @@
+"""One thread for numeric libraries while reactions run: with another number, the same sums come out otherwise.
+
+BLAS, OpenMP and torch split a matrix product among as many threads as they are told, and the split decides in which order its
+numbers are added. Helper processes have one thread from the start; the caller has as many as the user wants, so it has
+one while a tick runs, and the user's number again when the tick ends. The number is read at every tick, and written
+only where it is not one, so a reaction that changes it does so until the end of the tick, in whichever worker it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+__all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "loading", "one_numeric_thread", "release"]
+
+SINGLE_THREADED = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""What libraries take their number of threads from when they are loaded."""
+
+_AFFIXES = [(prefix, suffix) for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
+_NAMES = {
+    "openblas": [(f"{p}openblas_get_num_threads{s}", f"{p}openblas_set_num_threads{s}") for p, s in _AFFIXES],
+    "blis": [("bli_thread_get_num_threads", "bli_thread_set_num_threads")],
+    "mkl": [("MKL_Get_Max_Threads", "MKL_Set_Num_Threads_Local")],
+    "openmp": [("omp_get_max_threads", "omp_set_num_threads")],
+}
+_BY_THREAD = ("mkl", "openmp")
+
+
+class _Library(NamedTuple):
+    """How to read and write the number of threads of one library, for the process or for the thread that asks."""
+
+    name: str
+    get: Callable[[], int]
+    set: Callable[[int], Any]
+    by_thread: bool
+
+
+_modules = 0
+"""How many modules were imported when we looked; a library comes with one."""
+_libraries: tuple[_Library, ...] = ()
+_lock = threading.RLock()
+_holders: set[int] = set()
+_helped: set[int] = set()  # those with helpers in this process
+_for_good = False
+_shared: list[tuple[Callable[[int], Any], int]] = []
+"""What is to be put back, of what all threads of this process share, when the last run has left its tick."""
+
+
+def _look() -> None:
+    """Find the libraries that are loaded by now. Takes a millisecond, so it is done when modules have been imported since."""
+    from threadpoolctl import ThreadpoolController
+
+    global _modules, _libraries
+    with _lock:
+        _modules = len(sys.modules)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it knows combinations that are slow, which is not the question here
+            found = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
+        torch: Any = sys.modules.get("torch")
+        if hasattr(torch, "set_num_threads"):
+            # First, for it sets its OpenMP's number too.
+            found.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, True))
+        _libraries = tuple(found)
+
+
+def _library(controller: Any) -> _Library | None:
+    """The functions of a library, as direct as Python can call them."""
+    kind, name = str(controller.internal_api), str(controller.filepath)
+    if getattr(controller, "threading_layer", "") == "openmp":
+        return None  # it takes the number of its OpenMP, which is found by itself
+    for get, put in _NAMES.get(kind, ()):
+        if hasattr(controller.dynlib, get) and hasattr(controller.dynlib, put):
+            read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
+            write = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(controller.dynlib, put))
+            return _Library(name, read, write, kind in _BY_THREAD)
+    if controller.get_num_threads() is None:
+        return None
+    return _Library(name, controller.get_num_threads, controller.set_num_threads, False)
+
+
+def _address(dynlib: Any, name: str) -> int:
+    found = ctypes.cast(getattr(dynlib, name), ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+def for_good() -> None:
+    """Say that this process is a helper: nobody there wants another number of threads back."""
+    global _for_good
+    _for_good = True
+
+
+def hold() -> None:
+    """Let every library that is loaded use one thread, here and now."""
+    if len(sys.modules) > _modules:
+        _look()
+    for _, get, put, _ in _libraries:
+        if get() > 1:
+            put(1)
+
+
+class OneThread:
+    """The limit of one worker: entered and left any number of times.
+
+    Args:
+        group: The same for all workers of a run.
+        helper: Whether it is a helper. What all threads of the process share, the caller puts back, when every helper is done; and
+            what belongs to a helper's own thread nobody wants back.
+    """
+
+    def __init__(self, group: int = 0, helper: bool = False) -> None:
+        self._group, self._helper = group or id(self), helper
+        self._own: list[tuple[Callable[[int], Any], int]] = []  # what is to be put back in this thread alone
+
+    def enter(self) -> None:
+        """Let every library use one thread, until :meth:`leave`. May be repeated."""
+        if _for_good:
+            hold()
+            return
+        if len(sys.modules) > _modules:
+            _look()
+        with _lock:
+            _holders.add(self._group)
+            if self._helper:
+                _helped.add(self._group)
+            for _, get, put, by_thread in _libraries:
+                number = get()
+                if number > 1:
+                    if not by_thread:
+                        _shared.append((put, number))
+                    elif not self._helper:
+                        self._own.append((put, number))
+                    put(1)
+
+    def leave(self, late: bool = False) -> None:
+        """Put back what the user had; ``late``: but not what is shared with helpers, which are still at work."""
+        if self._own:
+            _put_back(self._own)
+        if not (_for_good or self._helper or (late and self._group in _helped)):
+            release(self._group)
+
+
+def release(group: int) -> None:
+    """A run has left its tick; the last one that does puts back what all threads of this process share."""
+    with _lock:
+        _holders.discard(group)
+        if _shared and not _holders:
+            _put_back(_shared)
+
+
+def ended(group: int) -> None:
+    """A run with helpers in this process is over: none of them will enter any more."""
+    _helped.discard(group)
+    release(group)
+
+
+def _put_back(numbers: list[tuple[Callable[[int], Any], int]]) -> None:
+    while numbers:  # the first one last: it is what the user had
+        put, number = numbers[-1]
+        put(number)
+        del numbers[-1]
+
+
+@contextlib.contextmanager
+def one_numeric_thread() -> Iterator[None]:
+    """One thread for code outside reactions whose result must be theirs: weights that are drawn before a run starts, say."""
+    limit = OneThread()
+    try:
+        limit.enter()
+        yield
+    finally:
+        limit.leave()
+
+
+_loading = 0
+_usual: dict[str, str | None] = {}
+_known: set[str] = set()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For startup reactions: the libraries that they load have one thread from their first moment.
+
+    Afterwards those have as many as they would have had, which is what the user's variables say, or the cores of this process.
+    """
+    if _for_good:  # the variables are set
+        yield
+        return
+    global _loading
+    with _lock:
+        if not _loading:
+            _look()
+            _known.update(library.name for library in _libraries)
+            _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
+            os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
+        _loading += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _loading -= 1
+            if not _loading:
+                _loaded()
+
+
+def _loaded() -> None:
+    from reactor_rl.autotune import usable_cores
+
+    for name, value in _usual.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    said = _usual["OPENBLAS_NUM_THREADS"] or _usual["OMP_NUM_THREADS"] or ""
+    usual = int(said) if said.isdigit() else usable_cores()
+    _look()
+    for library in _libraries:
+        if library.name not in _known and library.get() == 1:
+            library.set(usual)
+    _known.clear()

@@ -1,0 +1,228 @@
+"""Numeric libraries have one thread while reactions run, wherever they run, and the user's number at all other times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reactor_rl import Output, Program, Reactor, Timer, reaction, shutdown, startup
+from reactor_rl.autotune import usable_cores
+from reactor_rl.runtime import numeric_threads
+from reactor_rl.runtime.numeric_threads import OneThread, one_numeric_thread
+
+WAYS = [
+    {"executor": "inline"},
+    *({"executor": "threads", "workers": n} for n in (2, 3, 4)),
+    *({"executor": "processes", "workers": n} for n in (2, 3, 4)),
+    {"executor": "processes", "workers": 2, "caller_works": False},
+    {"executor": "processes", "workers": 2, "context": "fork"},
+]
+FEW = [WAYS[0], WAYS[2], WAYS[4]]
+
+
+def numbers() -> list[int]:
+    """The number of threads of every library that is loaded here."""
+    numeric_threads._look()
+    return [library.get() for library in numeric_threads._libraries]
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    """Every library of this process has three threads, so that one is not what it has anyway."""
+    pytest.importorskip("torch")  # here, so that helpers, which import this file, need not load it
+    before = numbers()
+    for library in numeric_threads._libraries:
+        library.set(3)
+    try:
+        assert set(numbers()) == {3}
+        yield
+        assert set(numbers()) == {3}
+    finally:
+        for library, number in zip(numeric_threads._libraries, before, strict=True):
+            library.set(number)
+
+
+class Multiplies(Reactor):
+    """Says what a matrix product comes to, and how many threads there are."""
+
+    each = Timer(period=1)
+    product, seen = Output((60, 40), np.float32), Output()
+
+    def __init__(self, bank_index: int) -> None:
+        self.seed = bank_index
+
+    @reaction(startup)
+    def begin(self) -> None:
+        self.numbers = [numbers()]
+        generator = np.random.default_rng(self.seed)
+        self.a = generator.standard_normal((60, 300)).astype(np.float32)
+        self.b = generator.standard_normal((300, 40)).astype(np.float32)
+
+    @reaction(each, effects=(product, seen))
+    def go(self) -> None:
+        self.numbers.append(numbers())
+        self.product.set(self.a @ self.b)
+        self.seen.set(self.numbers)
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        assert set(numbers()) == {1}
+
+
+def multiplies(kind: type[Reactor] = Multiplies) -> Program:
+    program = Program("multiplies")
+    bank = program.bank(kind, 4)
+    program.connect(bank.product, program.output("products").rows)
+    program.connect(bank.seen, program.output("seen").rows)
+    return program
+
+
+def test_one_result_and_one_thread_everywhere() -> None:
+    with one_numeric_thread():
+        expected = []
+        for seed in range(4):
+            generator = np.random.default_rng(seed)
+            a, b = (generator.standard_normal(shape).astype(np.float32) for shape in ((60, 300), (300, 40)))
+            expected.append(a @ b)
+    for way in WAYS:
+        with multiplies().start(**way) as run:
+            for stretch in (1, 1, 1, 2):
+                run.run(stretch)
+                assert set(numbers()) == {3}, way
+                np.testing.assert_array_equal(run.products, expected, err_msg=str(way))
+            for seen in run.seen:
+                assert len(seen) == 6
+                assert {number for found in seen for number in found} == {1}, way
+        assert set(numbers()) == {3}, way
+
+
+class Sets(Multiplies):
+    """Has an idea of its own at tick 1, which lasts until that tick ends."""
+
+    def go(self) -> None:
+        self.numbers.append(numbers())
+        self.seen.set(self.numbers)
+        if self.tag[0] == 1:
+            for library in numeric_threads._libraries:
+                library.set(4)
+
+
+def test_what_a_reaction_sets_is_gone_at_the_next_tick() -> None:
+    for way in FEW:
+        with multiplies(Sets).start(**way) as run:
+            run.run(4)
+            for seen in run.seen:
+                others = seen[:2] + seen[3:]  # somebody may have been before it in the same worker
+                assert {number for found in others for number in found} == {1}, way
+        with multiplies(Sets).start(**way) as run:  # and nothing is set once there is no tick
+            run.run(1)
+            for _ in range(3):
+                run.tick()
+                assert set(numbers()) == {3}
+            assert {number for seen in run.seen for number in seen[3]} == {1}, way
+
+
+class Fails(Reactor):
+    each = Timer(period=1)
+
+    def __init__(self, where: str, error: type[BaseException]) -> None:
+        self.where, self.error = where, error
+
+    @reaction(startup)
+    def begin(self) -> None:
+        if self.where == "startup":
+            raise self.error
+
+    @reaction(each)
+    def go(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("where", ["startup", "tick"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}], ids=str)
+def test_put_back_however_a_tick_ends(where: str, error: Any, way: Any) -> None:
+    program = Program("fails")
+    program.add(Fails, where, error, name="fails")
+    program.add(Fails, where, ValueError, name="other")
+    placement = {} if way["executor"] == "inline" else {"placement": {"fails": 0, "other": 1}}
+    with pytest.raises(error), program.start(**way, **placement) as run:
+        run.tick()
+    assert set(numbers()) == {3}
+
+
+def test_a_tick_that_was_begun_and_never_waited_for() -> None:
+    for way in FEW:
+        run = multiplies().start(**way)
+        run.tick()
+        run.tick_async()
+        run.close()
+        assert set(numbers()) == {3}
+
+
+def test_what_threads_share_is_put_back_by_the_last_one() -> None:
+    shared = [library for library in numeric_threads._libraries if not library.by_thread]
+    assert shared
+    one, other = OneThread(), OneThread()
+    one.enter()
+    other.enter()
+    one.leave()
+    assert {library.get() for library in shared} == {1}
+    other.leave()
+    other.leave()
+    assert {library.get() for library in shared} == {3}
+    one.enter()
+    one.enter()
+    one.leave()
+    assert set(numbers()) == {3}
+
+
+LOADS = """
+import json, os, sys
+from reactor_rl import Program, Reactor, Timer, reaction, startup
+
+class Loads(Reactor):
+    @reaction(startup)
+    def begin(self):
+        assert "torch" not in sys.modules
+        import torch
+        from reactor_rl.runtime import numeric_threads
+        numeric_threads._look()
+        self.numbers = [library.get() for library in numeric_threads._libraries]
+        with open(sys.argv[1], "w") as file:
+            json.dump(self.numbers + [torch.get_num_threads()], file)
+
+program = Program("loads")
+program.add(Loads)
+before = dict(os.environ)
+with program.start(executor="inline") as run:
+    from reactor_rl.runtime import numeric_threads
+    numeric_threads._look()
+    print(json.dumps([library.get() for library in numeric_threads._libraries]))
+    assert dict(os.environ) == before
+"""
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="libraries take one thread on one core")
+def test_a_library_that_a_startup_reaction_loads(tmp_path: Any) -> None:
+    script, said = tmp_path / "loads.py", tmp_path / "said"
+    script.write_text(LOADS.replace("sys.argv[1]", repr(str(said))))
+    variables = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**variables, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    inside = json.loads(said.read_text())
+    assert len(inside) > 2 and set(inside) == {1}
+    assert set(json.loads(done.stdout)) == {2}
