@@ -148,10 +148,10 @@ def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def row(name: str, case: dict[str, Any]) -> list[str]:
     median, least, most = (
-        "never" if case[key] is None else f"{case[key]:.1f}" for key in ("median_seconds", "min_seconds", "max_seconds")
+        "never" if case[key] is None else f"{case[key]:.1f} s" for key in ("median_seconds", "min_seconds", "max_seconds")
     )
     return [
-        name, f"{median} s", f"{least} to {most} s", f"{case['median_timesteps']:,.0f}", f"{case['steps_per_evaluation']:,.0f}",
+        name, median, f"{least} to {most}", f"{case['median_timesteps']:,.0f}", f"{case['steps_per_evaluation']:,.0f}",
         f"{case['reached']} of {len(case['runs'])}",
     ]  # fmt: skip
 
