@@ -15,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 __all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "loading", "one_numeric_thread", "release"]
@@ -40,11 +41,15 @@ _BY_THREAD = ("mkl", "openmp")
 
 
 class _Library(NamedTuple):
-    """How to read and write the number of threads of one library, for the process or for the thread that asks."""
+    """How to read and write the number of threads of one library, for the process or for the thread that asks.
+
+    ``put`` is the quick way to set it to one, and back to what it was.
+    """
 
     name: str
     get: Callable[[], int]
     set: Callable[[int], Any]
+    put: Callable[[int], Any]
     by_thread: bool
 
 
@@ -54,6 +59,8 @@ _libraries: tuple[_Library, ...] = ()
 _lock = threading.RLock()
 _holders: set[int] = set()
 _helped: set[int] = set()  # those with helpers in this process
+_several = False
+"""Whether more than one thread runs reactions here. Until then nobody has to agree with anybody, which costs most."""
 _for_good = False
 _shared: list[tuple[Callable[[int], Any], int]] = []
 """What is to be put back, of what all threads of this process share, when the last run has left its tick."""
@@ -72,7 +79,7 @@ def _look() -> None:
         torch: Any = sys.modules.get("torch")
         if hasattr(torch, "set_num_threads"):
             # First, for it sets its OpenMP's number too.
-            found.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, True))
+            found.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
         _libraries = tuple(found)
 
 
@@ -85,10 +92,30 @@ def _library(controller: Any) -> _Library | None:
         if hasattr(controller.dynlib, get) and hasattr(controller.dynlib, put):
             read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
             write = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(controller.dynlib, put))
-            return _Library(name, read, write, kind in _BY_THREAD)
+            if kind == "openblas" and (word := _word(controller.dynlib, read)) is not None:
+                return _Library(name, partial(getattr, word, "value"), write, partial(setattr, word, "value"), False)
+            return _Library(name, read, write, write, kind in _BY_THREAD)
     if controller.get_num_threads() is None:
         return None
-    return _Library(name, controller.get_num_threads, controller.set_num_threads, False)
+    return _Library(name, controller.get_num_threads, controller.set_num_threads, controller.set_num_threads, False)
+
+
+def _word(dynlib: Any, read: Callable[[], int]) -> ctypes.c_int | None:
+    """Where OpenBLAS keeps its number, if it can be had: a fraction of the time that its own functions take through ctypes.
+
+    It may be lowered there, and put back to what it was. Raising it further takes the function, for the threads must exist.
+    """
+    try:
+        word = ctypes.c_int.in_dll(dynlib, "blas_cpu_number")
+    except ValueError:
+        return None
+    before = read()
+    if word.value != before:
+        return None
+    word.value = 1
+    follows = read() == 1
+    word.value = before
+    return word if follows else None
 
 
 def _address(dynlib: Any, name: str) -> int:
@@ -107,7 +134,7 @@ def hold() -> None:
     """Let every library that is loaded use one thread, here and now."""
     if len(sys.modules) > _modules:
         _look()
-    for _, get, put, _ in _libraries:
+    for _, get, _, put, _ in _libraries:
         if get() > 1:
             put(1)
 
@@ -124,6 +151,10 @@ class OneThread:
     def __init__(self, group: int = 0, helper: bool = False) -> None:
         self._group, self._helper = group or id(self), helper
         self._own: list[tuple[Callable[[int], Any], int]] = []  # what is to be put back in this thread alone
+        self._all: list[tuple[Callable[[int], Any], int]] = []  # and what nobody else waits for
+        self._thread = threading.get_ident()
+        if helper and not _for_good:
+            _more_threads()
 
     def enter(self) -> None:
         """Let every library use one thread, until :meth:`leave`. May be repeated."""
@@ -132,11 +163,22 @@ class OneThread:
             return
         if len(sys.modules) > _modules:
             _look()
+        if _several or threading.get_ident() != self._thread:
+            self._enter_beside_others()
+            return
+        for _, get, _, put, by_thread in _libraries:
+            number = get()
+            if number > 1:
+                (self._own if by_thread else self._all).append((put, number))
+                put(1)
+
+    def _enter_beside_others(self) -> None:
+        _more_threads()
         with _lock:
             _holders.add(self._group)
             if self._helper:
                 _helped.add(self._group)
-            for _, get, put, by_thread in _libraries:
+            for _, get, _, put, by_thread in _libraries:
                 number = get()
                 if number > 1:
                     if not by_thread:
@@ -149,8 +191,21 @@ class OneThread:
         """Put back what the user had; ``late``: but not what is shared with helpers, which are still at work."""
         if self._own:
             _put_back(self._own)
+        if not _several:
+            if self._all:
+                _put_back(self._all)
+            return
+        if self._all:  # others have come meanwhile
+            with _lock:
+                _shared.extend(self._all)
+                self._all.clear()
         if not (_for_good or self._helper or (late and self._group in _helped)):
             release(self._group)
+
+
+def _more_threads() -> None:
+    global _several
+    _several = True
 
 
 def release(group: int) -> None:

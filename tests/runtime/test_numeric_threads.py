@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -167,17 +168,20 @@ def test_a_tick_that_was_begun_and_never_waited_for() -> None:
         assert set(numbers()) == {3}
 
 
-def test_what_threads_share_is_put_back_by_the_last_one() -> None:
+def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_threads, "_several", False)
     shared = [library for library in numeric_threads._libraries if not library.by_thread]
     assert shared
     one, other = OneThread(), OneThread()
-    one.enter()
-    other.enter()
-    one.leave()
-    assert {library.get() for library in shared} == {1}
-    other.leave()
-    other.leave()
-    assert {library.get() for library in shared} == {3}
+    with ThreadPoolExecutor(1) as elsewhere:
+        for _ in range(2):  # the first time, nobody knows yet that there will be a second thread
+            one.enter()
+            elsewhere.submit(other.enter).result()
+            one.leave()
+            assert {library.get() for library in shared} == {1}
+            elsewhere.submit(other.leave).result()
+            elsewhere.submit(other.leave).result()
+            assert {library.get() for library in shared} == {3}
     one.enter()
     one.enter()
     one.leave()
