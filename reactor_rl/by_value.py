@@ -11,14 +11,15 @@ from __future__ import annotations
 import io
 import pickle
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from cloudpickle import cloudpickle
 
-__all__ = ["Copies", "for_good", "inside", "loads", "own_class", "swap"]
+__all__ = ["Copies", "Worker", "enrol", "for_good", "inside", "loads", "own_class"]
 
 Copies = dict[str, Any]
 """The classes of one worker by cloudpickle's number."""
@@ -28,10 +29,27 @@ _NUMBER = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5, "_make_typevar":
 _MARK = b"cloudpickle.cloudpickle"
 
 
+class Worker(Protocol):
+    """One who runs reactions in the thread that made it.
+
+    Attributes:
+        copies: Its classes.
+        reacting: Whether a reaction is running.
+    """
+
+    copies: Copies
+
+    @property
+    def reacting(self) -> bool: ...
+
+
 class _Here(threading.local):
-    """Whose classes this thread deals with: a worker's copies, or (None) the caller's own."""
+    """Whose classes this thread deals with: those of a worker, or (None) the caller's own."""
 
     copies: Copies | None = None
+
+    def __init__(self) -> None:
+        self.workers: list[weakref.ref[Worker]] = []
 
 
 _here = _Here()
@@ -44,20 +62,31 @@ def for_good() -> None:
     _alone = True
 
 
-def swap(copies: Copies | None) -> Copies | None:
-    """What this thread loads from now on is for the reactors of a worker, or for the caller. Returns for whom it was before."""
-    before, _here.copies = _here.copies, copies
-    return before
+def enrol(worker: Worker) -> None:
+    """What this thread loads while a reaction of this worker runs is for its reactors."""
+    _here.workers = [one for one in _here.workers if one() is not None]
+    _here.workers.append(weakref.ref(worker))
 
 
 @contextmanager
 def inside(copies: Copies) -> Iterator[None]:
-    """What this thread loads meanwhile is for the reactors of a worker."""
-    before = swap(copies)
+    """What this thread loads meanwhile is for the reactors of a worker, too."""
+    before, _here.copies = _here.copies, copies
     try:
         yield
     finally:
-        swap(before)
+        _here.copies = before
+
+
+def _whose() -> Copies | None:
+    """Looked up when it is needed, which is seldom; what comes before every tick would cost all of them."""
+    if _here.copies is not None:
+        return _here.copies
+    for one in reversed(_here.workers):  # a run that a reaction has started comes before that reaction's own
+        worker = one()
+        if worker is not None and worker.reacting:
+            return worker.copies
+    return None
 
 
 def loads(data: bytes | memoryview) -> Any:
@@ -80,7 +109,7 @@ def own_class(error: BaseException) -> None:
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._copies = _here.copies
+        self._copies = _whose()
         self._known: list[Any] = []
 
     def find_class(self, module: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from reactor_rl.by_value import Copies, swap
+from reactor_rl.by_value import Copies, enrol
 from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
@@ -119,6 +119,7 @@ class Kernel:
         self._at = -1  # the step that is being taken, -1 between passes
         self.copies: Copies = {}  # of classes that travel by value
         self._limit = OneThread(run, helper=worker > 0)
+        enrol(self)
 
     # ------------------------------------------------------------------ passes
 
@@ -149,7 +150,6 @@ class Kernel:
         self._at = -1
         if not self.stopping:
             self.pending, self.stopping = self.shutdown_mask, True
-        outside = swap(self.copies)
         try:
             while rest := self.pending & self.shutdown_mask:
                 self.current = bit = rest & -rest
@@ -157,8 +157,7 @@ class Kernel:
                 with contextlib.suppress(Exception):
                     self.calls[bit]()
         finally:
-            self.current = ALL
-            self._leave(outside)
+            self._leave()
 
     def first_pass(self, time: int, number: int) -> None:
         """Begin tick ``time`` and run its first pass."""
@@ -186,11 +185,11 @@ class Kernel:
 
     def passes_alone(self) -> None:
         """Run the further passes of a tick in which no other worker takes part."""
-        outside = self._enter()
+        self._limit.enter()
         try:
             self._passes()
         finally:
-            self._leave(outside)
+            self._leave()
 
     def _passes(self) -> None:
         while self.again:
@@ -208,11 +207,11 @@ class Kernel:
         Returns:
             The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
         """
-        outside = self._enter()
+        self._limit.enter()
         try:
             return self._ticks(time, end)
         finally:
-            self._leave(outside)
+            self._leave()
 
     def _ticks(self, time: int, end: int) -> int:
         words, agenda = self.words, self.agenda
@@ -245,25 +244,20 @@ class Kernel:
             self._at = 0
             if self.again:  # before the list's last SIGNAL, after which the caller may look
                 self.words[Words.AGAIN] = self.number
-        outside = self._enter()
+        self._limit.enter()
         try:
             for step, argument in self.steps[self._at :] if self._at else self.steps:
                 step(argument)
                 self._at += 1
             self._at = -1
         finally:
-            self._leave(outside)
+            self._leave()
         if self.observers:
             for observer in self.observers:
                 observer.after_pass()
 
-    def _enter(self) -> Copies | None:
-        """What reactions run in: numeric libraries with one thread, and this worker's classes."""
-        self._limit.enter()
-        return swap(self.copies)
-
-    def _leave(self, outside: Copies | None) -> None:
-        swap(outside)
+    def _leave(self) -> None:
+        self.current = ALL  # an interrupt may have left it in a reaction
         self._limit.leave(late=self._at >= 0)
 
     def unfinished(self) -> bool:
@@ -351,6 +345,11 @@ class Kernel:
         self.words[Words.FAILED] = 1
 
     # ------------------------------------------------------------------ what handles ask for
+
+    @property
+    def reacting(self) -> bool:
+        """Whether a reaction is running."""
+        return self.current != ALL
 
     def running(self) -> str:
         """Name of the reaction that is running."""
