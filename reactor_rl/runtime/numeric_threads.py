@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from reactor_rl.runtime.held import Held
+
 __all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "loading", "one_numeric_thread", "release"]
 
 SINGLE_THREADED = (
@@ -71,7 +73,7 @@ def _look() -> None:
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries
-    with _lock:
+    with Held(_lock):
         _modules = len(sys.modules)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it knows combinations that are slow, which is not the question here
@@ -174,7 +176,7 @@ class OneThread:
 
     def _enter_beside_others(self) -> None:
         _more_threads()
-        with _lock:
+        with Held(_lock):
             _holders.add(self._group)
             if self._helper:
                 _helped.add(self._group)
@@ -210,7 +212,7 @@ def _more_threads() -> None:
 
 def release(group: int) -> None:
     """A run has left its tick; the last one that does puts back what all threads of this process share."""
-    with _lock:
+    with Held(_lock):
         _holders.discard(group)
         if _shared and not _holders:
             _put_back(_shared)
@@ -255,7 +257,7 @@ def loading() -> Iterator[None]:
         yield
         return
     global _loading
-    with _lock:
+    with Held(_lock):
         if not _loading:
             _look()
             _known.update(library.name for library in _libraries)
@@ -265,7 +267,7 @@ def loading() -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
+        with Held(_lock):
             _loading -= 1
             if not _loading:
                 _loaded()

@@ -22,6 +22,7 @@ from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
+from reactor_rl.runtime.held import Held
 from reactor_rl.runtime.helper import serve
 from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
 from reactor_rl.runtime.objects import Side
@@ -185,7 +186,7 @@ class _Start:
         except Exception as error:
             self.error = worker, error
         finally:
-            with self._lock:
+            with Held(self._lock):
                 self._over.set()
             if self._then is not None:
                 self._then()
@@ -198,7 +199,7 @@ class _Start:
         """Start no more. Returns whether it is over; if not soon, ``then`` is called when it is."""
         self._stopped = True
         if not self._over.wait(ABORTED) and self._thread.ident is not None:
-            with self._lock:
+            with Held(self._lock):
                 if not self._over.is_set():
                     self._then = then
                     return False
