@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 from reactor_rl.by_value import Copies, enrol
@@ -19,7 +20,7 @@ from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.numeric_threads import OneThread, hold, loading
+from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
 from reactor_rl.runtime.outputs import Output
 
 __all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
@@ -83,10 +84,10 @@ class Kernel:
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_limit", "_starting", "actions", "again", "agenda", "boundary_marks", "calls", "copies", "current",
-        "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number", "observers", "outputs",
-        "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon", "startup_mask", "steps", "stopping",
-        "tick_number", "time", "timers", "words", "worker",
+        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "again", "agenda", "boundary_marks", "calls",
+        "copies", "current", "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number",
+        "observers", "outputs", "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon",
+        "startup_mask", "steps", "stopping", "tick_number", "time", "timers", "words", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:
@@ -119,6 +120,7 @@ class Kernel:
         self._at = -1  # the step that is being taken, -1 between passes
         self.copies: Copies = {}  # of classes that travel by value
         self._limit = OneThread(run, helper=worker > 0)
+        self._thread = get_ident()
         enrol(self)
 
     # ------------------------------------------------------------------ passes
@@ -185,8 +187,8 @@ class Kernel:
 
     def passes_alone(self) -> None:
         """Run the further passes of a tick in which no other worker takes part."""
-        self._limit.enter()
         try:
+            self._enter()
             self._passes()
         finally:
             self._leave()
@@ -207,8 +209,8 @@ class Kernel:
         Returns:
             The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
         """
-        self._limit.enter()
         try:
+            self._enter()
             return self._ticks(time, end)
         finally:
             self._leave()
@@ -244,8 +246,8 @@ class Kernel:
             self._at = 0
             if self.again:  # before the list's last SIGNAL, after which the caller may look
                 self.words[Words.AGAIN] = self.number
-        self._limit.enter()
         try:
+            self._enter()
             for step, argument in self.steps[self._at :] if self._at else self.steps:
                 step(argument)
                 self._at += 1
@@ -255,6 +257,17 @@ class Kernel:
         if self.observers:
             for observer in self.observers:
                 observer.after_pass()
+
+    def _enter(self) -> None:
+        if get_ident() != self._thread:
+            self._moved()
+        self._limit.enter()
+
+    def _moved(self) -> None:
+        """This worker goes on in another thread than before."""
+        self._thread = get_ident()
+        enrol(self)
+        in_thread()
 
     def _leave(self) -> None:
         self.current = ALL  # an interrupt may have left it in a reaction

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from reactor_rl.runtime.held import Held
 
-__all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "loading", "one_numeric_thread", "release"]
+__all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "in_thread", "loading", "one_numeric_thread", "release"]
 
 SINGLE_THREADED = (
     "OMP_NUM_THREADS",
@@ -45,7 +45,7 @@ _BY_THREAD = ("mkl", "openmp")
 class _Library(NamedTuple):
     """How to read and write the number of threads of one library, for the process or for the thread that asks.
 
-    ``put`` is the quick way to set it to one, and back to what it was.
+    ``put`` is the quick way to set it to one, and back to what it was; ``word`` is where it lies, if that is known.
     """
 
     name: str
@@ -53,14 +53,20 @@ class _Library(NamedTuple):
     set: Callable[[int], Any]
     put: Callable[[int], Any]
     by_thread: bool
+    word: ctypes.c_int | None = None
 
 
 _modules = 0
 """How many modules were imported when we looked; a library comes with one."""
 _libraries: tuple[_Library, ...] = ()
+_words: tuple[tuple[ctypes.c_int, Callable[[int], Any]], ...] = ()
+_calls: tuple[_Library, ...] = ()
+"""The libraries, apart: those whose number lies in a known place, and those that have to be called."""
 _lock = threading.RLock()
 _holders: set[int] = set()
 _helped: set[int] = set()  # those with helpers in this process
+_thread: int | None = None
+"""The thread that runs reactions, if there is but one."""
 _several = False
 """Whether more than one thread runs reactions here. Until then nobody has to agree with anybody, which costs most."""
 _for_good = False
@@ -72,7 +78,7 @@ def _look() -> None:
     """Find the libraries that are loaded by now. Takes a millisecond, so it is done when modules have been imported since."""
     from threadpoolctl import ThreadpoolController
 
-    global _modules, _libraries
+    global _modules, _libraries, _words, _calls
     with Held(_lock):
         _modules = len(sys.modules)
         with warnings.catch_warnings():
@@ -83,6 +89,8 @@ def _look() -> None:
             # First, for it sets its OpenMP's number too.
             found.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
         _libraries = tuple(found)
+        _words = tuple((library.word, library.put) for library in found if library.word is not None)
+        _calls = tuple(library for library in found if library.word is None)
 
 
 def _library(controller: Any) -> _Library | None:
@@ -95,7 +103,7 @@ def _library(controller: Any) -> _Library | None:
             read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
             write = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(controller.dynlib, put))
             if kind == "openblas" and (word := _word(controller.dynlib, read)) is not None:
-                return _Library(name, partial(getattr, word, "value"), write, partial(setattr, word, "value"), False)
+                return _Library(name, partial(getattr, word, "value"), write, partial(setattr, word, "value"), False, word)
             return _Library(name, read, write, write, kind in _BY_THREAD)
     if controller.get_num_threads() is None:
         return None
@@ -136,9 +144,12 @@ def hold() -> None:
     """Let every library that is loaded use one thread, here and now."""
     if len(sys.modules) > _modules:
         _look()
-    for _, get, _, put, _ in _libraries:
-        if get() > 1:
-            put(1)
+    for word, _ in _words:
+        if word.value > 1:
+            word.value = 1
+    for library in _calls:
+        if library.get() > 1:
+            library.put(1)
 
 
 class OneThread:
@@ -154,9 +165,7 @@ class OneThread:
         self._group, self._helper = group or id(self), helper
         self._own: list[tuple[Callable[[int], Any], int]] = []  # what is to be put back in this thread alone
         self._all: list[tuple[Callable[[int], Any], int]] = []  # and what nobody else waits for
-        self._thread = threading.get_ident()
-        if helper and not _for_good:
-            _more_threads()
+        in_thread()
 
     def enter(self) -> None:
         """Let every library use one thread, until :meth:`leave`. May be repeated."""
@@ -165,29 +174,33 @@ class OneThread:
             return
         if len(sys.modules) > _modules:
             _look()
-        if _several or threading.get_ident() != self._thread:
+        if _several:
             self._enter_beside_others()
             return
-        for _, get, _, put, by_thread in _libraries:
-            number = get()
+        for word, put in _words:
+            number = word.value
             if number > 1:
-                (self._own if by_thread else self._all).append((put, number))
-                put(1)
+                self._all.append((put, number))
+                word.value = 1
+        for library in _calls:
+            number = library.get()
+            if number > 1:
+                (self._own if library.by_thread else self._all).append((library.put, number))
+                library.put(1)
 
     def _enter_beside_others(self) -> None:
-        _more_threads()
         with Held(_lock):
             _holders.add(self._group)
             if self._helper:
                 _helped.add(self._group)
-            for _, get, _, put, by_thread in _libraries:
-                number = get()
+            for library in _libraries:
+                number = library.get()
                 if number > 1:
-                    if not by_thread:
-                        _shared.append((put, number))
+                    if not library.by_thread:
+                        _shared.append((library.put, number))
                     elif not self._helper:
-                        self._own.append((put, number))
-                    put(1)
+                        self._own.append((library.put, number))
+                    library.put(1)
 
     def leave(self, late: bool = False) -> None:
         """Put back what the user had; ``late``: but not what is shared with helpers, which are still at work."""
@@ -198,16 +211,20 @@ class OneThread:
                 _put_back(self._all)
             return
         if self._all:  # others have come meanwhile
-            with _lock:
+            with Held(_lock):
                 _shared.extend(self._all)
                 self._all.clear()
         if not (_for_good or self._helper or (late and self._group in _helped)):
             release(self._group)
 
 
-def _more_threads() -> None:
-    global _several
-    _several = True
+def in_thread() -> None:
+    """Say that reactions run in this thread."""
+    global _thread, _several
+    if _thread is None:
+        _thread = threading.get_ident()
+    elif _thread != threading.get_ident():
+        _several = True
 
 
 def release(group: int) -> None:

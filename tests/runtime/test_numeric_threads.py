@@ -172,10 +172,11 @@ def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(numeric_threads, "_several", False)
     shared = [library for library in numeric_threads._libraries if not library.by_thread]
     assert shared
-    one, other = OneThread(), OneThread()
+    one = OneThread()
     with ThreadPoolExecutor(1) as elsewhere:
         for _ in range(2):  # the first time, nobody knows yet that there will be a second thread
             one.enter()
+            other = elsewhere.submit(OneThread).result()
             elsewhere.submit(other.enter).result()
             one.leave()
             assert {library.get() for library in shared} == {1}
