@@ -208,11 +208,18 @@ class _Start:
         return True
 
 
+class _End(socket.socket):
+    """Closes when nobody refers to it, without the complaint of other sockets: an interrupt may keep everybody from doing it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def _hang_up(line: Any) -> None:
     """End a line, also for who has inherited this end of it."""
     if os.name == "posix":
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            _End(fileno=os.dup(line.fileno())).shutdown(socket.SHUT_RDWR)
     else:
         line.close()
 

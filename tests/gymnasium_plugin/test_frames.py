@@ -342,7 +342,7 @@ def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     module._opencv.cache_clear()
     ale: Any = FakeALE(np.random.default_rng(0))
     frames_of(ale, 210, 160)  # nothing to scale
-    with pytest.raises(ImportError, match=r'pip install "reactor-rl\[atari\]"'):
+    with pytest.raises(ImportError, match=r"pip install '\.\[atari\]'"):
         frames_of(ale, 42, 42)
 
 
