@@ -274,19 +274,20 @@ def loading() -> Iterator[None]:
         yield
         return
     global _loading
-    with Held(_lock):
-        if not _loading:
-            _look()
-            _known.update(library.name for library in _libraries)
-            _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
-            os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
-        _loading += 1
+    counted = 0
     try:
+        with Held(_lock):
+            if not _loading:
+                _look()
+                _known.update(library.name for library in _libraries)
+                _usual.update({name: os.environ.get(name) for name in SINGLE_THREADED})
+                os.environ.update(dict.fromkeys(SINGLE_THREADED, "1"))
+            _loading, counted = _loading + 1, 1
         yield
     finally:
         with Held(_lock):
-            _loading -= 1
-            if not _loading:
+            _loading -= counted
+            if _usual and not _loading:  # an interrupt may have come before there was anything to put back
                 _loaded()
 
 
@@ -305,3 +306,4 @@ def _loaded() -> None:
         if library.name not in _known and library.get() == 1:
             library.set(usual)
     _known.clear()
+    _usual.clear()

@@ -231,3 +231,40 @@ def test_a_library_that_a_startup_reaction_loads(tmp_path: Any) -> None:
     inside = json.loads(said.read_text())
     assert len(inside) > 2 and set(inside) == {1}
     assert set(json.loads(done.stdout)) == {2}
+
+
+def interrupts(wanted: int) -> Any:
+    """A trace function that raises at a line of ``loading``, counted from 1."""
+    lines = 0
+
+    def tracer(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_name != "loading":
+            return None
+        if event == "line":
+            lines += 1
+            if lines == wanted:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return tracer
+
+    return tracer
+
+
+def test_an_interrupt_before_startup_reactions_puts_the_variables_back() -> None:
+    before, wanted, entered = dict(os.environ), 0, False
+    while not entered:
+        wanted += 1
+        loading = numeric_threads.loading()
+        try:
+            sys.settrace(interrupts(wanted))
+            with loading:
+                sys.settrace(None)
+                entered = True
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert dict(os.environ) == before, wanted
+        assert numeric_threads._loading == 0
+    assert wanted > 5
