@@ -126,8 +126,8 @@ HOW: dict[str, dict[str, Any]] = {
     "threads": {"executor": "threads", "workers": 3},
     "batches": {"executor": "processes", "workers": 3, "batch_size": 3, "caller_works": True},
 }
-POINTS = 12
-"""How many lines of each phase are interrupted, spread over all of them; of a step in processes every second one."""
+POINTS = 8
+"""How many lines of each phase are interrupted, spread over all of them; of a step in processes every third one."""
 
 
 def make(how: dict[str, Any]) -> Any:
@@ -155,7 +155,7 @@ def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
     lines = lines_of(HOW[how], PHASES[phase])
     assert lines > 10
     hit = 0
-    points = lines // 2 if (how, phase) == ("processes", "step") else POINTS
+    points = lines // 3 if (how, phase) == ("processes", "step") else POINTS
     for line in sorted({1 + (lines - 1) * point // (points - 1) for point in range(points)}):
         envs = make(HOW[how])
         try:
@@ -182,7 +182,7 @@ def test_an_interrupt_at_every_line_of_the_constructor(how: str) -> None:
     envs.close()
     lines = 10**9 - counted.left
     hit = 0
-    for line in range(1, lines, max(1, lines // 12)):
+    for line in range(1, lines, max(1, lines // POINTS)):
         with suppress(KeyboardInterrupt), interrupted(line):
             ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 6, **HOW[how]).close()
             hit -= 1

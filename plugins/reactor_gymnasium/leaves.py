@@ -7,6 +7,7 @@ the leaf itself if the space is one, else a structured dtype with one field per 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -105,11 +106,13 @@ class Leaves:
                 np.copyto(rows, numbers, casting=casting)
 
             return write_numbers
-        joined, lengths = rows.reshape(-1, *rows.shape[2:]), [rows.shape[1]] * len(rows)
+        joined, length = rows.reshape(-1, *rows.shape[2:]), rows.shape[1]
+
+        concatenate = partial(np.concatenate, out=joined, **({} if casting == "same_kind" else {"casting": casting}))
 
         def write_all(found: list[Any]) -> None:
-            np.concatenate(found, out=joined, casting=casting)
-            if [*map(len, found)] != lengths:  # that they add up says nothing about each
+            concatenate(found)
+            if min(map(len, found)) < length:  # they add up, so then another one is longer
                 raise ValueError("the lengths differ")
 
         return write_all

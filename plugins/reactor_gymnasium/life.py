@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import TracebackType
 
-__all__ = ["Life"]
+__all__ = ["INTERRUPTED", "Life"]
 
-_INTERRUPTED = "it was interrupted"
+INTERRUPTED = "it was interrupted"
 
 
 class Life:
@@ -25,8 +25,13 @@ class Life:
         self.over = ""
 
     def __enter__(self) -> None:
-        self.over = _INTERRUPTED
+        self.over = INTERRUPTED
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if self.over is _INTERRUPTED and (kind is None or issubclass(kind, Exception)):
+        if kind is None or issubclass(kind, Exception):
+            self.survive()
+
+    def survive(self) -> None:
+        """It came to its end, or an ordinary error did, which has said if it leaves nothing."""
+        if self.over is INTERRUPTED:
             self.over = ""

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.closing import close_all
 from reactor_gymnasium.env_pickle import pickled
-from reactor_gymnasium.fold import NO_LIMIT, Folded, untouched
+from reactor_gymnasium.fold import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.infos import Packed, pack
 from reactor_gymnasium.leaves import Casting, Leaves
 from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
@@ -110,6 +110,7 @@ class EnvShard(Reactor):
         self.soonest = NO_LIMIT  # nothing of `due` comes before it
         self.unsettled = True  # whether there may be more to fold
         self.last: list[Any] = [None] * n  # each environment's last observation
+        self.resets_next = self.autoreset_mode is AutoresetMode.NEXT_STEP
         self.pack_rewards = struct.Struct(f"{n}d").pack_into  # three times as fast as numpy with a list of numbers
         self.finals: _Infos = {}  # what this step tells of episodes that ended in it (SAME_STEP)
         self.rows: Any = None  # the buffer that `put` and `put_all` write to
@@ -153,13 +154,12 @@ class EnvShard(Reactor):
             actions: Iterable[Any] = self.actions.value.copy()
         else:
             actions = self.items.value
-        if self.folding and not untouched():
+        if self.folding and not steps_untouched():
             self._unfold()
             self._refold()
         self.now += 1
         infos: _Infos = {}
         failures: _Failures = []
-        loop = self._next_step if self.autoreset_mode is AutoresetMode.NEXT_STEP else self._same_step
         n = len(self.envs)
         rewards = [0.0] * n
         ended: _Ended = []
@@ -170,6 +170,7 @@ class EnvShard(Reactor):
                 self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
             put, put_all = self.put, self.put_all
         # The caller has counted the actions.
+        loop = self._next_step if self.resets_next else self._same_step
         loop(zip(range(n), actions, self.inner, strict=False), None if put_all else put, rewards, ended, infos, failures)
         if self.now >= self.soonest:
             self.soonest = min(self.due)
@@ -251,6 +252,9 @@ class EnvShard(Reactor):
                 failures.append(self._failure(row, error))
 
     def _reset(self, row: int, env: gymnasium.Env[Any, Any]) -> tuple[Any, dict[str, Any]]:
+        if self.folding and not untouched():
+            self._unfold()
+            env, self.unsettled = self.envs[row].env, True  # all of them are looked at again behind this step
         observation, info = env.reset()
         self.due[row] = self.now + self.envs[row].limit
         return observation, info

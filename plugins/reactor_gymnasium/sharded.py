@@ -23,7 +23,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.arguments import Bools
-from reactor_gymnasium.life import Life
+from reactor_gymnasium.life import INTERRUPTED, Life
 from reactor_rl import RunError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.forks import FORKED, when_forked
@@ -151,7 +151,9 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             return self.step_wait()
         bank = self._bank
         inputs = self._prepare(bank, actions)
-        with self._life:
+        life = self._life
+        life.over = INTERRUPTED  # `with life:` by hand, for it is called at every step
+        try:
             self._put(bank, inputs)
             try:
                 self._run.tick()
@@ -159,7 +161,13 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
                 self._broke(error)
                 raise
             infos = self._harvest(bank)
-            return self._observe(bank), bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy(), infos
+            observations = self._observe(bank)
+            rewards, terminations, truncations = bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy()
+        except Exception:
+            life.survive()
+            raise
+        life.over = ""
+        return observations, rewards, terminations, truncations, infos
 
     def step_async(self, actions: Any) -> None:
         """Begin a step: helpers start on their shards at once. :meth:`step_wait` steps the caller's shard and ends it.

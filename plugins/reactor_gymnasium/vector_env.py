@@ -292,12 +292,14 @@ class ReactorVectorEnv(CallingVectorEnv):
     # ------------------------------------------------------------------ step
 
     def _prepare(self, bank: Bank, actions: Any) -> Inputs:
-        if self._plain_actions and type(actions) in (list, tuple):
-            actions = self._joined(actions)
-        if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
-            if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
-                return actions
-            check_actions(actions, self.single_action_space, self.batch_size)
+        if self._plain_actions:
+            if type(actions) in (list, tuple):
+                actions = self._joined(actions)
+            if isinstance(actions, np.ndarray):
+                if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
+                    return actions
+                if actions.ndim:
+                    check_actions(actions, self.single_action_space, self.batch_size)
         # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
         items = self._single(actions)
         if len(items) != self.batch_size:

@@ -94,8 +94,19 @@ class Boundary:
 
     def watcher(self, name: str) -> Callable[[], bool]:
         """A function that tells whether an output, or any row of it, was written in the last tick."""
-        kernel, any_since = self._kernel, self.outputs[name].any_since
-        return lambda: any_since(kernel.tick_number)
+        kernel, words, port = self._kernel, self._kernel.words, self.outputs[name]
+        stamps = port.stamps()
+        if stamps is None:
+            return lambda: port.any_since(kernel.tick_number)
+
+        def written() -> bool:
+            since = kernel.tick_number
+            for stamp in stamps:
+                if words[stamp] >= since:
+                    return True
+            return False
+
+        return written
 
     def values(self, name: str) -> list[Any]:
         """The rows of an output of objects that were written in the last tick, in order."""

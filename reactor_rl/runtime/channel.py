@@ -84,17 +84,17 @@ class Channel:
             return False
         until = before + patience.spin
         while True:
-            found = False
             for _ in range(TRIES):
                 if poll(False):
-                    found = True
-                    break
+                    if (now := clock()) - before > LATE:
+                        patience.late(before, now)
+                    return True
             now = clock()
             if now - before > LATE:
                 patience.late(before, now)
-                return found
-            if found or now >= until:
-                return found
+                return False
+            if now >= until:
+                return False
             before = now
             yield_processor()
 

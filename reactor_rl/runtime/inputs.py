@@ -40,6 +40,11 @@ class Source:
         """Whether its rows are only ever written all at once."""
         return self._stride == 1
 
+    @property
+    def stamp(self) -> int:
+        """Where it lies in which pass it was last written."""
+        return self._stamp
+
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
         """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
 
@@ -160,6 +165,10 @@ class InputHandle(Handle):
             if source.any_since(since):
                 return True
         return False
+
+    def stamps(self) -> list[int] | None:
+        """The stamps of its parts, if those alone tell when anything of it was written (undelayed inputs)."""
+        return [source.stamp for source in self._sources] if all(source.whole for source in self._sources) else None
 
     def present_values(self, since: int) -> list[Any]:
         """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""

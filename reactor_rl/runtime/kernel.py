@@ -247,13 +247,16 @@ class Kernel:
             if self.again:  # before the list's last SIGNAL, after which the caller may look
                 self.words[Words.AGAIN] = self.number
         try:
-            self._enter()
+            if get_ident() != self._thread:
+                self._moved()
+            self._limit.enter()
             for step, argument in self.steps[self._at :] if self._at else self.steps:
                 step(argument)
                 self._at += 1
             self._at = -1
         finally:
-            self._leave()
+            self.current = ALL  # an interrupt may have left it in a reaction
+            self._limit.leave(self._at >= 0)
         if self.observers:
             for observer in self.observers:
                 observer.after_pass()
@@ -271,7 +274,7 @@ class Kernel:
 
     def _leave(self) -> None:
         self.current = ALL  # an interrupt may have left it in a reaction
-        self._limit.leave(late=self._at >= 0)
+        self._limit.leave(self._at >= 0)
 
     def unfinished(self) -> bool:
         """Whether a timeout left a pass in its middle."""

@@ -53,13 +53,13 @@ class _Library(NamedTuple):
     set: Callable[[int], Any]
     put: Callable[[int], Any]
     by_thread: bool
-    word: ctypes.c_int | None = None
+    word: memoryview | None = None
 
 
 _modules = 0
 """How many modules were imported when we looked; a library comes with one."""
 _libraries: tuple[_Library, ...] = ()
-_words: tuple[tuple[ctypes.c_int, Callable[[int], Any]], ...] = ()
+_words: tuple[tuple[memoryview, Callable[[int], Any]], ...] = ()
 _calls: tuple[_Library, ...] = ()
 """The libraries, apart: those whose number lies in a known place, and those that have to be called."""
 _lock = threading.RLock()
@@ -103,28 +103,28 @@ def _library(controller: Any) -> _Library | None:
             read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
             write = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address(controller.dynlib, put))
             if kind == "openblas" and (word := _word(controller.dynlib, read)) is not None:
-                return _Library(name, partial(getattr, word, "value"), write, partial(setattr, word, "value"), False, word)
+                return _Library(name, partial(word.__getitem__, 0), write, partial(word.__setitem__, 0), False, word)
             return _Library(name, read, write, write, kind in _BY_THREAD)
     if controller.get_num_threads() is None:
         return None
     return _Library(name, controller.get_num_threads, controller.set_num_threads, controller.set_num_threads, False)
 
 
-def _word(dynlib: Any, read: Callable[[], int]) -> ctypes.c_int | None:
+def _word(dynlib: Any, read: Callable[[], int]) -> memoryview | None:
     """Where OpenBLAS keeps its number, if it can be had: a fraction of the time that its own functions take through ctypes.
 
     It may be lowered there, and put back to what it was. Raising it further takes the function, for the threads must exist.
     """
     try:
-        word = ctypes.c_int.in_dll(dynlib, "blas_cpu_number")
+        word = memoryview(ctypes.c_int.in_dll(dynlib, "blas_cpu_number")).cast("B").cast("i")
     except ValueError:
         return None
     before = read()
-    if word.value != before:
+    if word[0] != before:
         return None
-    word.value = 1
+    word[0] = 1
     follows = read() == 1
-    word.value = before
+    word[0] = before
     return word if follows else None
 
 
@@ -145,11 +145,15 @@ def hold() -> None:
     if len(sys.modules) > _modules:
         _look()
     for word, _ in _words:
-        if word.value > 1:
-            word.value = 1
+        if word[0] > 1:
+            word[0] = 1
     for library in _calls:
         if library.get() > 1:
             library.put(1)
+
+
+def _keep(late: bool) -> None:
+    """In a helper process there is nothing to put back."""
 
 
 class OneThread:
@@ -159,29 +163,32 @@ class OneThread:
         group: The same for all workers of a run.
         helper: Whether it is a helper. What all threads of the process share, the caller puts back, when every helper is done; and
             what belongs to a helper's own thread nobody wants back.
+
+    Attributes:
+        enter: Let every library use one thread, until :attr:`leave`. May be repeated.
+        leave: Put back what the user had; ``leave(True)``: but not what is shared with helpers, which are still at work.
     """
 
     def __init__(self, group: int = 0, helper: bool = False) -> None:
         self._group, self._helper = group or id(self), helper
         self._own: list[tuple[Callable[[int], Any], int]] = []  # what is to be put back in this thread alone
         self._all: list[tuple[Callable[[int], Any], int]] = []  # and what nobody else waits for
+        # They are called at every tick, hence found once.
+        self.enter: Callable[[], None] = hold if _for_good else self._enter
+        self.leave: Callable[[bool], None] = _keep if _for_good else self._leave
         in_thread()
 
-    def enter(self) -> None:
-        """Let every library use one thread, until :meth:`leave`. May be repeated."""
-        if _for_good:
-            hold()
-            return
+    def _enter(self) -> None:
         if len(sys.modules) > _modules:
             _look()
         if _several:
             self._enter_beside_others()
             return
         for word, put in _words:
-            number = word.value
+            number = word[0]
             if number > 1:
                 self._all.append((put, number))
-                word.value = 1
+                word[0] = 1
         for library in _calls:
             number = library.get()
             if number > 1:
@@ -202,8 +209,7 @@ class OneThread:
                         self._own.append((library.put, number))
                     library.put(1)
 
-    def leave(self, late: bool = False) -> None:
-        """Put back what the user had; ``late``: but not what is shared with helpers, which are still at work."""
+    def _leave(self, late: bool) -> None:
         if self._own:
             _put_back(self._own)
         if not _several:
@@ -214,7 +220,7 @@ class OneThread:
             with Held(_lock):
                 _shared.extend(self._all)
                 self._all.clear()
-        if not (_for_good or self._helper or (late and self._group in _helped)):
+        if not (self._helper or (late and self._group in _helped)):
             release(self._group)
 
 
@@ -256,7 +262,7 @@ def one_numeric_thread() -> Iterator[None]:
         limit.enter()
         yield
     finally:
-        limit.leave()
+        limit.leave(False)
 
 
 _loading = 0

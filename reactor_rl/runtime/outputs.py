@@ -139,12 +139,14 @@ class _RowOfOutput:
 class ArrayOutput(Output):
     """An array port that this reactor writes."""
 
-    __slots__ = ("_copies", "_only", "_views", "dtype", "shape")
+    __slots__ = ("_copies", "_direct", "_only", "_views", "dtype", "shape")
 
     def bind(self, views: Sequence[npt.NDArray[Any]], copies: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
         """``views[k]`` is slot k of the ring; ``copies`` are the places that the value is copied to besides."""
         self._views, self._copies = tuple(views), tuple(tuple(copy) for copy in copies)
         self._only = self._views[0] if len(self._views) == 1 else None
+        # The slot, if all that is to be done besides filling it is to stamp it.
+        self._direct = None if self._copies or self._times >= 0 else self._only
         self.shape, self.dtype = views[0].shape, views[0].dtype
 
     def set(self, value: npt.ArrayLike) -> None:
@@ -174,13 +176,13 @@ class ArrayOutput(Output):
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("effects")
-        view = self._only
-        if view is not None and self._times < 0:
+        view = self._direct
+        if view is not None:
             kernel.words[self._stamp] = kernel.number
             kernel.pending |= self._mask
-        else:
-            self._publish()
-            view = self.slot(kernel.time)
+            return view
+        self._publish()
+        view = self.slot(kernel.time)
         if self._copies:
             kernel.after_reaction(self._copy)
         return view
@@ -205,7 +207,7 @@ class ArrayOutput(Output):
 
     def simple(self) -> tuple[npt.NDArray[Any] | None, int, int]:
         """The one slot, its stamp and the mask of what it triggers, if writing it takes no more than that; else no slot."""
-        return (None if self._copies or self._times >= 0 else self._only), self._stamp, self._mask
+        return self._direct, self._stamp, self._mask
 
     def slot(self, time: int) -> npt.NDArray[Any]:
         """The slot that is written at ``time``."""

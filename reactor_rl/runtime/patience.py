@@ -15,8 +15,8 @@ import math
 
 __all__ = ["LATE", "LONGEST", "SHARE", "Patience"]
 
-LATE = 100e-6
-"""Seconds after which a yield comes back late: hundreds of times what one takes on a core of one's own."""
+LATE = 400e-6
+"""Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes."""
 SHARE = 16
 """A worker parks for so many times as long as it was late."""
 LONGEST = 1.0

@@ -178,14 +178,14 @@ def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.Monk
             one.enter()
             other = elsewhere.submit(OneThread).result()
             elsewhere.submit(other.enter).result()
-            one.leave()
+            one.leave(False)
             assert {library.get() for library in shared} == {1}
-            elsewhere.submit(other.leave).result()
-            elsewhere.submit(other.leave).result()
+            elsewhere.submit(other.leave, False).result()
+            elsewhere.submit(other.leave, False).result()
             assert {library.get() for library in shared} == {3}
     one.enter()
     one.enter()
-    one.leave()
+    one.leave(False)
     assert set(numbers()) == {3}
 
 

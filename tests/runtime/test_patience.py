@@ -111,7 +111,7 @@ def test_being_kept_from_running_between_two_yields_counts_too(core: Core, monke
 
 def test_a_yield_that_is_not_late_changes_nothing(core: Core) -> None:
     patience = Patience(SPIN)
-    core.others = LATE / 2
+    core.others = SPIN / 4
     for _ in range(10):
         assert core.wait(patience)[1] == 4
 
@@ -171,7 +171,7 @@ def test_with_a_neighbour_now_and_then_most_waits_still_spin(core: Core) -> None
     waits = spun = 0
     for _ in range(20_000):
         waits += 1
-        core.others = 1.5 * LATE if waits % 2000 == 0 else OWN
+        core.others = 1.5 * LATE if waits % 5000 == 0 else OWN
         spun += core.wait(patience, token_in=10e-6)[0]
         core.now += 20e-6
     assert spun > 0.9 * waits
