@@ -37,12 +37,12 @@ WINDOWS = os.name == "nt"
 SOURCES = [
     # A multiplication and an addition must not become one: frames would differ in their last bit.
     Source(
-        "reactor_gymnasium",
+        "reactor_gymnasium/atari",
         "_frames",
         ["/O2", "/fp:precise"] if WINDOWS else ["-O3", "-g0", "-ffp-contract=off"],
         "frames will be made through OpenCV",
     ),
-    Source("reactor_gymnasium", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
+    Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
 ]
 
 

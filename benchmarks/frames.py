@@ -191,7 +191,7 @@ class NumbaFrames:
 def frames(kind: str, ale: Any) -> Any:
     if kind == "numba":
         return NumbaFrames(ale)
-    from reactor_gymnasium import frames as module
+    from reactor_gymnasium.atari import frames as module
 
     if kind == "OpenCV":
         return module.OpenCVFrames(ale, 84, 84, True, True)
@@ -286,7 +286,7 @@ def start(rounds: int) -> dict[str, Any]:
 
 def installed() -> dict[str, float]:
     """Megabytes of what each kind needs."""
-    from reactor_gymnasium import frames as module
+    from reactor_gymnasium.atari import frames as module
 
     found = {}
     if module._frames is not None and module._frames.__file__:

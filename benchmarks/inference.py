@@ -79,15 +79,16 @@ class Calls(Contender):
 
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
-        from reactor_sb3 import inference
-        from reactor_sb3.records import parameter_record, write_parameters
+        from reactor_sb3.training.networks import network_of
+        from reactor_torch import greedy as inference
+        from reactor_torch import parameter_record, write_parameters
 
         record = np.zeros((), parameter_record(self.q_net.state_dict()))
         write_parameters(record, self.q_net.state_dict())
         record.flags.writeable = False
         if kind == "torch":
-            return inference.TorchNetwork(self.q_net, space).bind(record, {"": rows})
-        layers = inference.network_of(self.q_net, space)
+            return inference.TorchNetwork(self.q_net, keyed=False).bind(record, {"": rows})
+        layers = network_of(self.q_net, space)
         assert isinstance(layers, inference.Layered)
         if kind == "numpy":
             return inference.bind_numpy(layers, record, rows)[0]

@@ -103,8 +103,8 @@ class Ours(Gymnasium):
     """With equal shards it is told that nothing is known about costs; everything else is the same."""
 
     def __init__(self, case: str, batches: list[Any], measured: bool, seen: dict[str, Any]) -> None:
-        import reactor_gymnasium.vector_env as ours
-        from reactor_gymnasium.costs import EnvCosts
+        import reactor_gymnasium.vector.vector_env as ours
+        from reactor_gymnasium.placing.env_costs import EnvCosts
 
         def unknown(*_: Any) -> EnvCosts:
             return EnvCosts(None, "equal shards")

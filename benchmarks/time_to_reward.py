@@ -39,7 +39,7 @@ SAME: dict[str, Any] = {
 
 def ours(name: str, seed: int) -> dict[str, Any]:
     from reactor_sb3 import PQN, StopOnEvaluation, SyncDQN
-    from reactor_sb3.pqn import Annealed
+    from reactor_sb3.training.pqn import Annealed
 
     evaluated: dict[str, Any] = {"evaluate_episodes": EPISODES, "evaluate_steps": EPISODES * 500}
     model: Any

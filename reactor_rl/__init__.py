@@ -13,6 +13,7 @@ from reactor_rl.errors import (
 from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
 from reactor_rl.refs import Bank, Instance
+from reactor_rl.runtime.run import Run
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "Reactor",
+    "Run",
     "RunClosedError",
     "RunError",
     "Timer",

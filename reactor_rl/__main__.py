@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from inspect import getdoc
 
 from reactor_rl import __version__
-from reactor_rl.cli import UsageError, draw_command, importable_here, trace_command, verify_command
-from reactor_rl.cli_doctor import doctor_command
+from reactor_rl.cli.commands import UsageError, draw_command, importable_here, trace_command, verify_command
+from reactor_rl.cli.doctor import doctor_command
 from reactor_rl.errors import ProgramError
 
 __all__ = ["main"]

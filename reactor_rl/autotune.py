@@ -115,7 +115,7 @@ def _us(seconds: float) -> str:
 def _measure(program: Program) -> dict[str, float] | None:
     """Mean seconds per tick of each reactor, from the timeline of a throw-away run; None if it fails."""
     from reactor_rl.runtime.supervisor import start
-    from reactor_rl.runtime.timeline import Timeline
+    from reactor_rl.runtime.worker.timeline import Timeline
 
     with global_random_state(), contextlib.suppress(Exception):
         run = start(

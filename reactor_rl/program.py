@@ -218,7 +218,7 @@ class Program:
             path: Where to write it. The ending (``.mmd``, ``.dot``, ``.svg``) chooses the format if ``format`` does not.
             format: ``"mermaid"``, ``"dot"`` or ``"svg"``.
         """
-        from reactor_rl.draw import draw
+        from reactor_rl.drawing.draw import draw
 
         return draw(self.topology(), path, format)
 

@@ -19,7 +19,7 @@ from reactor_rl.errors import ProgramError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reactor_rl.runtime.kernel import Kernel
+    from reactor_rl.runtime.worker.kernel import Kernel
 
 __all__ = ["Input", "LogicalAction", "Output", "Reaction", "Reactor", "Timer", "reaction", "shutdown", "startup"]
 

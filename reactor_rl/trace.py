@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.timeline import Slice
+from reactor_rl.runtime.worker.timeline import Slice
 
 __all__ = ["Tracing", "events"]
 

@@ -14,8 +14,8 @@ import pytest
 
 import reactor_rl
 from reactor_rl import __main__ as cli_main
-from reactor_rl.cli import UsageError, load_target
-from reactor_rl.cli_doctor import round_trips
+from reactor_rl.cli.commands import UsageError, load_target
+from reactor_rl.cli.doctor import round_trips
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import pytest
 
 DOCTOR = """
 import os, sys
-from reactor_rl.cli_doctor import doctor_command
+from reactor_rl.cli.doctor import doctor_command
 {before}
 sys.exit(doctor_command(["--no-measure"]))
 """
@@ -26,14 +26,14 @@ def doctor(folder: Path, before: str = "") -> dict[str, str]:
 
 def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
-    found = doctor(tmp_path, "sys.modules['reactor_gymnasium._frames'] = sys.modules['reactor_gymnasium._network'] = None")
+    found = doctor(tmp_path, "sys.modules['reactor_gymnasium.atari._frames'] = sys.modules['reactor_torch._network'] = None")
     assert found["Atari frames"].startswith("not compiled: OpenCV")
     assert found["small networks"].startswith("not compiled: numpy")
     assert "C compiler" in found["warnings"]
 
 
 def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
-    frames = pytest.importorskip("reactor_gymnasium._frames")
+    frames = pytest.importorskip("reactor_gymnasium.atari._frames")
     found = doctor(tmp_path)
     assert found["Atari frames"] == f"compiled kernel, {'AVX2' if frames.AVX2 else 'portable'}"
     assert found["small networks"].startswith("compiled kernel, ")

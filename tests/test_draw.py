@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from reactor_rl import Input, LogicalAction, Output, Program, ProgramError, Reactor, Timer, reaction, startup
-from reactor_rl.draw import draw
-from reactor_rl.draw_layout import SMALL, Layout, text_width
+from reactor_rl.drawing.draw import draw
+from reactor_rl.drawing.layout import SMALL, Layout, text_width
+from reactor_rl.drawing.picture import picture
 from reactor_rl.graph import build
-from reactor_rl.picture import picture
 from reactor_rl.schedule import compile_schedule
 
 FORMATS = ("mermaid", "dot", "svg")

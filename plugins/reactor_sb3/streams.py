@@ -8,9 +8,8 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import torch
 
-__all__ = ["Purpose", "drawing_from", "restore", "seed_of", "state_of", "stream", "torch_state", "torch_stream"]
+__all__ = ["Purpose", "drawing_from", "restore", "seed_of", "state_of", "stream"]
 
 
 class Purpose(IntEnum):
@@ -44,23 +43,6 @@ def drawing_from(generator: np.random.Generator) -> Iterator[None]:
         yield
     finally:
         random.set_bit_generator(before)
-
-
-@contextlib.contextmanager
-def torch_stream(state: torch.Tensor) -> Iterator[None]:
-    """Let torch's CPU generator (dropout) go on from ``state``, which is brought up to date at the end."""
-    before = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
-        yield
-    finally:
-        state.copy_(torch.get_rng_state())
-        torch.set_rng_state(before)
-
-
-def torch_state(seed: int) -> torch.Tensor:
-    """The state that :func:`torch_stream` begins with."""
-    return torch.Generator().manual_seed(seed_of(seed, Purpose.TORCH)).get_state()
 
 
 def state_of(generator: np.random.Generator) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""How a schedule is executed: one protocol, several executors."""

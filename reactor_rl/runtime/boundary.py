@@ -9,9 +9,9 @@ import numpy as np
 
 from reactor_rl.errors import ProgramError, RunError
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.runtime.inputs import InputHandle
-from reactor_rl.runtime.kernel import Kernel
-from reactor_rl.runtime.outputs import Output
+from reactor_rl.runtime.worker.inputs import InputHandle
+from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.outputs import Output
 
 __all__ = ["Boundary"]
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.worker.cells import Side
 
 __all__ = ["ABORTED", "Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
 

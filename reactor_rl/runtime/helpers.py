@@ -9,12 +9,12 @@ from typing import Any
 
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime import messages
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
-from reactor_rl.runtime.kernel import NEVER, Kernel
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.worker import messages
+from reactor_rl.runtime.worker.kernel import NEVER, Kernel
 
 __all__ = ["Helpers"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors
-from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.worker.cells import Side
 
 __all__ = ["Inline"]
 

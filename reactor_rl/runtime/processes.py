@@ -23,10 +23,10 @@ from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.held import Held
-from reactor_rl.runtime.helper import serve
 from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
-from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.worker.cells import Side
+from reactor_rl.runtime.worker.helper import serve
 from reactor_rl.serialise import loads
 
 __all__ = ["Processes"]

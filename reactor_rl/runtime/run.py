@@ -15,14 +15,14 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.arena import Words
-from reactor_rl.runtime.bind import bind
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.messages import Reply
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.snapshot import Part
+from reactor_rl.runtime.worker.bind import bind
+from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.runtime.worker.snapshot import Part
 from reactor_rl.topology import Topology
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ class Run:
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """The program as a picture, with the worker of each reactor. Arguments as :meth:`Program.draw`."""
-        from reactor_rl.draw import draw
+        from reactor_rl.drawing.draw import draw
 
         return draw(self._plan.topology, path, format, schedule=self._plan.schedule)
 

@@ -16,9 +16,9 @@ from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
-from reactor_rl.runtime.helper import serve
-from reactor_rl.runtime.objects import Side
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.worker.cells import Side
+from reactor_rl.runtime.worker.helper import serve
 
 __all__ = ["Threads"]
 

@@ -20,8 +20,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
 from test_determinism import debugged
 
-from reactor_gymnasium import AtariVectorEnv, frames, make_vec
-from reactor_gymnasium.atari_game import AtariGame
+from reactor_gymnasium import AtariVectorEnv, make_vec
+from reactor_gymnasium.atari import frames
+from reactor_gymnasium.atari.game import AtariGame
 from reactor_rl import RunError, WorkerDiedError
 
 ale_py = pytest.importorskip("ale_py", reason="ale-py is not installed")

@@ -24,7 +24,7 @@ from test_vector_env_faults import faulty
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_rl import Program, RunError
-from reactor_rl.runtime.poison import Poison
+from reactor_rl.runtime.worker.poison import Poison
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning"),

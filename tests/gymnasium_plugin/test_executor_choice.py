@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reactor_gymnasium.choice import CERTAIN, LEAST, EnvChoice, decide
-from reactor_gymnasium.costs import EnvCosts
-from reactor_gymnasium.placement import SHARD_COST
+from reactor_gymnasium.placing.env_costs import EnvCosts
+from reactor_gymnasium.placing.executor_choice import CERTAIN, LEAST, EnvChoice, decide
+from reactor_gymnasium.placing.placement import SHARD_COST
 from reactor_rl.helper_cost import parallel_executor
 
 

@@ -18,9 +18,9 @@ from envs import Facts
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import HealthCheck, given, settings
 
-import reactor_gymnasium.shard
+import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.infos import merge, pack
+from reactor_gymnasium.environments.infos import merge, pack
 from reactor_rl.serialise import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -362,7 +362,7 @@ def test_without_infos_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*args: Any) -> Any:
         raise AssertionError("there is nothing to pack")
 
-    monkeypatch.setattr(reactor_gymnasium.shard, "pack", refuse)
+    monkeypatch.setattr(reactor_gymnasium.vector.shard, "pack", refuse)
     with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 3, executor="inline") as envs:
         assert envs.reset(seed=0)[1] == {}
         assert all(envs.step(np.ones(3, np.int64))[-1] == {} for _ in range(30))

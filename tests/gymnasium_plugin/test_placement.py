@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from reactor_gymnasium.placement import RUNS_PER_WORKER, SHARD_COST, SHORTEST, WORTH_IT, Placed, makespan, place
+from reactor_gymnasium.placing.placement import RUNS_PER_WORKER, SHARD_COST, SHORTEST, WORTH_IT, Placed, makespan, place
 
 COSTS = st.lists(st.sampled_from([0.0, 2e-6, 2.1e-6, 15e-6, 250e-6, 700e-6, 5e-3]), min_size=1, max_size=80)
 

@@ -8,7 +8,7 @@ from gymnasium import Env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from reactor_sb3 import SyncDQN
-from reactor_sb3.environments import LazyEnv
+from reactor_sb3.environments.makers import LazyEnv
 
 
 class HostSyncDQN(SyncDQN):

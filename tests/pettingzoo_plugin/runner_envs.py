@@ -14,7 +14,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner
-from reactor_pettingzoo.report import Report
+from reactor_pettingzoo.runner.report import Report
 
 BOX = spaces.Box(-10, 10, (4,), np.float32)
 FIVE = spaces.Discrete(5)

@@ -13,7 +13,7 @@ import pytest
 from pettingzoo.classic.connect_four import connect_four
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo import playing as targets
+from reactor_pettingzoo.runner import targets
 from reactor_rl.__main__ import main
 
 NAMES = ["connect_four", "simple_spread"]
@@ -36,7 +36,7 @@ def test_it_is_registered(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["verify", f"reactor_pettingzoo.playing:{name}", "--ticks", "30", "--workers", "1,2,3"])
+    status = main(["verify", f"reactor_pettingzoo.runner.targets:{name}", "--ticks", "30", "--workers", "1,2,3"])
     *rows, verdict = capsys.readouterr().out.splitlines()[1:]
     assert status == 0 and verdict == "the same for all 7 after 30 ticks"  # and nothing about global generators after it
     assert len({row.split()[2] for row in rows}) == 1

@@ -19,9 +19,9 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.census import Census
-from reactor_pettingzoo.policies import acting_part, structure
-from reactor_pettingzoo.stacked import Batched, Compiled, Stacked, layers_of, stack
+from reactor_pettingzoo.runner.layout import Census
+from reactor_pettingzoo.runner.policies import acting_part, structure
+from reactor_torch.stacked import Batched, Compiled, Stacked, dense_network_of, stack
 
 Array = npt.NDArray[Any]
 STEPS = 4000
@@ -199,7 +199,7 @@ def test_random_actions_are_all_as_likely() -> None:
 
 def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) -> Stacked:
     space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
-    found = way(tuple(layers for one in networks if (layers := layers_of(one, space))), inputs.shape[1])
+    found = way(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
     found.inputs[...] = inputs
     found()
     return found
@@ -225,7 +225,7 @@ def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count:
 
 def test_the_way_is_chosen_by_the_layers() -> None:
     for activation, way in ((nn.ReLU, Compiled), (nn.Tanh, Compiled), (nn.Sigmoid, Batched)):
-        layers = layers_of(mlp(0, 4, 5, activation=activation), BOX)
+        layers = dense_network_of(mlp(0, 4, 5, activation=activation), BOX)
         assert layers is not None and type(stack((layers, layers), 3)) is way
 
 
@@ -266,7 +266,7 @@ NOT_PLAIN: dict[str, Any] = {
 @pytest.mark.parametrize("kind", NOT_PLAIN)
 def test_what_is_no_plain_sequence_is_left_to_torch(kind: str) -> None:
     network = NOT_PLAIN[kind]
-    assert layers_of(network, BOX) is None
+    assert dense_network_of(network, BOX) is None
     if kind in ("parametrised", "double"):  # cannot be asked here
         return
     report = ran(Herd, {"all": network}, steps=45)
@@ -298,7 +298,7 @@ def test_whole_numbers_are_what_a_network_may_see() -> None:
     """Boards are whole numbers: networks that are stacked and others take them alike."""
     stacked = mlp(0, 18, 9)
     alone = nn.Sequential(nn.Flatten(), *list(stacked)[1:], nn.Hardtanh(-99, 99))
-    assert layers_of(alone, spaces.Box(0, 1, (3, 3, 2), np.int8)) is None
+    assert dense_network_of(alone, spaces.Box(0, 1, (3, 3, 2), np.int8)) is None
     one, other = (ran(tictactoe.env, dict.fromkeys(["player_1", "player_2"], network), steps=60) for network in (stacked, alone))
     assert one.episodes == other.episodes
     for name, array in one.trajectories.items():
@@ -562,7 +562,7 @@ def test_policies_travel_as_they_are_or_to_the_cpu() -> None:
 
 
 def test_only_networks_follow_one_another() -> None:
-    kernel = pytest.importorskip("reactor_gymnasium._network")
+    kernel = pytest.importorskip("reactor_torch._network")
     layers = (("linear", np.zeros((3, 2), np.float32), None, 3, 0.0),)
     arguments = np.zeros((1, 1, 2), np.float32), 0, layers, np.zeros((1, 3), np.float32), np.zeros(1, np.int64)
     with pytest.raises(TypeError, match="another Network, or None"):

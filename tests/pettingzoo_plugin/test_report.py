@@ -19,7 +19,7 @@ from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import Herd, Residual, Table, by_sum, first_legal, mlp, ran
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.report import Episode, Report, Summary
+from reactor_pettingzoo.runner.report import Episode, Report, Summary
 
 QUANTILES = {2: 12.7062, 3: 4.30265, 4: 3.18245, 5: 2.77645, 10: 2.26216, 30: 2.04523, 1000: 1.96234}
 """Student's, two-sided, 95 %, by the number of values: from tables."""
@@ -146,7 +146,7 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from reactor_pettingzoo.progress import progress
+    from reactor_pettingzoo.runner.progress import progress
 
     shown: list[Any] = []
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **settings: shown.append(settings) or open(os.devnull))  # noqa: SIM115
@@ -178,7 +178,7 @@ def test_what_is_always_alike_is_said_to_be() -> None:
 
 
 def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import reactor_pettingzoo.progress as progress
+    import reactor_pettingzoo.runner.progress as progress
 
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # else it starts a thread that stays
     bars: list[Any] = []
@@ -188,7 +188,7 @@ def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         bars.append((arguments, settings))
         return real(*arguments, **settings)
 
-    for module in ("reactor_pettingzoo.runner", "reactor_pettingzoo.ensemble"):
+    for module in ("reactor_pettingzoo.runner.runner", "reactor_pettingzoo.runner.ensemble"):
         monkeypatch.setattr(f"{module}.progress", watched, raising=False)
     with MultiAgentRunner(Herd, {"all": Residual(0, 4, 5)}, num_envs=2, executor="inline") as runner:
         assert runner.run(steps=10, seed=0).steps == 10

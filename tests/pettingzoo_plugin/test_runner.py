@@ -27,7 +27,7 @@ from runner_envs import FIVE, Alone, Herd, Junction, Residual, Table, by_sum, fi
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.report import Report
+from reactor_pettingzoo.runner.report import Report
 from reactor_rl import RunError, WorkerDiedError
 
 failing = pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
@@ -384,7 +384,7 @@ def test_trajectories_end_with_the_last_episode(policy: Any, monkeypatch: pytest
     """However many steps were asked for at once, which is a matter of time."""
     reports = []
     for stretch in (0.0, 1e9):
-        monkeypatch.setattr("reactor_pettingzoo.ensemble.STRETCH", stretch)
+        monkeypatch.setattr("reactor_pettingzoo.runner.ensemble.STRETCH", stretch)
         reports.append(ran(Herd, policy, 4, episodes=9))
     reports_are_equal(*reports)
     assert reports[0].trajectories["ends"][-1].any()

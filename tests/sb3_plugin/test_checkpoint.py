@@ -26,10 +26,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
 
-from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN, archive, inference
-from reactor_sb3.archive import CorruptError
-from reactor_sb3.inference import computing
-from reactor_sb3.replacing import replacing
+from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
+from reactor_sb3.checkpoints import archive
+from reactor_sb3.checkpoints.archive import CorruptError
+from reactor_sb3.checkpoints.replacing import replacing
+from reactor_torch import computing
+from reactor_torch import greedy as inference
 
 HERE = Path(__file__).parent
 ROUNDS = pytest.mark.parametrize("pipeline", [0, 1])

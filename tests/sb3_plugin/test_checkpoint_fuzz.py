@@ -25,7 +25,7 @@ from test_trainers import EVALUATED, new
 
 from reactor_rl.serialise import Pickled
 from reactor_sb3 import PQN, SyncDQN, kept_env
-from reactor_sb3.archive import CorruptError, RefusedError
+from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
 
 Entries = dict[str, bytes]
 Node = tuple[Any, Any]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reactor_sb3 import SyncDQN
-from reactor_sb3.choice import WORTH_IT, Choice, choose, gained, placed, recommendations
-from reactor_sb3.plan import plan_of
+from reactor_sb3.training.placing import WORTH_IT, Choice, choose, gained, placed, recommendations
+from reactor_sb3.training.trainer_program import plan_of
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -65,7 +65,7 @@ def test_nothing_is_measured_when_an_executor_is_named(monkeypatch: Any) -> None
     def measured(*_: Any) -> float:
         raise AssertionError("it was measured")
 
-    monkeypatch.setattr("reactor_sb3.choice.actor_cost", measured)
+    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", measured)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0, executor="inline") as model:
         model.learn(8)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0) as model, pytest.raises(AssertionError, match="it was measured"):
@@ -93,9 +93,9 @@ def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator
 
 @pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
 def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
-    monkeypatch.setattr("reactor_sb3.choice.actor_cost", lambda *_: 0.5e-3)
-    monkeypatch.setattr("reactor_sb3.choice.learner_cost", lambda *_: 5e-3)
-    monkeypatch.setattr("reactor_sb3.choice.tick_cost", lambda **_: helper)
+    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.5e-3)
+    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: 5e-3)
+    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose(model, plan_of(model))
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_sb3 import SyncDQN
-from reactor_sb3.inference import Layered
+from reactor_torch import Layered
 
 ROUNDS, STEPS, ACTORS, ENVS = 8, 25, 3, 2
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_rl.serialise import encode
-from reactor_sb3.kept_env import KeptEnv
+from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose
 
 

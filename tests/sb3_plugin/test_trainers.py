@@ -37,11 +37,11 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import PQN, ReactorVecEnv, StopOnEvaluation, SyncDQN
-from reactor_sb3.choice import actor_cost
-from reactor_sb3.plan import plan_of
-from reactor_sb3.records import transition_record
-from reactor_sb3.replay import store
 from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.training.placing import actor_cost
+from reactor_sb3.training.records import transition_record
+from reactor_sb3.training.replay import store
+from reactor_sb3.training.trainer_program import plan_of
 
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dqn": (

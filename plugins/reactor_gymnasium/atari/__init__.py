@@ -1,0 +1,1 @@
+"""``AtariVectorEnv``, ``AtariEnv``, and how their frames are made."""

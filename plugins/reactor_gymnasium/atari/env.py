@@ -1,0 +1,118 @@
+"""``AtariEnv``: one Atari game with the preprocessing of ``AtariVectorEnv``, as an ordinary environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
+
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
+from reactor_gymnasium.atari.vector_env import rom_path
+
+__all__ = ["AtariEnv"]
+
+Frames = npt.NDArray[np.uint8]
+
+
+class AtariEnv(gymnasium.Env[Frames, Any]):
+    """One game as :class:`AtariVectorEnv` plays it, bit for bit, for whoever takes single environments, as SB3 does.
+
+    Args:
+        game: Name of the game in snake case, ``"ms_pacman"``.
+        max_num_frames_per_episode: After so many emulated frames an episode is truncated.
+        repeat_action_probability: With which the emulator repeats the last action ("sticky actions").
+        full_action_space: Whether all 18 actions are there, or only those that the game has a use for.
+        img_height: Rows of a frame.
+        img_width: Columns of a frame.
+        grayscale: Whether frames are grey; in colour they have a last axis of 3.
+        stack_num: Frames of an observation.
+        frameskip: Emulated frames of a step.
+        maxpool: Whether a frame is the maximum of the last two emulated ones.
+        noop_max: An episode begins with fewer no-ops than this.
+        episodic_life: Whether the loss of a life ends an episode.
+        reward_clipping: Whether rewards are clipped to -1, 0 and 1.
+        use_fire_reset: Whether an episode begins with FIRE, where the game has it.
+        render_mode: ``None`` or ``"rgb_array"``.
+
+    Raises:
+        ValueError: If there is no such game, or a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        *,
+        max_num_frames_per_episode: int = 108000,
+        repeat_action_probability: float = 0.0,
+        full_action_space: bool = False,
+        img_height: int = 84,
+        img_width: int = 84,
+        grayscale: bool = True,
+        stack_num: int = 4,
+        frameskip: int = 4,
+        maxpool: bool = True,
+        noop_max: int = 30,
+        episodic_life: bool = False,
+        reward_clipping: bool = True,
+        use_fire_reset: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f'render_mode={render_mode!r}: choose None or "rgb_array"')
+        self.render_mode = render_mode
+        options = AtariOptions(
+            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space, img_height, img_width,
+            grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, False, reward_clipping, use_fire_reset,
+        )  # fmt: skip
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
+        self.game = AtariGame(options)
+        self.observation_space = Box(0, 255, (stack_num, *options.frame_shape), np.uint8)
+        self.action_space = Discrete(len(self.game.actions))
+        self._playing = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frames, dict[str, Any]]:
+        """Begin an episode; with a seed, with an emulator that is as good as new.
+
+        Returns:
+            The observation, ``(stack_num, img_height, img_width)`` uint8, in colour with a last axis of 3; ``lives``,
+            ``frame_number`` (of all episodes) and ``episode_frame_number``.
+
+        Raises:
+            ValueError: If the seed has more than 31 bits.
+        """
+        super().reset(seed=seed)
+        self.game.reset(None if seed is None else checked_seed(seed))
+        self._playing = True
+        return self._observation(), self._info()
+
+    def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
+        """Play for ``frameskip`` frames, or until the episode ends.
+
+        Raises:
+            ValueError: If there is no such action.
+            ResetNeeded: Before the first :meth:`reset`.
+        """
+        if not self._playing:
+            raise ResetNeeded("call reset() before the first step")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is not one of {self.action_space}")
+        game = self.game
+        game.step(int(action), 1.0)
+        return self._observation(), float(game.reward), game.terminated, game.truncated, self._info()
+
+    def render(self) -> Any:
+        """The screen, ``(height, 160, 3)`` uint8, of most games 210 high, with ``render_mode="rgb_array"``."""
+        return self.game.screen() if self.render_mode == "rgb_array" else None
+
+    def _observation(self) -> Frames:
+        assert self.observation_space.shape is not None
+        found = np.empty(self.observation_space.shape, np.uint8)
+        self.game.write(found)
+        return found
+
+    def _info(self) -> dict[str, Any]:
+        return dict(zip(("lives", "frame_number", "episode_frame_number"), self.game.numbers(), strict=True))

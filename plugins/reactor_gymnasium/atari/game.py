@@ -1,0 +1,185 @@
+"""One Atari game with the customary preprocessing, step by step as ``ale_py.AtariVectorEnv`` 0.12 does it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import Error
+
+from reactor_gymnasium.atari.frames import frames_of
+from reactor_gymnasium.vector.arguments import checked_number
+
+__all__ = ["AtariGame", "AtariOptions", "checked_seed"]
+
+
+@dataclass(frozen=True)
+class AtariOptions:
+    """What a game is played with; names and meanings as of :class:`~reactor_gymnasium.AtariVectorEnv`."""
+
+    rom_path: str
+    max_num_frames_per_episode: int
+    repeat_action_probability: float
+    full_action_space: bool
+    img_height: int
+    img_width: int
+    grayscale: bool
+    stack_num: int
+    frameskip: int
+    maxpool: bool
+    noop_max: int
+    episodic_life: bool
+    life_loss_info: bool
+    reward_clipping: bool
+    use_fire_reset: bool
+
+    def __post_init__(self) -> None:
+        if type(self.frameskip) is not int:
+            raise Error(f"Invalid frameskip type: {type(self.frameskip)}.")
+        if self.frameskip <= 0:
+            raise Error(f"Invalid frameskip of {self.frameskip}, frameskip must be positive.")
+        for name in ("img_height", "img_width", "stack_num", "max_num_frames_per_episode"):
+            checked_number(name, getattr(self, name), 1)
+        checked_number("noop_max", self.noop_max, 0)
+        if not 0.0 <= self.repeat_action_probability <= 1.0:
+            raise ValueError(f"repeat_action_probability={self.repeat_action_probability!r} is no probability")
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of one finished frame."""
+        return (self.img_height, self.img_width) if self.grayscale else (self.img_height, self.img_width, 3)
+
+
+def checked_seed(seed: int) -> int:
+    """A seed that the emulator takes, which has 31 bits for it.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"seed {seed} is not between 0 and 2**31 - 1")
+    return seed
+
+
+class AtariGame:
+    """An emulator, and what has to be remembered between two of its steps.
+
+    Args:
+        options: What it is played with.
+        screen: As for :func:`~reactor_gymnasium.atari.frames.frames_of`.
+
+    Attributes:
+        actions: The emulator's number of each action.
+        reward: Of the last step, clipped if that was asked for.
+        terminated: Whether the last step ended the episode, or lost a life that counts as an end.
+        truncated: Whether the last step reached the limit of frames.
+        over: Whether the episode has ended, so that a reset must follow.
+        lives: Lives that are left.
+    """
+
+    def __init__(self, options: AtariOptions, screen: npt.NDArray[np.uint8] | None = None) -> None:
+        from ale_py import ALEInterface, LoggerMode
+
+        self._options = options
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        self._ale = ale = ALEInterface()
+        ale.setFloat("repeat_action_probability", float(options.repeat_action_probability))
+        ale.setInt("random_seed", -1)
+        ale.loadROM(options.rom_path)
+        actions = ale.getLegalActionSet() if options.full_action_space else ale.getMinimalActionSet()
+        self.actions = [int(action.value) for action in actions]
+        self._fires = options.use_fire_reset and _FIRE in self.actions
+        self._act, self._game_over, self._lives_left = ale.act, ale.game_over, ale.lives
+        self._frames = frames_of(ale, options.img_height, options.img_width, options.grayscale, options.maxpool, screen)
+        # What happens after an emulated frame, of which there are `frameskip` in a step: only the last two are looked at.
+        self._looks = [None] * (options.frameskip - 2) + [self._frames.see_first, self._frames.see_last][-options.frameskip :]
+        self._stack = np.zeros((options.stack_num, *options.frame_shape), np.uint8)
+        self._newest = 0  # index in the stack, which is a ring
+        self._random = np.random.RandomState(secrets.randbits(32))
+        self.reward = self.lives = self._elapsed = 0
+        self.terminated = self.truncated = self.over = False
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode; with a seed, with an emulator that is as good as new."""
+        ale = self._ale
+        if seed is not None:
+            ale.setInt("random_seed", seed)
+            self._random = np.random.RandomState(seed)
+            ale.loadROM(self._options.rom_path)
+        ale.reset_game()
+        if self._fires:
+            self._act(_FIRE)
+        for _ in range(self._noops() - self._fires):
+            self._act(_NOOP)
+            if self._game_over():
+                ale.reset_game()
+        self._stack.fill(0)
+        self._frames.restart()
+        self._take_frame()
+        self._elapsed = self.reward = 0
+        self.terminated = self.truncated = self.over = False
+        self.lives = self._lives_left()
+
+    def step(self, action: int, strength: float) -> None:
+        """Repeat an action for ``frameskip`` frames, or until the episode ends.
+
+        Args:
+            action: Index of one of :attr:`actions`.
+            strength: Of a paddle's movement, 0 to 1.
+        """
+        act, game_over, lives_left, options = self._act, self._game_over, self._lives_left, self._options
+        number, lives, last = self.actions[action], self.lives, options.max_num_frames_per_episode
+        reward = 0
+        for look in self._looks:
+            reward += act(number, strength)
+            self._elapsed += 1
+            ended, lost = game_over(), 0 < lives_left() < lives
+            self.over = ended or self._elapsed >= last or (options.episodic_life and lost)
+            if self.over:
+                break
+            if look is not None:
+                look()
+        self._take_frame()
+        self.lives = lives_left()
+        self.reward = max(-1, min(1, reward)) if options.reward_clipping else reward
+        self.terminated = ended or (lost and (options.episodic_life or options.life_loss_info))
+        self.truncated = self._elapsed >= last and not self.terminated
+
+    def write(self, row: npt.NDArray[np.uint8]) -> None:
+        """Write the last frames, oldest first, into ``row``, ``(stack_num, *frame_shape)``."""
+        oldest = self._newest + 1
+        row[:-oldest] = self._stack[oldest:]
+        row[-oldest:] = self._stack[:oldest]
+
+    def numbers(self) -> tuple[int, int, int]:
+        """Lives, frames of all episodes, frames of this one."""
+        return self.lives, self._ale.getFrameNumber(), self._ale.getEpisodeFrameNumber()
+
+    def screen(self) -> npt.NDArray[np.uint8]:
+        """What the emulator shows, ``(height, 160, 3)``, of most games 210 high."""
+        shown: npt.NDArray[np.uint8] = self._ale.getScreenRGB()
+        return shown
+
+    def _take_frame(self) -> None:
+        self._newest = (self._newest + 1) % len(self._stack)
+        self._frames.finish(self._stack[self._newest])
+
+    def _noops(self) -> int:
+        """Draw how many no-ops an episode begins with, below ``noop_max``.
+
+        It is the number that ALE draws for the same seed on Linux: ``std::uniform_int_distribution`` of the GNU library over
+        ``std::mt19937``, that is, Lemire's method (2019, "Fast Random Integer Generation in an Interval") on 32 bits.
+        """
+        n = max(1, self._options.noop_max)
+        while True:
+            product = self._word() * n
+            if product % 2**32 >= 2**32 % n:
+                return product >> 32
+
+    def _word(self) -> int:
+        return int.from_bytes(self._random.bytes(4), "little")
+
+
+_NOOP, _FIRE = 0, 1

@@ -1,0 +1,339 @@
+"""``AtariVectorEnv``: the preprocessing and the interface of ``ale_py.AtariVectorEnv``, as a reactor program."""
+
+from __future__ import annotations
+
+import operator
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
+from reactor_gymnasium.atari.shard import AtariShard, Extras
+from reactor_gymnasium.placing.env_costs import EnvCosts
+from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.placement import place
+from reactor_gymnasium.vector.arguments import (
+    Bools,
+    checked_batch_size,
+    checked_executor,
+    checked_mask,
+    checked_number,
+    refuse_wrapper,
+)
+from reactor_gymnasium.vector.sharded import Bank, Inputs, ShardedVectorEnv
+from reactor_rl import Program
+from reactor_rl.plugin import begin, context_named, needs, usable_cores
+
+__all__ = ["AtariVectorEnv", "rom_path"]
+
+_ROWS = ("observations", "rewards", "terminations", "truncations", "numbers")
+
+
+class AtariVectorEnv(ShardedVectorEnv):
+    """Plays one Atari game many times over with the customary preprocessing, on all cores.
+
+    Arguments, defaults, observations and infos are those of ``ale_py.AtariVectorEnv`` 0.12, frames bit-identical to it for the
+    same seeds and actions. A shard of games plays on each worker through ``ale_py.ALEInterface`` and writes the finished stacks
+    of frames into shared memory. Results never depend on the number of workers.
+
+    Infos are arrays of int32, ``(batch_size,)``: ``env_id``, ``lives``, ``frame_number`` (of all episodes) and
+    ``episode_frame_number``; with ``SAME_STEP``, when any is terminated or truncated, also ``final_obs``, the last observations of
+    those, zero for the others.
+
+    Args:
+        game: Name of the game in snake case, ``"ms_pacman"``.
+        num_envs: How many games.
+        batch_size: How many of them step together, a divisor of ``num_envs``; 0 for all. Otherwise banks take turns, as described
+            at :class:`ReactorVectorEnv`, in the same order always: ALE's own returns whichever are done first.
+        num_threads: The number of workers where ``workers`` is not given; 0 for the cores that this process may use.
+        thread_affinity_offset: If not negative, helper ``i`` is bound to core ``offset + i`` (Linux); the calling thread never is.
+        max_num_frames_per_episode: After so many emulated frames an episode is truncated.
+        repeat_action_probability: With which the emulator repeats the last action ("sticky actions").
+        full_action_space: Whether all 18 actions are there, or only those that the game has a use for.
+        continuous: Whether actions are ``(radius, angle, fire)`` of a joystick, float32.
+        continuous_action_threshold: From which on a continuous action counts as moved or pressed.
+        autoreset_mode: ``NEXT_STEP`` or ``SAME_STEP``.
+        img_height: Rows of a frame.
+        img_width: Columns of a frame.
+        grayscale: Whether frames are grey, or have three colours.
+        stack_num: How many frames an observation has.
+        frameskip: How many emulated frames a step takes.
+        maxpool: Whether a frame is the larger of the last two that were emulated, which hides the flicker of sprites.
+        noop_max: Below this the number of no-ops is drawn that an episode begins with.
+        episodic_life: Whether the loss of a life ends an episode.
+        life_loss_info: Whether the loss of a life is reported as a termination, without a reset.
+        reward_clipping: Whether rewards are cut off at -1 and 1.
+        use_fire_reset: Whether an episode begins with the fire button, where the game has one.
+        copy: Whether observations are copies, yours to keep, or views, which the next step of the same environments overwrites.
+        context: How helper processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
+            changes a result, nor does ``executor``.
+        executor: ``"inline"``, ``"threads"`` (the emulator holds the GIL), ``"processes"``, or ``"auto"``, which times a throw-away
+            game and chooses.
+        caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
+            something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several banks.
+
+    Raises:
+        ValueError: If there is no such game, or a number makes no sense.
+        gymnasium.error.Error: If ``frameskip`` is no positive integer.
+        ImportError: If ale-py is missing, or OpenCV, for frames of other sizes or colours.
+
+    Example:
+        >>> from reactor_gymnasium import AtariVectorEnv
+        >>> envs = AtariVectorEnv("pong", num_envs=4, workers=2)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape, infos["lives"]
+        ((4, 4, 84, 84), array([0, 0, 0, 0], dtype=int32))
+        >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        *,
+        batch_size: int = 0,
+        num_threads: int = 0,
+        thread_affinity_offset: int = -1,
+        max_num_frames_per_episode: int = 108000,
+        repeat_action_probability: float = 0.0,
+        full_action_space: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        img_height: int = 84,
+        img_width: int = 84,
+        grayscale: bool = True,
+        stack_num: int = 4,
+        frameskip: int = 4,
+        maxpool: bool = True,
+        noop_max: int = 30,
+        episodic_life: bool = False,
+        life_loss_info: bool = False,
+        reward_clipping: bool = True,
+        use_fire_reset: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        workers: int | None = None,
+        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        caller_works: bool | None = None,
+    ) -> None:
+        super().__init__()
+        for name, number, least in (
+            ("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("workers", 1 if workers is None else workers, 1),
+        ):  # fmt: skip
+            checked_number(name, number, least)
+        self._options = AtariOptions(
+            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space or continuous,
+            img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
+            reward_clipping, use_fire_reset,
+        )  # fmt: skip
+        self.game, self.num_envs, self.copy = game, num_envs, copy
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            raise ValueError("AtariVectorEnv has the autoreset modes NEXT_STEP and SAME_STEP, as ale_py.AtariVectorEnv has")
+        self.metadata = {"autoreset_mode": self.autoreset_mode}
+        checked_executor(executor)
+        self.batch_size = checked_batch_size(batch_size or None, num_envs)
+        if caller_works is None:
+            caller_works = self.batch_size == num_envs
+        most = min(workers or num_threads or usable_cores(), self.batch_size)
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (most > 1 or not caller_works):
+            begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away game is made
+
+        self.single_observation_space = Box(0, 255, (stack_num, *self._options.frame_shape), np.uint8)
+        dummy = AtariGame(self._options)
+        if continuous:
+            self.single_action_space: Any = Box(
+                np.array([0.0, -np.pi, 0.0], np.float32), np.array([1.0, np.pi, 1.0], np.float32), (3,), np.float32
+            )
+        else:
+            self.single_action_space = Discrete(len(dummy.actions))
+        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self.action_space = batch_space(self.single_action_space, self.batch_size)
+        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works)
+        self._why = choice.why
+        threshold = float(continuous_action_threshold) if continuous else None
+        program, placement = self._program(choice.workers, threshold, thread_affinity_offset)
+        run = program.start(
+            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
+            placement=placement,
+        )  # fmt: skip
+        self._numbers = [run.view(f"numbers{bank.suffix}") for bank in self._banks]
+        self._was_reset = False
+        self._open(run, actions=True, observations=True)
+
+    def _program(self, workers: int, threshold: float | None, offset: int) -> tuple[Program, dict[str, int]]:
+        program = Program(f"AtariVectorEnv of {self.num_envs}")
+        shape: tuple[int, ...] = (self.batch_size,) if threshold is None else (self.batch_size, 3)
+        self._action_shape, self._action_dtype = shape, np.dtype(np.int64 if threshold is None else np.float32)
+        placement: dict[str, int] = {}
+        for index, first in enumerate(range(0, self.num_envs, self.batch_size)):
+            bank = Bank(first, first + self.batch_size, f"_{index}" if self.batch_size < self.num_envs else "")
+            self._banks.append(bank)
+            outputs = {name: program.output(name + bank.suffix) for name in (*_ROWS, "extras")}
+            actions = program.input(f"actions{bank.suffix}", self._action_shape, self._action_dtype)
+            for part, (lo, hi, worker, _) in enumerate(place(None, bank.lo, bank.hi, workers)):
+                number = len(placement)
+                bank.shards.append((number, lo, hi))
+                label = f"games[{lo}:{hi}]"
+                placement[label] = worker
+                shard = program.add(
+                    AtariShard,
+                    name=label,
+                    options=self._options,
+                    first=lo,
+                    n=hi - lo,
+                    bank=first,
+                    autoreset_mode=self.autoreset_mode,
+                    continuous_action_threshold=threshold,
+                    core=(offset + worker) % (os.cpu_count() or 1) if offset >= 0 else None,
+                )
+                block = slice(lo - first, hi - first)
+                program.connect(actions.rows[block], shard.actions)
+                program.connect(program.input(f"request_{number}"), shard.request)
+                for name in _ROWS:
+                    program.connect(getattr(shard, name), outputs[name].rows[block])
+                program.connect(shard.extras, outputs["extras"].rows[part])
+        return program, placement
+
+    # ------------------------------------------------------------------ reset
+
+    def reset(
+        self, *, seed: int | Sequence[int] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        """Begin all games anew, or those that ``options["reset_mask"]`` (shape ``(num_envs,)``, bool) selects.
+
+        Args:
+            seed: ``None``, one seed for each game that is reset, or an int ``s`` for ``s, s + 1, ...``. Seeds fix the no-ops that
+                episodes begin with, and sticky actions.
+            options: Nothing but ``reset_mask``. Games that it leaves out report their last observation and info.
+
+        Returns:
+            Observations, shape ``(batch_size, stack_num, img_height, img_width)``, with a last axis of 3 in colour, uint8; infos.
+
+        Raises:
+            ValueError: If there are not as many seeds as games to reset, or the mask does not fit.
+            TypeError: If the mask is no array of bool.
+            gymnasium.error.ResetNeeded: If the first reset leaves games out.
+        """
+        if not self._alone:
+            refuse_wrapper(sys._getframe(1))
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, seed: int | Sequence[int] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`."""
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+        mask = None
+        if options is not None and "reset_mask" in options:
+            mask = _checked_mask(options["reset_mask"], self.num_envs)
+            self._assert_whole()
+            if not self._was_reset and not mask.all():
+                raise ResetNeeded("the first reset must be of all games; `options['reset_mask']` leaves some out")
+        which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        seeds = dict(zip(which, _seeds(seed, len(which)), strict=True))
+        self._begin_reset({
+            number: ([seeds.get(i) for i in range(lo, hi)], None if mask is None else mask[lo:hi].tolist())
+            for bank in self._banks
+            for number, lo, hi in bank.shards
+        })  # fmt: skip
+        self._was_reset = True
+
+    # ------------------------------------------------------------------ step
+
+    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+        if not self._was_reset:
+            raise ResetNeeded("call reset() before the first step")
+        array = np.asarray(actions)
+        kinds = "iu" if self._action_dtype.kind == "i" else "f"
+        if array.shape != self._action_shape or array.dtype.kind not in kinds:
+            raise ValueError(
+                f"the actions have shape {array.shape} and dtype {array.dtype}; {self.batch_size} actions of "
+                f"{self.single_action_space} have shape {self._action_shape} and dtype {self._action_dtype}"
+            )
+        if kinds == "iu" and (wrong := (array < 0) | (array >= self.single_action_space.n)).any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"action {array[row]} of environment {bank.lo + row} is not one of {self.single_action_space}")
+        return array.astype(self._action_dtype, copy=False)
+
+    def _harvest(self, bank: Bank) -> dict[str, Any]:
+        finals: list[tuple[int, bytes]] = []
+        if bank.any_extras():
+            found: list[Extras] = self._run.values(f"extras{bank.suffix}")
+            self._raise_failures([failure for part in found for failure in part[1]])
+            finals = [final for part in found for final in part[0]]
+        lives, frames, episode_frames = self._numbers[self._banks.index(bank)].T.copy()
+        infos = {
+            "env_id": np.arange(bank.lo, bank.hi, dtype=np.int32),
+            "lives": lives,
+            "frame_number": frames,
+            "episode_frame_number": episode_frames,
+        }
+        if finals:
+            assert bank.rows is not None
+            infos["final_obs"] = last = np.zeros_like(bank.rows)
+            for row, observation in finals:
+                last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
+        return infos
+
+    def _observe(self, bank: Bank) -> npt.NDArray[np.uint8]:
+        assert bank.rows is not None
+        return bank.rows.copy() if self.copy else bank.rows
+
+    def _name(self) -> str:
+        return repr(self.game)
+
+
+def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
+    """Time a throw-away game."""
+    game.reset()
+    times = []
+    for step in range(10):
+        begin = time.perf_counter()
+        game.step(step % len(game.actions), 1.0)
+        times.append(time.perf_counter() - begin)
+    cost = statistics.median(times)
+    return EnvCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
+
+
+def rom_path(game: str) -> str:
+    with needs("atari", "an Atari game"):
+        from ale_py import roms
+
+    path = roms.get_rom_path(game) if isinstance(game, str) else None
+    if path is None:
+        raise ValueError(f'{game!r} is not the name of a game; names are in snake case, "ms_pacman" and not "MsPacman"')
+    return str(path)
+
+
+def _checked_mask(mask: Any, num_envs: int) -> Bools:
+    """As Gymnasium's vector environments check it, but that no game at all may be selected, as ALE has it."""
+    if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (num_envs,) and not mask.any():
+        return mask
+    return checked_mask(mask, num_envs)
+
+
+def _seeds(seed: Any, n: int) -> list[int | None]:
+    """Checked seeds of ``n`` games; ALE's are 31 bits."""
+    if seed is None:
+        return [None] * n
+    seeds = [int(seed) + i for i in range(n)] if isinstance(seed, (int, np.integer)) else [operator.index(one) for one in seed]
+    if len(seeds) != n:
+        raise ValueError(f"`seed` must have one entry for each of the {n} games that are reset, got {len(seeds)}")
+    return [checked_seed(one) for one in seeds]

@@ -1,0 +1,1 @@
+"""What this package adds to ``python -m reactor_rl``."""

@@ -1,0 +1,132 @@
+"""``python -m reactor_rl demo``: CartPole and Atari on all cores, beside Gymnasium's own vector environments."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from tqdm import tqdm
+
+from reactor_gymnasium.cli.demo_output import print_fingerprints, print_lines, print_table
+from reactor_gymnasium.cli.rollout import Rollout, without_banner
+from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
+from reactor_rl.plugin import usable_cores
+
+__all__ = ["main"]
+
+WORKERS = (1, 2, 3, 4)
+ROUNDS = 5
+
+
+def main(argv: list[str]) -> int:
+    """CartPole and Pong on all cores, beside Gymnasium's AsyncVectorEnv and SyncVectorEnv."""
+    parser = argparse.ArgumentParser(prog="python -m reactor_rl demo", description=main.__doc__)
+    parser.add_argument("--seconds", type=_seconds, default=0.6, help="seconds per measurement (default 0.6; there are 5 of each)")
+    parser.add_argument("--out", default="reactor_rl_demo", help="folder for the drawing and the trace (default reactor_rl_demo)")
+    arguments = parser.parse_args(argv)
+    out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    jobs: list[Rollout] = [_Job("CartPole-v1", 64), _Job("CartPole-v1", 8)]
+    if importlib.util.find_spec("ale_py") is not None:
+        import ale_py  # noqa: F401  (registers its environments)
+
+        jobs.append(_Job("ALE/Pong-v5", 8))
+    else:
+        print_lines("ale-py is not installed (the extra [atari] brings it): no Pong in this demo")
+    cores = usable_cores()
+    if (busy := _busy(cores)) is not None:
+        print_lines(f"other programs are busy on this machine (load {busy:.1f}): what follows is slower than it could be")
+    print_lines(f"{cores} cores, Python {sys.version.split()[0]}, Gymnasium {gymnasium.__version__}")
+    with tqdm(total=len(jobs) * (ROUNDS + 1) * 3 + len(jobs) * len(WORKERS), unit="run", leave=False, disable=None) as bar:
+        tables = [_measure(job, arguments.seconds, bar) for job in jobs]
+        prints = [_fingerprints(job, bar) for job in jobs]
+    for job, table in zip(jobs, tables, strict=True):
+        print_table(job, table)
+    matches = [print_fingerprints(job, found) for job, found in zip(jobs, prints, strict=True)]
+    drawing, trace = out / "cartpole.svg", out / "cartpole-trace.json"
+    jobs[0].draw(str(drawing))
+    jobs[0].trace(str(trace), ticks=50)
+    print_lines(f"drawing: {drawing}", f"trace:   {trace} (open it at https://ui.perfetto.dev)")
+    return 0 if all(matches) else 1
+
+
+class _Job(Rollout):
+    """Environments that print nothing: it would break the progress bar."""
+
+    def make(self, executor: Any = "auto", workers: int | None = None) -> ReactorVectorEnv:
+        return ReactorVectorEnv([partial(without_banner, self.id)] * self.num_envs, executor=executor, workers=workers)
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) < float("inf"):
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds greater than 0")
+
+
+def _busy(cores: int) -> float | None:
+    """The load average, if it says that others keep cores busy."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load if load > max(1.0, 0.5 * cores) else None
+
+
+def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:
+    """Median steps per second of the three vector environments, timed in turn so that all see the same machine."""
+    make = partial(without_banner, job.id)
+    rivals: dict[str, Callable[[], VectorEnv[Any, Any, Any]]] = {
+        "SyncVectorEnv": lambda: SyncVectorEnv([make] * job.num_envs),
+        "AsyncVectorEnv": lambda: AsyncVectorEnv([make] * job.num_envs),
+        "ReactorVectorEnv": job.make,
+    }
+    speeds: dict[str, list[float]] = {name: [] for name in rivals}
+    with contextlib.ExitStack() as open_envs:
+        envs = {name: open_envs.enter_context(contextlib.closing(build())) for name, build in rivals.items()}
+        loops = {name: _loop(env, job) for name, env in envs.items()}
+        for turn in range(ROUNDS + 1):
+            for name, loop in loops.items():
+                bar.set_description(f"{job.num_envs} x {job.id}: {name}")
+                speed = _speed(loop, job.num_envs, seconds if turn else seconds / 3)
+                if turn:  # the first turn warms up
+                    speeds[name].append(speed)
+                bar.update()
+    return {name: statistics.median(found) for name, found in speeds.items()}
+
+
+def _loop(env: VectorEnv[Any, Any, Any], job: Rollout) -> Iterator[None]:
+    env.action_space.seed(job.seed)
+    actions = [np.asarray(env.action_space.sample()) for _ in range(100)]
+    env.reset(seed=job.seed)
+    while True:
+        for action in actions:
+            env.step(action)
+            yield
+
+
+def _speed(loop: Iterator[None], num_envs: int, seconds: float) -> float:
+    begin = time.perf_counter()
+    steps = 0
+    while (now := time.perf_counter()) < begin + seconds:
+        next(loop)
+        steps += 1
+    return steps * num_envs / (now - begin)
+
+
+def _fingerprints(job: Rollout, bar: Any) -> dict[int, str]:
+    found = {}
+    for workers in WORKERS:
+        bar.set_description(f"{job.num_envs} x {job.id}: fingerprint of {workers} worker(s)")
+        found[workers] = job.fingerprint("processes", workers, ticks=100)
+        bar.update()
+    return found

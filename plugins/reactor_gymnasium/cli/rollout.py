@@ -1,0 +1,109 @@
+"""A vector environment with random actions, as something that can be verified, drawn and traced from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from reactor_gymnasium.registration.make import make_vec
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
+from reactor_rl.plugin import canonical, needs
+
+__all__ = ["Rollout", "rollout", "without_banner"]
+
+
+class Rollout:
+    """Random actions, seeded, in ``num_envs`` copies of an environment.
+
+    Args:
+        id: As for :func:`reactor_gymnasium.make_vec`.
+        num_envs: How many copies.
+        seed: Seeds the environments and the actions.
+        **kwargs: For :func:`reactor_gymnasium.make_vec`.
+    """
+
+    def __init__(self, id: str, num_envs: int = 8, seed: int = 0, **kwargs: Any) -> None:
+        self.id, self.num_envs, self.seed, self.kwargs = id, num_envs, seed, kwargs
+
+    def make(self, executor: Any = "auto", workers: int | None = None) -> ShardedVectorEnv:
+        """The vector environment."""
+        envs: ShardedVectorEnv = make_vec(self.id, self.num_envs, executor=executor, workers=workers, **self.kwargs)
+        return envs
+
+    def play(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
+        """Reset, then take ``ticks`` steps; yields everything that is returned, which the next step may overwrite."""
+        envs.action_space.seed(self.seed)
+        yield envs.reset(seed=self.seed)
+        for _ in range(ticks):
+            yield envs.step(envs.action_space.sample())
+
+    def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
+        """A hash over everything that ``ticks`` steps return: the same for every executor and number of workers."""
+        total = hashlib.blake2b(digest_size=16)
+        with self.make(executor, workers) as envs:
+            for returned in self.play(envs, ticks):
+                canonical(returned, total)
+        return total.hexdigest()
+
+    def draw(self, path: str) -> str:
+        """Draw the program behind it, as it would run here."""
+        with self.make() as envs:
+            return envs.draw(path)
+
+    def trace(self, path: str, ticks: int = 100, executor: str = "auto", workers: int | None = None) -> None:
+        """Write a trace of ``ticks`` steps."""
+        with self.make(executor, workers) as envs:
+            steps = self.play(envs, ticks)
+            next(steps)
+            with envs.trace(path):
+                for _ in steps:
+                    pass
+
+    def __repr__(self) -> str:
+        return f"Rollout({self.id!r}, num_envs={self.num_envs}, seed={self.seed})"
+
+
+def rollout(id: str = "CartPole-v1", num_envs: int = 8, seed: int = 0, **kwargs: Any) -> Rollout:
+    """See :class:`Rollout`; a target of ``python -m reactor_rl verify reactor_gymnasium:rollout CartPole-v1 num_envs=8``."""
+    return Rollout(id, num_envs, seed, **kwargs)
+
+
+def without_banner(id: str) -> gymnasium.Env[Any, Any]:
+    """An environment whose emulator, if it has one, does not introduce itself."""
+    if id.startswith("ALE/"):
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    return gymnasium.make(id)
+
+
+def _atari(**kwargs: Any) -> Rollout:
+    with needs("atari", "an Atari game"):
+        import ale_py  # noqa: F401  (registers its environments)
+
+    return Rollout("ALE/Pong-v5", num_envs=4, **kwargs)
+
+
+def _mujoco() -> Rollout:
+    import mujoco  # noqa: F401  (says at once that it is missing)
+
+    return Rollout("HalfCheetah-v5", num_envs=4)
+
+
+def _linear() -> Rollout:
+    id = "reactor_gymnasium/Linear-v0"
+    if id not in gymnasium.registry:
+        gymnasium.register(id, "reactor_gymnasium.environments.linear_env:Linear")
+    return Rollout(id, num_envs=4)
+
+
+cartpole = partial(rollout, "CartPole-v1")
+blackjack = partial(rollout, "Blackjack-v1")
+pong = _atari
+atari = partial(_atari, preprocess=True)
+half_cheetah = _mujoco
+linear = _linear

@@ -1,0 +1,1 @@
+"""Single environments as shards step them: their observations, their infos, their wrappers, their end."""

@@ -1,0 +1,105 @@
+"""What a step of each environment costs, from throw-away instances of each kind, so that unlike ones can be placed well.
+
+Functions whose pickles are equal make environments of one kind. One that closes over a rank or a seed makes every environment a
+kind of its own: that is why there is a limit on time, and why a few that cost the same stand for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from reactor_gymnasium.placing.step_cost import step_cost
+from reactor_gymnasium.vector.arguments import thrown_away
+from reactor_rl.plugin import Pickled, decode, global_random_state
+
+__all__ = ["EnvCosts", "env_costs"]
+
+SECONDS = 1.0
+ENOUGH = 8
+ALIKE = 1.5
+"""``ENOUGH`` kinds stand for all if they cost the same within this ratio."""
+
+
+@dataclass(frozen=True)
+class EnvCosts:
+    """Seconds that a step of each environment takes, ``None`` if they are not known, and where they come from."""
+
+    seconds: tuple[float, ...] | None
+    why: str
+
+
+def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: int) -> EnvCosts:
+    """Time one environment of each kind; none is begun after a second. Global random generators are put back.
+
+    What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
+    stepped (which is for their construction proper to say), and functions that cannot be pickled. Those are never called,
+    because a call may change what the next one makes; of the others it is a copy that is called.
+
+    Args:
+        dummy: A throw-away instance of environment 0.
+        encoded: What makes each environment; see :func:`~reactor_gymnasium.vector.arguments.encoded`.
+        workers: How many workers there are. For a single one nothing is timed.
+    """
+    if workers == 1:
+        return EnvCosts(None, "one worker")
+    kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
+    makers = dict(zip(kinds, encoded, strict=True))
+    found = _timed(dummy, list(makers.values()))
+    if not found:
+        return EnvCosts(None, "the environments could not be timed")
+    low, median, high = min(found.values()), statistics.median(found.values()), max(found.values())
+    why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(found) > 1 else "")
+    if len(found) < len(makers):
+        why += f", timed {len(found)} of {len(makers)} kinds"
+    if _enough(found):
+        found = {}
+    by_kind = {kind: found.get(number, median) for number, kind in enumerate(makers)}
+    return EnvCosts(tuple(by_kind[kind] for kind in kinds), why)
+
+
+def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, float]:
+    """Seconds by number of the kind, of those that could be timed; ``dummy`` is of kind 0."""
+    found: dict[int, float] = {}
+    until = time.perf_counter() + SECONDS
+    for number in _spread(len(makers)):
+        if time.perf_counter() > until or _enough(found):
+            break
+        cost = step_cost(dummy) if number == 0 else _cost_of_another(makers[number])
+        if cost is not None:
+            found[number] = cost
+    return found
+
+
+def _cost_of_another(maker: Any) -> float | None:
+    cost = None
+    if type(maker) is Pickled:
+        with global_random_state(), contextlib.suppress(Exception, SystemExit):
+            env = thrown_away(decode(maker))
+            try:
+                cost = step_cost(env)
+            finally:
+                env.close()
+    return cost
+
+
+def _enough(found: Mapping[int, float]) -> bool:
+    return len(found) >= ENOUGH and max(found.values()) <= ALIKE * min(found.values())
+
+
+def _spread(n: int) -> Iterator[int]:
+    """Every index below ``n``: 0, the middle, the quarters, the eighths, ..."""
+    parts, seen = 1, set[int]()
+    while len(seen) < n:
+        for part in range(parts):
+            index = n * part // parts
+            if index not in seen:
+                seen.add(index)
+                yield index
+        parts *= 2

@@ -1,0 +1,74 @@
+"""What the environments run on: chosen by what their steps cost. Never changes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reactor_gymnasium.placing.env_costs import EnvCosts
+from reactor_gymnasium.placing.placement import makespan, place
+from reactor_rl.plugin import DAEMONIC, may_start_processes, parallel_executor, tick_cost
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["EnvChoice", "decide"]
+
+
+WORTH_IT = 0.9
+"""With helpers a step must take less than this share of the time: costs are not known any better."""
+LEAST, CERTAIN = 2e-6, 1e-3
+"""What helpers cost is not measured where they would save fewer seconds of a step, or more."""
+
+
+@dataclass(frozen=True)
+class EnvChoice:
+    """Executor, number of workers, what a step of each environment costs in seconds if that is known, and why it is so."""
+
+    executor: ExecutorName
+    workers: int
+    seconds: tuple[float, ...] | None
+    why: str
+
+
+def decide(
+    costs: Callable[[], EnvCosts],
+    batch_size: int,
+    workers: int,
+    executor: ExecutorName,
+    caller_works: bool,
+    helper_cost: Callable[[], float] = tick_cost,
+) -> EnvChoice:
+    """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
+
+    Who names an executor has no throw-away instances stepped, and environments placed evenly.
+
+    Args:
+        costs: Times throw-away instances.
+        batch_size: How many environments step together.
+        workers: How many workers there may be.
+        executor: What the user asked for.
+        caller_works: Whether the calling thread takes its share.
+        helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments.
+    """
+    if executor == "inline":
+        return EnvChoice("inline", 1, None, "")
+    if executor != "auto":
+        return EnvChoice(executor, workers, None, "")
+    if workers == 1 and caller_works:
+        return EnvChoice("inline", 1, None, "one worker")
+    parallel = parallel_executor()
+    if parallel == "processes" and not may_start_processes():
+        return EnvChoice("inline", 1, None, DAEMONIC)
+    found = costs()
+    seconds = found.seconds
+    if seconds is None:
+        return EnvChoice(parallel, workers, None, found.why)
+    banks = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
+    alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in banks)
+    shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in banks)
+    gain = (WORTH_IT * alone - shared) / len(banks)  # of a step
+    if caller_works and gain < CERTAIN and (gain < LEAST or gain < helper_cost()):
+        return EnvChoice("inline", 1, None, f"{found.why}, too little to share")
+    return EnvChoice(parallel, workers, seconds, found.why)

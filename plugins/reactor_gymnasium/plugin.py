@@ -1,0 +1,59 @@
+"""The one door for other plugins: what of this package they may use beyond :mod:`reactor_gymnasium` itself."""
+
+from reactor_gymnasium.atari.game import AtariGame
+from reactor_gymnasium.environments.closing import close_all
+from reactor_gymnasium.environments.fold import Folded, untouched
+from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
+from reactor_gymnasium.environments.storage import Casting, Leaves
+from reactor_gymnasium.placing.env_costs import EnvCosts
+from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.placement import place
+from reactor_gymnasium.placing.step_cost import step_cost
+from reactor_gymnasium.registration.registry import repeat_registrations
+from reactor_gymnasium.vector.arguments import (
+    Bools,
+    EnvFn,
+    check_actions,
+    checked_executor,
+    checked_mask,
+    checked_number,
+    checked_seeds,
+    encoded,
+    thrown_away,
+)
+from reactor_gymnasium.vector.calls import CallingVectorEnv
+from reactor_gymnasium.vector.life import Life
+from reactor_gymnasium.vector.shard import Extras
+from reactor_gymnasium.vector.sharded import Bank, Inputs
+
+__all__ = [
+    "AtariGame",
+    "Bank",
+    "Bools",
+    "CallingVectorEnv",
+    "Casting",
+    "EnvCosts",
+    "EnvFn",
+    "Extras",
+    "Folded",
+    "Inputs",
+    "Leaves",
+    "Life",
+    "Packed",
+    "check_actions",
+    "checked_executor",
+    "checked_mask",
+    "checked_number",
+    "checked_seeds",
+    "close_all",
+    "decide",
+    "encoded",
+    "merge",
+    "pack",
+    "place",
+    "repeat_registrations",
+    "step_cost",
+    "thrown_away",
+    "unpack",
+    "untouched",
+]

@@ -1,0 +1,1 @@
+"""``make_vec``, and a twin of every registered id."""

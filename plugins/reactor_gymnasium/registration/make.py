@@ -1,0 +1,130 @@
+"""``make_vec``: the arguments of ``gymnasium.make_vec``, and ours."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, overload
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, _find_spec
+from gymnasium.error import Error
+
+from reactor_gymnasium.atari.vector_env import AtariVectorEnv
+from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
+
+__all__ = ["OURS", "make_vec"]
+
+Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
+
+OURS = (
+    "shared_memory", "copy", "context", "daemon", "observation_mode", "autoreset_mode", "max_concurrency", "workers", "executor",
+    "caller_works", "batch_size",
+)  # fmt: skip
+"""Keywords that are meant for :class:`ReactorVectorEnv` and not for the environment."""
+
+
+@overload
+def make_vec(
+    id: str | EnvSpec, num_envs: int = 1, vectorization_mode: None = None, vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[False] = False, **kwargs: Any,
+) -> ReactorVectorEnv: ...  # fmt: skip
+@overload
+def make_vec(
+    id: str | EnvSpec, num_envs: int = 1, vectorization_mode: None = None, vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[True], **kwargs: Any,
+) -> AtariVectorEnv: ...  # fmt: skip
+def make_vec(
+    id: str | EnvSpec,
+    num_envs: int = 1,
+    vectorization_mode: None = None,
+    vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Wrap] | None = None,
+    *,
+    preprocess: bool = False,
+    **kwargs: Any,
+) -> ReactorVectorEnv | AtariVectorEnv:
+    """Make a :class:`ReactorVectorEnv` of a registered environment, or with ``preprocess=True`` an :class:`AtariVectorEnv`.
+
+    Args:
+        id: An id, ``"module:id"``, or a spec. Of a ``reactor/`` twin, what it is the twin of.
+        num_envs: How many copies.
+        vectorization_mode: Only ``None``: the mode is this.
+        vector_kwargs: Keywords of the vector environment.
+        wrappers: Put around each environment, in order.
+        preprocess: Of an Atari game, what ``gymnasium.make_vec`` makes of the same id: finished stacks of small grey frames,
+            clipped rewards and so on, with the keywords of :class:`AtariVectorEnv`. Without it, what ``gymnasium.make`` gives.
+        **kwargs: ``workers``, ``executor``, ``autoreset_mode`` and the other keywords of :class:`ReactorVectorEnv`; everything
+            else goes to ``gymnasium.make``. With ``preprocess=True``, all are keywords of :class:`AtariVectorEnv`.
+
+    Raises:
+        gymnasium.error.Error: If there is no such id, a vectorization mode is given, or there is nothing to preprocess.
+    """
+    if vectorization_mode is not None:
+        raise Error(
+            "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
+            f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
+        )
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _spec(id))
+    if spec.entry_point is None:
+        raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
+    vector = dict(vector_kwargs or {})
+    for name in OURS:
+        if name in kwargs:
+            if name in vector:
+                raise TypeError(f"{name} was given twice, in vector_kwargs and by itself")
+            vector[name] = kwargs.pop(name)
+    make_kwargs = {**spec.kwargs, **kwargs}
+    if preprocess:
+        envs: ReactorVectorEnv | AtariVectorEnv = _make_atari(spec, num_envs, wrappers, {**make_kwargs, **vector})
+    else:
+        spec.kwargs = {}
+        make_one = partial(_make_one, spec, make_kwargs, tuple(wrappers or ()))
+        envs = ReactorVectorEnv([make_one] * num_envs, **vector)
+    envs.spec = copy.deepcopy(spec)
+    envs.spec.kwargs = {**make_kwargs, **({"num_envs": num_envs} if num_envs != 1 else {})}
+    if vector:
+        envs.spec.kwargs["vector_kwargs"] = vector
+    if preprocess:
+        envs.spec.kwargs["preprocess"] = True
+    if wrappers:
+        envs.spec.kwargs["wrappers"] = wrappers
+    return envs
+
+
+def _make_atari(spec: EnvSpec, num_envs: int, wrappers: Sequence[Wrap] | None, kwargs: dict[str, Any]) -> AtariVectorEnv:
+    if "game" not in spec.kwargs or "frameskip" not in spec.kwargs:
+        raise Error(f"preprocess=True is for Atari games, such as ALE/Pong-v5; {spec.id} is none")
+    if wrappers:
+        raise Error("preprocess=True leaves no single environments to put wrappers around; use wrappers of vector environments")
+    known = inspect.signature(AtariVectorEnv).parameters
+    if unknown := sorted(set(kwargs) - set(known)):
+        raise Error(f"{', '.join(unknown)}: not among the keywords of AtariVectorEnv, which are {', '.join(list(known)[2:])}")
+    return AtariVectorEnv(num_envs=num_envs, **kwargs)
+
+
+def _make_one(spec: EnvSpec, kwargs: dict[str, Any], wrappers: tuple[Wrap, ...]) -> gymnasium.Env[Any, Any]:
+    env = gymnasium.make(spec, **copy.copy(kwargs))
+    for wrap in wrappers:
+        env = wrap(env)
+    return env
+
+
+def _spec(id: str) -> EnvSpec:
+    if id.startswith(("ALE/", "reactor/ALE.")) and importlib.util.find_spec("ale_py") is not None:
+        importlib.import_module("ale_py")  # registers its games
+    return _find_spec(_base(id))
+
+
+def _base(id: str) -> str:
+    """What an id of a twin stands for: ``reactor/ALE.Pong-v5`` is ``ALE/Pong-v5``."""
+    module, colon, name = id.rpartition(":")
+    if not name.startswith("reactor/"):
+        return id
+    from reactor_gymnasium.registration.twins import original
+
+    return f"{module}{colon}{original(name.removeprefix('reactor/'))}"

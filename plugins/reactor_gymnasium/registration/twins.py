@@ -1,0 +1,102 @@
+"""A twin ``reactor/<id>`` of every registered id, for tools that know nothing but ids.
+
+What is registered later gets its twin at once: ``gymnasium.register`` is then a function that calls Gymnasium's and adds it. Only
+who took hold of the function before this was imported goes past it, and :func:`register` catches up with that.
+
+Gymnasium 1.4 has no registry of vectorisers; what it has is a spec's ``vector_entry_point``. So
+``gymnasium.make_vec("reactor/CartPole-v1", num_envs=64)`` comes here. A namespace's slash becomes a dot: ``reactor/ALE.Pong-v5``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import gymnasium
+from gymnasium.envs import registration
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import NameNotFound
+
+__all__ = ["follow", "original", "register"]
+
+_NAMESPACE = "reactor/"
+
+
+def register() -> int:
+    """Give every id that is registered by now its twin. Returns how many are new.
+
+    Importing ``reactor_gymnasium`` does this once, and what is registered afterwards with ``gymnasium.register`` needs it no more.
+    """
+    known = len(gymnasium.registry)
+    for name in list(gymnasium.registry):
+        if _twin(name) not in gymnasium.registry:
+            _add(name)
+    return len(gymnasium.registry) - known
+
+
+def follow() -> None:
+    """Give what is registered from now on its twin at once."""
+    plain = registration.register
+    if hasattr(plain, "__reactor_twins__"):
+        return
+
+    @wraps(plain)
+    def register_with_twin(id: str, *args: Any, **kwargs: Any) -> None:
+        plain(id, *args, **kwargs)
+        _add(next(reversed(gymnasium.registry)))
+        if id in gymnasium.registry:  # it may have been there before
+            _add(id)
+
+    register_with_twin.__reactor_twins__ = True  # type: ignore[attr-defined]
+    for module in (registration, gymnasium.envs, gymnasium):
+        if vars(module).get("register") is plain:
+            module.register = register_with_twin  # type: ignore[attr-defined]
+
+
+def _twin(name: str) -> str:
+    return _NAMESPACE + name.replace("/", ".")
+
+
+def _add(name: str) -> None:
+    spec, twin = gymnasium.registry[name], _twin(name)
+    if name.startswith(_NAMESPACE) or spec.entry_point is None:
+        return
+    gymnasium.registry[twin] = EnvSpec(
+        id=twin,
+        entry_point=spec.entry_point,
+        reward_threshold=spec.reward_threshold,
+        nondeterministic=spec.nondeterministic,
+        max_episode_steps=spec.max_episode_steps,
+        order_enforce=spec.order_enforce,
+        disable_env_checker=spec.disable_env_checker,
+        kwargs=dict(spec.kwargs),
+        vector_entry_point=f"{__name__}:{name}",
+    )
+
+
+def original(name: str) -> str:
+    """The id whose twin is ``reactor/<name>``.
+
+    Raises:
+        gymnasium.error.NameNotFound: If there is none.
+    """
+    for found in gymnasium.registry:
+        if not found.startswith(_NAMESPACE) and found.replace("/", ".") == name:
+            return found
+    raise NameNotFound(
+        f"no registered environment has the twin reactor/{name}; register it first, then call reactor_gymnasium.register()"
+    )
+
+
+def _make(name: str, num_envs: int, **kwargs: Any) -> Any:
+    from reactor_gymnasium.registration.make import make_vec
+
+    return make_vec(name, num_envs, **kwargs)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Entry points by id: Gymnasium looks up ``reactor_gymnasium.registration.twins:<id>`` as an attribute of this module."""
+    if name in gymnasium.registry:
+        return partial(_make, name)
+    raise AttributeError(name)

@@ -1,0 +1,1 @@
+"""``ReactorVectorEnv``, and what all vector environments on reactor programs have in common."""

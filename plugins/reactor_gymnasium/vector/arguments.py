@@ -1,0 +1,190 @@
+"""Checks of what the user passes, before anything is built or changes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space
+from gymnasium.vector import VectorWrapper
+
+from reactor_rl import ProgramError
+from reactor_rl.plugin import Pickled, encode, usable_cores
+
+__all__ = [
+    "Bools", "EnvFn", "check_actions", "check_travel",
+    "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
+    "checked_workers", "encoded", "made", "refuse_wrapper", "thrown_away",
+]  # fmt: skip
+
+Bools = npt.NDArray[np.bool_]
+EnvFn = Callable[[], gymnasium.Env[Any, Any]]
+
+
+def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any, owner: str) -> int:
+    """The number of workers to use at most, once every argument makes sense."""
+    if not env_fns:
+        raise ValueError(f"{owner} needs at least one environment: env_fns is empty")
+    for index, env_fn in enumerate(env_fns):
+        if not callable(env_fn):
+            hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
+            raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
+    if worker is not None:
+        raise ValueError(f"{owner} has no worker function that could be replaced; leave `worker` out, and wrap the environments")
+    for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
+        if number is not None:
+            checked_number(name, number, 1)
+    most = usable_cores() if workers is None else int(workers)
+    return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
+
+
+def checked_number(name: str, number: Any, least: int) -> None:
+    """Refuse what is no integer, or below ``least``.
+
+    Raises:
+        ValueError: Naming it.
+    """
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise ValueError(f"`{name}` must be an integer, got {number!r}.")
+    if number < least:
+        raise ValueError(f"`{name}` must be {'positive' if least == 1 else f'at least {least}'}, got {number}.")
+
+
+def checked_executor(executor: Any) -> None:
+    if executor not in ("auto", "inline", "threads", "processes"):
+        raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
+
+
+def checked_batch_size(batch_size: int | None, num_envs: int) -> int:
+    """How many environments step together.
+
+    Raises:
+        ValueError: If the environments cannot be divided into banks of that size.
+    """
+    if batch_size is None:
+        return num_envs
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1 or num_envs % batch_size:
+        raise ValueError(
+            f"batch_size={batch_size!r}: the {num_envs} environments are divided into equal banks that take turns, so it must be "
+            f"a divisor of {num_envs} (num_envs // 2 for two banks)"
+        )
+    return int(batch_size)
+
+
+def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
+    """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
+    kept: dict[int, Any] = {}
+    for env_fn in env_fns:
+        if id(env_fn) not in kept:
+            try:
+                kept[id(env_fn)] = encode(env_fn)
+            except Exception:
+                kept[id(env_fn)] = env_fn
+    return [kept[id(env_fn)] for env_fn in env_fns]
+
+
+def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str, option: str) -> None:
+    """Refuse functions that cannot be pickled, where there is nothing but a pickle to hand them over by.
+
+    Args:
+        env_fns: What the user has passed.
+        encoded: The same, see :func:`encoded`.
+        owner: Name of the class that the user makes.
+        option: Its parameter that says how processes start.
+
+    Raises:
+        ProgramError: Naming the first one.
+    """
+    for index, (env_fn, kept) in enumerate(zip(env_fns, encoded, strict=True)):
+        if type(kept) is not Pickled:
+            try:
+                encode(env_fn)
+            except Exception as error:
+                raise ProgramError(
+                    f"env_fns[{index}] of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
+                    "made from a pickle, so that none shares anything with another one or with you. Let the function make "
+                    f'what it needs instead of holding it; or use {option}="fork", executor="processes" and workers=2 or more, '
+                    "which need no pickle (where processes can be forked)"
+                ) from error
+
+
+def made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
+    try:
+        return env_fns[index]()
+    except Exception as error:
+        error.add_note(f"while environment {index} was constructed")
+        raise
+
+
+def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
+    """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
+    try:
+        return getattr(env_fn, "throw_away", env_fn)()
+    except Exception as error:
+        error.add_note("while environment 0 was constructed")
+        raise
+
+
+def refuse_wrapper(caller: FrameType) -> None:
+    """Refuse to be reset by one of Gymnasium's wrappers of vector environments, where environments take turns.
+
+    Args:
+        caller: Who calls ``reset``.
+
+    Raises:
+        ValueError: Naming the wrapper.
+    """
+    wrapper = caller.f_locals.get("self")
+    if isinstance(wrapper, VectorWrapper) and type(wrapper).__module__.startswith("gymnasium."):
+        raise ValueError(
+            f"{type(wrapper).__name__} takes every step for one of all environments, and with batch_size they take turns: leave "
+            "out batch_size, or put wrappers around the single environments"
+        )
+
+
+def checked_mask(mask: Any, num_envs: int) -> Bools:
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not np.any(mask):
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
+        )
+    return mask
+
+
+def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """One seed for each environment: an int ``s`` stands for ``s, s + 1, ...``."""
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, int):
+        return [seed + i for i in range(num_envs)]
+    seeds = [None if one is None else operator.index(one) for one in seed]
+    if len(seeds) != num_envs:
+        raise ValueError(f"If seeds are passed as a list the length must match num_envs={num_envs} but got length={len(seeds)}.")
+    return seeds
+
+
+def check_actions(actions: npt.NDArray[Any], space: Space[Any], num_envs: int) -> None:
+    """Refuse an array of actions that cannot be a batch of ``num_envs`` actions of an array-like space.
+
+    Raises:
+        ValueError: If the shape differs, or the dtype is of another kind.
+    """
+    assert space.shape is not None
+    dtype = np.dtype(space.dtype)
+    if actions.shape != (num_envs, *space.shape):
+        raise ValueError(
+            f"the actions have shape {actions.shape}; {num_envs} actions of {space} have shape {(num_envs, *space.shape)}"
+        )
+    integers = actions.dtype.kind in "iu" and dtype.kind in "iu"
+    if not integers and not np.can_cast(actions.dtype, dtype, "same_kind") and actions.dtype != object:
+        raise ValueError(f"the actions have dtype {actions.dtype}, which does not cast to {dtype} of {space}")

@@ -1,0 +1,346 @@
+"""``ReactorVectorEnv``: Gymnasium's ``AsyncVectorEnv`` as a reactor program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
+
+from reactor_gymnasium.environments.infos import Packed, merge
+from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
+from reactor_gymnasium.placing.env_costs import env_costs
+from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.placement import place
+from reactor_gymnasium.registration.registry import repeat_registrations
+from reactor_gymnasium.vector.arguments import (
+    EnvFn,
+    check_actions,
+    check_travel,
+    checked_batch_size,
+    checked_executor,
+    checked_mask,
+    checked_seeds,
+    checked_workers,
+    encoded,
+    made,
+    refuse_wrapper,
+    thrown_away,
+)
+from reactor_gymnasium.vector.calls import CallingVectorEnv
+from reactor_gymnasium.vector.shard import EnvShard, Extras
+from reactor_gymnasium.vector.sharded import Bank, Inputs
+from reactor_rl import Program
+from reactor_rl.plugin import begin, context_named, encode, tick_cost
+
+__all__ = ["ReactorVectorEnv"]
+
+
+class ReactorVectorEnv(CallingVectorEnv):
+    """Steps many environments on all cores: ``AsyncVectorEnv``'s interface, bit-identical results for any number of workers.
+
+    The environments are divided into contiguous shards, one for each worker or, where some take longer than others, more. The
+    calling thread is a worker itself: it steps its own shards within :meth:`step` while helper processes step theirs, and
+    observations, rewards, flags and infos come back through shared memory.
+
+    With ``batch_size`` the environments are divided into equal banks that take turns, so that they step while the caller's
+    network runs (double buffering). :meth:`reset` resets all and returns the first bank's observations; :meth:`step` takes the
+    actions of the environments whose results came last, and returns the next bank's results: those of its reset at first,
+    then of its last step. The banks come in order, always; ``infos["env_id"]`` says which environments they are.
+
+    Args:
+        env_fns: Functions that create the environments.
+        shared_memory: As for ``AsyncVectorEnv``, ``True`` refuses observation spaces without a fixed layout. With ``False`` those
+            travel as pickles; what has a fixed layout is in shared memory either way.
+        copy: Whether :meth:`reset` and :meth:`step` return copies of the observations, which are yours to keep, or views, which
+            the next call overwrites.
+        context: How helper processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``. Scripts
+            need no ``__main__`` guard with any of them.
+        daemon: Accepted. Helpers always end with this process, and may always have children of their own.
+        worker: Not supported: there is no worker function to replace.
+        observation_mode: ``"same"``, ``"different"``, or ``(observation_space, single_observation_space)``.
+        autoreset_mode: When an environment whose episode has ended is reset.
+        max_concurrency: The most environments that are stepped or reset at the same time: at most so many workers are used.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
+            changes a result, nor does ``executor``.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
+            some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
+        caller_works: Whether the calling thread steps shards itself. If not, ``workers`` helpers do everything, and the caller
+            may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several banks.
+        batch_size: How many environments step together; a divisor of their number, ``None`` for all.
+
+    Raises:
+        ValueError: If there are no environments, ``worker`` is given, or a number makes no sense.
+        TypeError: If an element of ``env_fns`` is not callable, or with ``shared_memory=True`` a space has no fixed layout.
+        RuntimeError: If the environments' spaces do not fit together.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from reactor_gymnasium import ReactorVectorEnv
+        >>> envs = ReactorVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(4)], workers=2)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 4)
+        >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+        >>> rewards
+        array([1., 1., 1., 1.])
+        >>> envs.close()
+    """
+
+    _apart = True
+    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
+    _context_option = "context"
+    """Name of the parameter that says how processes start."""
+    _casting: Casting = "same_kind"
+    """What observations may be cast to those of the space; see :class:`~reactor_gymnasium.environments.storage.Leaves`."""
+    _spin: float | None = None
+    """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: None = None,
+        observation_mode: str | tuple[Space[Any], Space[Any]] = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        workers: int | None = None,
+        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        caller_works: bool | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.env_fns = env_fns = tuple(env_fns)
+        self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
+        self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.num_envs = len(env_fns)
+        workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
+        checked_executor(executor)
+        self.batch_size = checked_batch_size(batch_size, self.num_envs)
+        banks, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
+        if banks > 1 and observation_mode == "different":
+            raise ValueError("batch_size needs one observation space for all banks; observation_mode='different' has several")
+        if caller_works is None:
+            caller_works = banks == 1
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (workers > 1 or not caller_works):
+            begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
+        self._encoded = encoded(env_fns)  # before any of them is called, which may change it
+
+        dummy = thrown_away(env_fns[0])
+        try:
+            # A copy: Gymnasium's own environments share one dict between all instances of a class.
+            self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
+            self.render_mode = dummy.render_mode
+            self.single_action_space = dummy.action_space
+            self.action_space = batch_space(self.single_action_space, self.batch_size)
+            self._set_observation_spaces(observation_mode, dummy)
+            if shared_memory:
+                check_shared_memory(self.single_observation_space)
+            costs = partial(env_costs, dummy, self._encoded, workers)
+            choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost)
+        finally:
+            dummy.close()
+        self._leaves = Leaves(self.single_observation_space, self._casting)
+        self._why = choice.why
+        if context != "fork" or choice.executor != "processes" or choice.workers == 1:
+            check_travel(env_fns, self._encoded, self._title, self._context_option)
+        program, placement = self._program(choice.workers, choice.seconds)
+        run = program.start(
+            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
+            placement=placement, spin=self._spin,
+        )  # fmt: skip
+        self._open(run, self._plain_actions, self._leaves.arrays != [])
+        if not self.copy:
+            self._make_views()
+
+    # ------------------------------------------------------------------ construction
+
+    def _helper_cost(self) -> float:
+        """Seconds that a step with helpers costs beyond its share of the environments."""
+        return tick_cost(self._spin)
+
+    def _set_observation_spaces(self, mode: Any, dummy: gymnasium.Env[Any, Any]) -> None:
+        if isinstance(mode, tuple) and len(mode) == 2:
+            if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
+                raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}")
+            self.observation_space, self.single_observation_space = mode
+        elif mode == "same":
+            self.single_observation_space = dummy.observation_space
+            self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        elif mode == "different":
+            found = [dummy.observation_space]
+            while len(found) < self.num_envs:
+                env = made(self.env_fns, len(found))
+                found.append(env.observation_space)
+                env.close()
+            self.single_observation_space = found[0]
+            self.observation_space = batch_differing_spaces(found)
+        else:
+            raise ValueError(
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, "
+                f"actual got {mode}"
+            )
+
+    def _program(self, workers: int, seconds: Sequence[float] | None) -> tuple[Program, dict[str, int]]:
+        """The program, with the shards of each bank between its own boundary inputs and outputs, and each shard's worker."""
+        n = self.num_envs
+        program = Program(f"ReactorVectorEnv of {n}")
+        program.worker_setup(repeat_registrations())
+        space = self.single_action_space
+        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        if self._plain_actions:
+            assert space.shape is not None
+            self._action_shape, self._action_dtype = (self.batch_size, *space.shape), np.dtype(space.dtype)
+        arrays = ("observations",) if self._leaves.arrays else ()
+        rows, parts = (*arrays, "rewards", "terminations", "truncations"), ("objects", "extras", "replies")
+        placement: dict[str, int] = {}
+        for index, first in enumerate(range(0, n, self.batch_size)):
+            bank = Bank(first, first + self.batch_size, f"_{index}" if self.batch_size < n else "")
+            self._banks.append(bank)
+            outputs = {name: program.output(name + bank.suffix) for name in (*rows, *parts)}
+            if self._plain_actions:
+                actions = program.input(f"actions{bank.suffix}", self._action_shape, self._action_dtype)
+            for part, (lo, hi, worker, _) in enumerate(place(seconds, bank.lo, bank.hi, workers)):
+                number = len(placement)
+                bank.shards.append((number, lo, hi))
+                name = f"environments[{lo}:{hi}]"
+                placement[name] = worker
+                shard = program.add(
+                    EnvShard,
+                    name=name,
+                    env_fns=self._encoded[lo:hi],
+                    first=lo,
+                    bank=first,
+                    single_observation_space=self.single_observation_space,
+                    single_action_space=self.single_action_space,
+                    same_observations=self.observation_mode == "same",
+                    autoreset_mode=self.autoreset_mode,
+                    apart=self._apart,
+                    casting=self._casting,
+                    owner=self._title,
+                )
+                block = slice(lo - first, hi - first)
+                if self._plain_actions:
+                    program.connect(actions.rows[block], shard.actions)
+                program.connect(program.input(f"items_{number}"), shard.items)
+                program.connect(program.input(f"request_{number}"), shard.request)
+                for name in rows:
+                    program.connect(getattr(shard, name), outputs[name].rows[block])
+                for name in parts:
+                    program.connect(getattr(shard, name), outputs[name].rows[part])
+        return program, placement
+
+    # ------------------------------------------------------------------ reset
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those that ``options["reset_mask"]`` (shape ``(num_envs,)``, bool) selects.
+
+        Args:
+            seed: ``None``, one seed per environment, or an int ``s`` for ``s, s + 1, ...``.
+            options: Given to every environment's ``reset``, but for ``reset_mask``.
+
+        Returns:
+            Batched observations, and infos of the environments that were reset.
+
+        Raises:
+            ValueError: If there are not as many seeds as environments.
+            Exception: What an environment raised.
+        """
+        if not self._alone:
+            refuse_wrapper(sys._getframe(1))
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
+
+        Raises:
+            ClosedEnvironmentError: After :meth:`close`.
+            AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: If there are not as many seeds as environments.
+            TypeError: If a seed is no integer.
+        """
+        self._assert_is_running()
+        seeds = checked_seeds(seed, self.num_envs)
+        self._assert_nothing_pending("reset_async", end="")
+        mask = None
+        if options is not None and "reset_mask" in options:
+            mask = checked_mask(options.pop("reset_mask"), self.num_envs)
+            self._assert_whole()
+        which = range(self.num_envs) if mask is None else np.flatnonzero(mask)
+        given: list[Any] = [None] * self.num_envs
+        for index in which:
+            given[index] = encode({"seed": seeds[index], "options": options})
+        self._begin_reset({number: ("reset", given[lo:hi]) for number, lo, hi in self._shards()})
+
+    # ------------------------------------------------------------------ step
+
+    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+        if self._plain_actions:
+            if type(actions) in (list, tuple):
+                actions = self._joined(actions)
+            if isinstance(actions, np.ndarray):
+                if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
+                    return actions
+                if actions.ndim:
+                    check_actions(actions, self.single_action_space, self.batch_size)
+        # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
+        items = self._single(actions)
+        if len(items) != self.batch_size:
+            raise ValueError(f"{len(items)} actions were given for {self.batch_size} environments")
+        first = bank.lo
+        return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in bank.shards}
+
+    def _joined(self, actions: Any) -> Any:
+        """A list of single actions as one array, if what an environment is given of that is just what it would be given of this."""
+        shape, dtype = self._action_shape[1:], self._action_dtype
+        if shape:
+            alike = all(type(one) is np.ndarray and one.dtype == dtype and one.shape == shape for one in actions)
+        else:
+            alike = set(map(type, actions)) == {dtype.type}
+        return np.array(actions, dtype) if alike and len(actions) == self.batch_size else actions
+
+    def _single(self, actions: Any) -> list[Any]:
+        return list(iterate(self.action_space, actions))
+
+    def _harvest(self, bank: Bank) -> dict[str, Any]:
+        if self._leaves.objects:
+            bank.objects = [item for part in self._run.values(f"objects{bank.suffix}") for item in part]
+        infos: dict[str, Any] = {}
+        if bank.any_extras():
+            found: list[Extras] = self._run.values(f"extras{bank.suffix}")
+            self._raise_failures([failure for part in found for failure in part[1]])
+            infos = self._merged([part[0] for part in found], bank)
+        if not self._alone:
+            infos["env_id"], infos["_env_id"] = np.arange(bank.lo, bank.hi), np.ones(self.batch_size, np.bool_)
+        return infos
+
+    def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
+        return merge(parts, self if self._alone else bank.counted)
+
+    def _observe(self, bank: Bank) -> Any:
+        return self._leaves.assemble(bank.rows, bank.objects, self.copy)
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        """Copies of the environments' random generators, a tuple."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of the environments' random generators, a tuple."""
+        return self.get_attr("np_random_seed")

@@ -1,0 +1,1 @@
+"""``MultiAgentRunner`` and ``tournament``: many agents, and the policies that act for them."""

@@ -1,0 +1,189 @@
+"""What has happened in some copies of an environment: kept as columns while they play, and summed up afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_pettingzoo.runner.groups import Group
+from reactor_rl.plugin import Failure, new_hash
+
+__all__ = ["Account", "Ended", "Told"]
+
+Array = npt.NDArray[Any]
+
+STEPS = 256
+"""Steps that are summed up together: a call of numpy costs more than many numbers."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An episode that has ended: in which copy, at which step of the run; of each agent whether it took part, its return, and the
+    steps in which it acted.
+    """
+
+    copy: int
+    step: int
+    present: tuple[bool, ...]
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a shard has to tell since it was last asked.
+
+    Attributes:
+        episodes: Those that have ended.
+        steps: Taken in all copies together.
+        busy: Copies that go on.
+        digests: Of each copy, a hash of all that has happened in it.
+        log: What is kept if asked for, by name, each ``(steps, copies, ...)``.
+        frames: What was rendered.
+        failed: The first exception, and what it is ordered by: the step, whether in a policy (0) or an environment (1), which.
+    """
+
+    episodes: list[Ended]
+    steps: int
+    busy: int
+    digests: list[bytes]
+    log: dict[str, Array]
+    frames: list[Any]
+    failed: tuple[tuple[int, int, int], Failure] | None = None
+
+
+class Account:
+    """Keeps account of a run in some copies.
+
+    Args:
+        first: Index of the first copy.
+        count: How many they are.
+        agents: How many agents each has.
+        groups: Of policies, as far as the actions' layout goes.
+
+    Attributes:
+        actions: Of each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`open`.
+        taken: Steps of the run.
+    """
+
+    def __init__(self, first: int, count: int, agents: int, groups: Sequence[Group]) -> None:
+        self.first, self.count, self.agents = first, count, agents
+        self._acted: Array = np.zeros((STEPS, count, agents), np.bool_)
+        self._playing: Array = np.zeros((STEPS, count), np.bool_)
+        self._actions: list[Array] = [np.zeros((STEPS, count, *group.shape), group.dtype) for group in groups]
+        self._slots = [[of_group[step] for of_group in self._actions] for step in range(STEPS)]
+
+    def begin(self, keep: bool) -> None:
+        """Begin a run; what was seen and done is kept if that is wanted."""
+        self.keep, self.taken = keep, 0
+        self._returns: Array = np.zeros((self.count, self.agents))
+        self._lengths: Array = np.zeros((self.count, self.agents), np.int64)
+        self._hashes = [[new_hash() for _ in range(2 + len(self._actions))] for _ in range(self.count)]
+        self._at = 0
+        self._rewards: list[float] = []  # one after the other: by step, copy, agent
+        self._ends: list[tuple[int, int, tuple[bool, ...]]] = []  # step, copy, and who took part
+        self._forget()
+
+    def _forget(self) -> None:
+        self._episodes: list[Ended] = []
+        self._steps = 0
+        self._log: dict[str, list[Array]] = {}
+        self._seen: list[Array] = []
+
+    # ------------------------------------------------------------------ a step
+
+    def open(self, acting: Array, playing: Array, seen: Array) -> list[Array]:
+        """Begin a step.
+
+        Args:
+            acting: Who acts, ``(copies, agents)``, bool.
+            playing: Which copies go on, ``(copies,)``, bool.
+            seen: What the policies see.
+
+        Returns:
+            Of each group where its actions are to be written, ``(copies, rows, ...)``.
+        """
+        if self._at == STEPS:
+            self._sum_up()
+        at = self._at
+        self._acted[at], self._playing[at] = acting, playing
+        if self.keep:
+            self._seen.append(seen.copy())
+        return self._slots[at]
+
+    def ended(self, copy: int, present: tuple[bool, ...]) -> None:
+        """A copy's episode has ended with the step."""
+        self._ends.append((self._at, copy, present))
+
+    def close(self, rewards: list[float]) -> None:
+        """End a step: the rewards of every agent of every copy."""
+        self._rewards += rewards
+        self._at += 1
+        self.taken += 1
+
+    # ------------------------------------------------------------------ what came of it
+
+    def _sum_up(self) -> None:
+        count = self._at
+        rewards = _floats(self._rewards).reshape(count, self.count, self.agents)
+        acted, playing, begun = self._acted[:count], self._playing[:count], self.taken - count
+        columns = {"acted": acted, "rewards": rewards}
+        columns |= {f"actions.{number}": of_group[:count] for number, of_group in enumerate(self._actions)}
+        always: list[bool] = np.all(playing, 0).tolist()
+        for number, hashes in enumerate(self._hashes):
+            for column, one in zip(columns.values(), hashes, strict=True):
+                of_copy = column[:, number] if always[number] else column[playing[:, number], number]
+                one.update(of_copy.tobytes())
+        since = [0] * self.count
+        for at, copy, present in self._ends:
+            self._add(rewards, acted, copy, since[copy], at + 1)
+            returns, lengths = self._returns[copy], self._lengths[copy]
+            ended = Ended(self.first + copy, begun + at + 1, present, tuple(returns.tolist()), tuple(lengths.tolist()))
+            self._episodes.append(ended)
+            returns.fill(0)
+            lengths.fill(0)
+            since[copy] = at + 1
+        for copy, begin in enumerate(since):
+            self._add(rewards, acted, copy, begin, count)
+        self._steps += int(playing.sum())
+        if self.keep:
+            ends: Array = np.zeros((count, self.count), np.bool_)
+            for at, copy, _ in self._ends:
+                ends[at, copy] = True
+            for name, column in (columns | {"ends": ends}).items():
+                self._log.setdefault(name, []).append(column.copy())
+        self._at = 0
+        self._rewards, self._ends = [], []
+
+    def _add(self, rewards: Array, acted: Array, copy: int, begin: int, end: int) -> None:
+        """Add up steps of a copy. One after the other: sums must not depend on how many of them are summed up together."""
+        if begin < end:
+            returns = self._returns[copy]
+            returns[:] = np.add.accumulate(np.concatenate([returns[None], rewards[begin:end, copy]]))[-1]
+            self._lengths[copy] += acted[begin:end, copy].sum(0)
+
+    def tell(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> Told:
+        """What has happened since this was last asked."""
+        if self._at:
+            self._sum_up()
+        log = {name: np.concatenate(parts) for name, parts in self._log.items()}
+        if self._seen:
+            log["seen"] = np.array(self._seen)
+        digests = [b"".join(one.digest() for one in hashes) for hashes in self._hashes]
+        told = Told(self._episodes, self._steps, busy, digests, log, frames, failed)
+        self._forget()
+        return told
+
+
+def _floats(rewards: list[float]) -> Array:
+    try:
+        found: Array = np.array(rewards, np.float64)
+        if found.size == len(rewards):
+            return found
+    except (TypeError, ValueError):
+        pass
+    return np.array([np.asarray(reward, np.float64).item() for reward in rewards])  # an array of one element is a reward, too

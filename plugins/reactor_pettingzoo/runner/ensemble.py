@@ -1,0 +1,290 @@
+"""Copies of an environment and the policies that act in them, as a reactor program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain, pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from reactor_gymnasium.plugin import Life, checked_executor, checked_number
+from reactor_pettingzoo.runner.account import Ended, Told
+from reactor_pettingzoo.runner.acting_shard import PACE, ActingShard
+from reactor_pettingzoo.runner.copy_shard import CopyShard
+from reactor_pettingzoo.runner.groups import Group, groups_of
+from reactor_pettingzoo.runner.inference import Inference
+from reactor_pettingzoo.runner.layout import Agent, Census, EnvFn
+from reactor_pettingzoo.runner.placing import SPIN, choose
+from reactor_pettingzoo.runner.progress import progress
+from reactor_pettingzoo.runner.shard import BEGIN, Resets, Shard
+from reactor_rl import Program, RunError
+from reactor_rl.plugin import FORKED, encode, new_hash, usable_cores
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+    from reactor_rl.plugin import ExecutorName, Tracing
+
+__all__ = ["Ensemble", "Played"]
+
+Cuts = list[tuple[int, int]]
+"""Of each shard its first copy and one past its last."""
+
+STRETCH = 0.2
+"""Seconds after which the shards tell what has happened."""
+MOST_STEPS = 4096
+
+
+class Played:
+    """What the shards have told of a run: a list for each stretch of steps, in the order of the environments.
+
+    Attributes:
+        told: All of it.
+    """
+
+    def __init__(self, told: list[list[Told]]) -> None:
+        self.told = told
+
+    @property
+    def steps(self) -> int:
+        """Steps taken in all environments together."""
+        return sum(shard.steps for stretch in self.told for shard in stretch)
+
+    @property
+    def episodes(self) -> list[Ended]:
+        """Episodes by their ends; at one tick, by environment."""
+        found = (one for stretch in self.told for shard in stretch for one in shard.episodes)
+        return sorted(found, key=lambda one: (one.step, one.copy))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that has happened in every environment."""
+        total = new_hash()
+        for shard in self.told[-1]:
+            for digest in shard.digests:
+                total.update(digest)
+        return str(total.hexdigest())
+
+    def log(self, name: str) -> Any:
+        """What was kept under a name, ``(steps, environments, ...)``, up to the last step that anybody took."""
+        found = np.concatenate(
+            [np.concatenate([shard.log[name] for shard in stretch], 1) for stretch in self.told if stretch[0].log]
+        )
+        over = not any(shard.busy for shard in self.told[-1])
+        return found[: self.episodes[-1].step] if over else found
+
+
+class Ensemble:
+    """Copies of an environment in shards on the workers, which ask the policies themselves if that changes no result; else a
+    reactor asks each group of policies for all of them.
+
+    Args:
+        env_fn: Makes one environment.
+        census: Its agents.
+        policies: By name.
+        acts: For each copy the name of every agent's policy.
+        resets: What the copies are reset with.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``.
+        deterministic: Whether the best action is taken, or one drawn.
+        start_method: How helper processes start.
+    """
+
+    def __init__(
+        self,
+        env_fn: EnvFn,
+        census: Census,
+        policies: Mapping[str, Any],
+        acts: Sequence[dict[Agent, str]],
+        resets: Resets,
+        workers: int | None,
+        executor: ExecutorName,
+        deterministic: bool,
+        start_method: str | None,
+    ) -> None:
+        self._run: Run | None = None
+        self._life = Life()
+        checked_executor(executor)
+        if workers is not None:
+            checked_number("workers", workers, 1)
+        self.census, self.num_envs = census, len(acts)
+        self._groups = groups = groups_of(census, len(acts), dict(policies), list(acts), deterministic)
+        alone = all(group.by_row for group in groups)
+        self._pace = PACE if alone else 1  # steps of a tick
+        most = min(workers or usable_cores(), len(acts))
+        chosen, count, self._why = choose(env_fn, census, len(acts), most, executor, self._pace)
+        cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
+        build = self._alone if alone else self._between
+        program, placement = build(Program(f"{census.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
+        self._run = program.start(
+            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN
+        )
+
+    def _alone(
+        self, program: Program, env_fn: Any, resets: Resets, groups: list[Group], cuts: Cuts
+    ) -> tuple[Program, dict[str, int]]:
+        """Shards that ask the policies themselves."""
+        names = "".join(f" policies[{', '.join(group.names)}]" for group in groups)
+        begin = program.input("begin", (), BEGIN)
+        shards = self._shards(program, begin, ActingShard, env_fn, resets, groups, cuts, names)
+        return program, {name: worker for worker, (name, _) in enumerate(shards)}
+
+    def _between(
+        self, program: Program, env_fn: Any, resets: Resets, groups: list[Group], cuts: Cuts
+    ) -> tuple[Program, dict[str, int]]:
+        """Shards of copies -> a reactor for each group of policies -> the shards, a tick later."""
+        width = -(-max(group.width for group in groups) // 8) * 8
+        # Before the policies, so that an environment's error comes before that of a policy that gets no observations then.
+        begin = program.input("begin", (), BEGIN)
+        shards = self._shards(program, begin, CopyShard, env_fn, resets, groups, cuts, "")
+        placement = {name: worker for worker, (name, _) in enumerate(shards)}
+        for number, group in enumerate(groups):
+            name = f"policies[{', '.join(group.names)}]"
+            inference = program.add(Inference, group, self.census, width, name=name)
+            placement[name] = number % len(cuts)
+            program.connect(begin, inference.begin)
+            for (_, shard), (lo, hi) in zip(shards, cuts, strict=True):
+                program.connect(shard.observations, inference.observations.rows[lo:hi])
+                program.connect(inference.actions, shard.actions.rows[number], after=1)
+        return program, placement
+
+    def _shards(
+        self,
+        program: Program,
+        begin: Any,
+        kind: type[Shard],
+        env_fn: Any,
+        resets: Resets,
+        groups: list[Group],
+        cuts: Cuts,
+        suffix: str,
+    ) -> list[tuple[str, Any]]:
+        """The shards with their names, one for each worker, between the boundary inputs and the output."""
+        report, told = program.input("report"), program.output("told")
+        source = np.full((self.num_envs, len(self.census.agents)), -1, np.int64)
+        for number, group in enumerate(groups):
+            source[group.answers >= 0] = number
+        found = []
+        for worker, (lo, hi) in enumerate(cuts):
+            name = f"environments[{lo}:{hi}]{suffix}"
+            shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.census, groups, source[lo:hi], name=name)
+            program.connect(begin, shard.begin)
+            program.connect(report, shard.report)
+            program.connect(shard.told, told.rows[worker])
+            found.append((name, shard))
+        return found
+
+    # ------------------------------------------------------------------ playing
+
+    def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> Played:
+        """Take steps in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
+        self._running()  # before there is a bar
+        found = []
+        with self._life, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
+            for told in self._ticks(episodes, seed, record, _stretches(steps)):
+                found.append(told)
+                advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))
+                if not sum(one.busy for one in told):
+                    break
+        return Played(found)
+
+    def _ticks(
+        self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False
+    ) -> Iterator[list[Told]]:
+        """Begin a run, and give what each shard tells after every stretch of steps."""
+        run = self._run
+        assert run is not None
+        run.set(begin=np.array((seed, episodes, self.num_envs, record), BEGIN))
+        for steps in chain((1,), stretches):  # the first tick resets
+            ticks, last = divmod(steps - 1, self._pace)
+            if ticks:
+                run.run(ticks=ticks)
+            run.set(report=(render, last + 1))
+            run.tick()
+            told: list[Told] = run.values("told")
+            failures = [one.failed for one in told if one.failed is not None]
+            if failures:
+                _, failure = min(failures, key=lambda failed: failed[0])
+                self._life.over = f"{type(failure.error).__name__} was raised"
+                raise failure.raised()
+            yield told
+
+    # ------------------------------------------------------------------ looking at it, and the end
+
+    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
+        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
+        return self._running().draw(path, format=format)
+
+    def trace(self, path: str) -> AbstractContextManager[Tracing]:
+        """Record what each worker does: ``with runner.trace("trace.json"): runner.run(...)`` writes a file for Perfetto."""
+        return self._running().trace(path)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, the calling thread included."""
+        return self._running().workers
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor."""
+        return self._running().executor
+
+    def _running(self) -> Run:
+        if self._run is None:
+            raise RuntimeError("this MultiAgentRunner has been closed; make a new one")
+        if self._run.foreign:
+            raise RunError(f"cannot use this {type(self).__name__}, for {FORKED}")
+        if self._life.over:
+            raise RunError(f"cannot go on because {self._life.over}; close() it and make a new one")
+        return self._run
+
+    def close(self) -> None:
+        """Close the environments and end the workers. May be called again."""
+        if self._run is not None and not self._run.foreign:
+            try:
+                self._run.close()
+            except Exception:
+                self._run = None
+                raise
+            self._run = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        run = getattr(self, "_run", None)
+        if run is not None and not run.foreign:
+            run.close(terminate=True)
+
+    def __copy__(self) -> Self:
+        raise TypeError(f"a {type(self).__name__} holds running workers and cannot be copied; make a second one")
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} holds running workers and cannot be pickled; make one where it is needed")
+
+    def __repr__(self) -> str:
+        how = "closed" if self._run is None else f"executor={self._run.executor!r}, workers={self._run.workers}"
+        why = f" [{self._why}]" if self._why else ""
+        agents = f"{len(self.census.agents)} agents"
+        return f"{type(self).__name__}({self.census.name}, {agents}, num_envs={self.num_envs}, {how}{why})"
+
+
+def _stretches(steps: float) -> Iterator[int]:
+    """Numbers of steps that add up to ``steps``, so many at a time as take about :data:`STRETCH` seconds."""
+    some = 16
+    while steps > 0:
+        some = int(min(some, steps))
+        began = time.perf_counter()
+        yield some
+        steps -= some
+        if time.perf_counter() - began < STRETCH / 2:
+            some = min(2 * some, MOST_STEPS)

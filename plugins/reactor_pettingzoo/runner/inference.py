@@ -1,0 +1,215 @@
+"""Asking a group of policies, and the reactor that does it once a tick for all the rows that they may have to act for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from reactor_pettingzoo.runner.actions import Chooser, Draws, choose_discrete, width_of
+from reactor_pettingzoo.runner.groups import Group
+from reactor_pettingzoo.runner.layout import MASK, Census
+from reactor_pettingzoo.runner.policies import evaluator
+from reactor_rl import Input, Output, Reactor, reaction, startup
+from reactor_rl.plugin import decode
+from reactor_torch import Stacked, stack
+
+__all__ = ["Asking", "Inference"]
+
+Array = npt.NDArray[Any]
+
+
+class Inference(Reactor):
+    """One group's policies, for the copies of all workers.
+
+    Args:
+        group: The group.
+        census: The agents.
+        width: Bytes of the actions of an environment, of the group with the widest ones.
+    """
+
+    observations = Input()
+    """A record for each environment, see :meth:`~reactor_pettingzoo.runner.layout.Census.record`."""
+    begin = Input()
+    """What a run begins with, at its first tick."""
+    actions = Output((0, 0), np.uint8)
+
+    def __init__(self, group: Group, census: Census, width: int) -> None:
+        self.group, self.census = group, census
+        self.actions = Output((group.copies, width), np.uint8)
+
+    @reaction(startup)
+    def build(self) -> None:
+        """Build the networks, here where they will be used."""
+        self.asking = Asking(self.group, self.census)
+        self.views: dict[int, tuple[Array, Array]] = {}
+
+    @reaction(observations, uses=begin, effects=actions)
+    def ask(self) -> None:
+        """Actions for every row; 0 where nobody is alive."""
+        if self.begin.present:
+            self.asking.begin(int(self.begin.value["seed"]))
+        buffer = self.actions.buffer
+        view = self.views.get(id(buffer))
+        self.asking(self.observations.value, view[1] if view is not None else self._viewed(buffer))
+
+    def _viewed(self, buffer: Array) -> Array:
+        """The actions' slot as actions; what lies behind them is zeros."""
+        buffer.fill(0)
+        self.views[id(buffer)] = buffer, self.group.view(buffer)
+        return self.views[id(buffer)][1]
+
+
+class Asking:
+    """A group's policies, ready to be asked.
+
+    Args:
+        group: The group, or its part for some environments.
+        census: The agents.
+    """
+
+    def __init__(self, group: Group, census: Census) -> None:
+        self.group, self.census = group, census
+        block = group.block
+        self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
+        self.asked = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
+        self.chooser = Chooser()
+        self.draws: Draws | None = None
+        if not group.greedy or getattr(self.asked, "draws", False):
+            self.draws = Draws(group.first, group.copies, len(census.agents), width_of(block.action_space))
+        self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
+        indices = [census.agents.index(agent) for agent in block.agents]
+        # Agents that act together have a row each: who it is, and which answer is theirs, never changes.
+        self.agents = None if census.turns else np.array(indices)
+        self.answers = None if census.turns else group.answers[:, indices]
+        self.served = None if self.answers is None else self.answers >= 0
+        self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
+        self.regular = self._regular()
+        self.every = np.arange(group.copies)
+        self.records: dict[int, tuple[Array, Array, Array, Array]] = {}
+
+    def begin(self, seed: int) -> None:
+        """Begin the random streams of a run."""
+        self.chooser.begin(seed, self.group.number)
+        if self.draws is not None:
+            self.draws.begin(seed)
+
+    def __call__(self, record: Array, out: Array) -> None:
+        """Write actions for every row; 0 where nobody is alive.
+
+        Args:
+            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.runner.layout.Census.record`.
+            out: Their actions, ``(copies, rows of the block, ...)``.
+
+        Raises:
+            Exception: What a policy raised.
+            ValueError, TypeError: If it gives something that is no action.
+        """
+        found = self.records.get(id(record))
+        _, alive, acting, seen = found or self._known(record)
+        if self.answers is None:
+            answers = self.group.answers[self.every, acting][:, None]
+            alive = alive & (answers >= 0)
+        else:
+            answers, alive = self.answers, alive & self.served
+        drawn = None if self.draws is None else self.draws.next()  # also when nobody is alive: only ticks count
+        if self.stacked is not None:
+            chosen = self._by_layers(self.stacked, record, seen, acting, drawn)
+        elif alive.any():
+            chosen = self._by_policy(record, acting, drawn)
+        else:
+            out.fill(0)
+            return
+        taken = chosen.reshape(self.regular).T if self.regular else chosen[answers]
+        if self.stacked is None or self.group.block.mask:  # else it cannot be anything that nobody can do
+            self._check(taken, alive, record, acting)
+        elif self.regular:
+            np.multiply(taken, alive, out=out)
+            return
+        out.fill(0)
+        np.copyto(out, taken, where=alive.reshape(*alive.shape, *(1,) * (taken.ndim - 2)), casting="unsafe")
+
+    def _known(self, record: Array) -> tuple[Array, Array, Array, Array]:
+        """The views of the observations' slot that every tick needs."""
+        block = self.group.block
+        seen = record[block.field(f"observation.{next(iter(block.parts))}")]
+        if self.regular:
+            seen = seen.swapaxes(0, 1)
+        found = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen
+        return found
+
+    def _regular(self) -> tuple[int, int] | None:
+        """The numbers of agents and environments if each agent has its own policy everywhere: rows are turned then."""
+        group = self.group
+        agents, copies = group.seats.shape[:2]
+        if self.stacked is None or self.answers is None or (agents, copies) != (group.block.rows, group.copies):
+            return None
+        turned = np.arange(agents * copies).reshape(agents, copies).T
+        return (agents, copies) if np.array_equal(self.answers, turned) else None
+
+    def _masks(self, record: Array, acting: Array, drawn: Array | None) -> Array | None:
+        """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the chooser have its random numbers."""
+        block = self.group.block
+        if drawn is not None:
+            agents = acting[self.copies] if self.agents is None else self.agents[self.rows]
+            self.chooser.uniform = drawn[self.copies, agents].reshape(-1, drawn.shape[2])
+        masks: Array | None = record[block.field(MASK)][self.copies, self.rows] if block.mask else None
+        return masks
+
+    def _by_layers(self, stacked: Stacked, record: Array, seen: Array, acting: Array, drawn: Array | None) -> Array:
+        """What stacked networks choose for every row of every policy, ``(policies * rows,)``."""
+        block = self.group.block
+        stacked.inputs[...] = seen if self.regular else seen[self.copies, self.rows].reshape(stacked.inputs.shape)
+        stacked()
+        chosen = stacked.best.reshape(-1)
+        if drawn is not None or block.mask:
+            masks = self._masks(record, acting, drawn)
+            actions = stacked.scores.shape[-1]
+            masks = None if masks is None else masks.reshape(-1, actions)
+            chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.chooser.uniform)
+        return chosen + self.start if self.start else chosen
+
+    def _by_policy(self, record: Array, acting: Array, drawn: Array | None) -> Array:
+        """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""
+        assert self.asked is not None
+        block = self.group.block
+        masks = self._masks(record, acting, drawn)
+        parts = {key: record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]] for key in block.parts}
+        found = self.asked(parts.get("", parts), None if masks is None else masks[0], self.chooser)
+        if self.group.dtype.kind in "iu" and found.dtype.kind not in "iub":
+            raise ValueError(
+                f"the policy {self.group.names[0]!r} returned actions of type {found.dtype}; expected are whole numbers"
+            )
+        return found
+
+    def _check(self, actions: Array, alive: Array, record: Array, acting: Array) -> None:
+        """Refuse actions that no agent can take; those are the policies' mistake."""
+        block = self.group.block
+        space = block.action_space
+        if isinstance(space, spaces.Discrete):
+            wrong = (actions < space.start) | (actions >= space.start + space.n)
+            if block.mask:
+                at = np.where(wrong, 0, actions - space.start)
+                wrong |= np.take_along_axis(record[block.field(MASK)], at[..., None], -1)[..., 0] == 0
+        else:
+            low, high = _bounds(space)
+            wrong = ~((actions >= low) & (actions <= high)).reshape(*alive.shape, -1).all(-1)  # a NaN is neither
+        wrong &= alive
+        if wrong.any():
+            copy, row = np.argwhere(wrong)[0].tolist()
+            agent = self.census.agents[int(acting[copy])] if self.agents is None else block.agents[row]
+            legal = f" and the action mask {record[block.field(MASK)][copy, row].tolist()}" if block.mask else ""
+            raise ValueError(
+                f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "
+                f"environment {self.group.first + copy}, which has {space}{legal}"
+            )
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return 0, 1

@@ -1,0 +1,169 @@
+"""What the environments are like, seen on a throw-away one: who the agents are, and which of them see and do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+from reactor_rl.plugin import global_random_state
+
+__all__ = ["Agent", "Block", "Census", "EnvFn"]
+
+Agent = Hashable
+EnvFn = Callable[[], Any]
+"""Makes a ``ParallelEnv`` or an ``AECEnv``."""
+MASK = "action_mask"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Agents with equal spaces: one array holds what they see, another what they do.
+
+    Attributes:
+        number: Of the block.
+        agents: Who they are.
+        space: What each of them observes, without an action mask.
+        given: What each of them observes, as the environment says.
+        action_space: What each of them does.
+        mask: Where an agent's action mask is found: ``"observation"``, ``"info"``, or nowhere (``""``).
+        rows: Rows for each environment: one for each agent, or a single one where agents take turns.
+    """
+
+    number: int
+    agents: tuple[Agent, ...]
+    space: Space[Any]
+    given: Space[Any]
+    action_space: Space[Any]
+    mask: str
+    rows: int
+
+    @property
+    def parts(self) -> dict[str, Space[Any]]:
+        """The arrays that an observation consists of, by key; a single one has the key ``""``."""
+        return dict(self.space.spaces) if isinstance(self.space, spaces.Dict) else {"": self.space}
+
+    def fields(self) -> list[tuple[str, npt.DTypeLike, tuple[int, ...]]]:
+        """The fields of an environment's record that belong to the block."""
+        found: list[tuple[str, npt.DTypeLike, tuple[int, ...]]] = [(self.field("alive"), np.bool_, (self.rows,))]
+        for key, space in self.parts.items():
+            assert space.shape is not None and space.dtype is not None
+            found.append((self.field(f"observation.{key}"), space.dtype, (self.rows, *space.shape)))
+        if self.mask:
+            assert isinstance(self.action_space, spaces.Discrete)
+            found.append((self.field(MASK), np.int8, (self.rows, int(self.action_space.n))))
+        return found
+
+    def field(self, name: str) -> str:
+        """Name of a field of the record."""
+        return f"{self.number}.{name}"
+
+
+@dataclass(frozen=True)
+class Census:
+    """The agents of an environment.
+
+    Attributes:
+        agents: All that there may be, in the environment's order.
+        turns: Whether they take turns (``AECEnv``) or act together (``ParallelEnv``).
+        blocks: Those with equal spaces together.
+        name: Of the environment.
+        fps: Frames per second when it is rendered.
+    """
+
+    agents: tuple[Agent, ...]
+    turns: bool
+    blocks: tuple[Block, ...]
+    name: str
+    fps: float
+
+    def record(self) -> np.dtype[Any]:
+        """What an environment tells at a tick: ``acting``, the index of the agent whose turn it is, and each block's fields."""
+        return np.dtype([("acting", np.int64), *(field for block in self.blocks for field in block.fields())], align=True)
+
+    def block_of(self, agent: Agent) -> tuple[Block, int]:
+        """The block of an agent, and its row there."""
+        for block in self.blocks:
+            if agent in block.agents:
+                return block, 0 if self.turns else block.agents.index(agent)
+        raise KeyError(agent)
+
+    @classmethod
+    def of(cls, env_fn: EnvFn) -> Census:
+        """Look at a throw-away environment. The process's global random generators are put back.
+
+        Raises:
+            TypeError: If ``env_fn`` is an environment, or makes no PettingZoo environment, or an agent's observations are no arrays
+                of a fixed shape.
+            ValueError: If there are no agents.
+        """
+        if isinstance(env_fn, AECEnv | ParallelEnv):
+            raise TypeError(
+                f"env_fn is the environment {env_fn}; pass a function that makes one, for every copy needs its own: "
+                "MultiAgentRunner(lambda: ..., policies) with what made this one in it"
+            )
+        if not callable(env_fn):
+            raise TypeError(f"env_fn is {env_fn!r}; pass a function that makes a new environment")
+        with global_random_state():
+            env = env_fn()
+            try:
+                return cls._of(env)
+            finally:
+                if hasattr(env, "close"):
+                    env.close()
+
+    @classmethod
+    def _of(cls, env: Any) -> Census:
+        if not isinstance(env, AECEnv | ParallelEnv):
+            raise TypeError(
+                f"env_fn made {env!r}, which is neither a pettingzoo ParallelEnv nor an AECEnv; for an environment with one agent "
+                "use reactor_gymnasium"
+            )
+        turns = isinstance(env, AECEnv)
+        found: Any = env.reset(seed=0)
+        infos = env.infos if turns else found[1]
+        agents = tuple(getattr(env, "possible_agents", None) or env.agents)
+        if not agents:
+            raise ValueError(f"{env} has no agents after reset()")
+        alike: list[tuple[Space[Any], Space[Any], list[Agent]]] = []
+        for agent in agents:
+            given, action_space = env.observation_space(agent), env.action_space(agent)
+            for known, known_action, members in alike:
+                if (known, known_action) == (given, action_space):
+                    members.append(agent)
+                    break
+            else:
+                alike.append((given, action_space, [agent]))
+        blocks = []
+        for number, (given, action_space, members) in enumerate(alike):
+            # Those who are to join later have no info yet.
+            mask = _mask(given, action_space, [infos.get(agent, {}) for agent in members])
+            rows = 1 if turns else len(members)
+            blocks.append(Block(number, tuple(members), _unmasked(given, members[0]), given, action_space, mask, rows))
+        return cls(agents, turns, tuple(blocks), str(env), float(env.metadata.get("render_fps", 15)))
+
+
+def _mask(space: Space[Any], action_space: Space[Any], infos: list[dict[str, Any]]) -> str:
+    if not isinstance(action_space, spaces.Discrete):
+        return ""
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        return "observation"
+    return "info" if any(MASK in info for info in infos) else ""
+
+
+def _unmasked(space: Space[Any], agent: Agent) -> Space[Any]:
+    """What is left of a space without the mask; what is left alone needs no key."""
+    if isinstance(space, spaces.Dict):
+        rest = {key: part for key, part in space.spaces.items() if key != MASK}
+        space = next(iter(rest.values())) if MASK in space.spaces and len(rest) == 1 else spaces.Dict(rest)
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else (space,):
+        if part.shape is None or part.dtype is None or np.dtype(part.dtype).hasobject:
+            raise TypeError(
+                f"agent {agent!r} observes {part}, which is no array of a fixed shape; wrap the environment so that it is"
+            )
+    return space

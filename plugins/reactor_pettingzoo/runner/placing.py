@@ -1,0 +1,100 @@
+"""What the copies of an environment run on: chosen by what a step of a throw-away one costs. Never changes a result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from reactor_gymnasium.plugin import EnvCosts, decide, step_cost
+from reactor_pettingzoo.runner.copies import Copy, Together, Turns
+from reactor_pettingzoo.runner.layout import MASK, Census, EnvFn
+from reactor_rl.plugin import global_random_state, tick_cost
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["SPIN", "choose"]
+
+SPIN = 1e-3
+"""Seconds that workers stay awake: others evaluate policies meanwhile."""
+
+
+def choose(
+    env_fn: EnvFn, census: Census, copies: int, workers: int, executor: ExecutorName, pace: int
+) -> tuple[ExecutorName, int, str]:
+    """The executor, the number of workers, and why.
+
+    Args:
+        env_fn: Makes one environment.
+        census: Its agents.
+        copies: How many environments.
+        workers: How many workers there may be.
+        executor: What the user asked for.
+        pace: Steps that a worker takes by itself in a tick; with 1, others ask the policies in between.
+    """
+
+    def helper_cost() -> float:
+        """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
+        return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
+
+    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, helper_cost)
+    return found.executor, found.workers, found.why
+
+
+def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:
+    with global_random_state():
+        timed = _Timed(env_fn(), census)
+        try:
+            cost = step_cost(timed)  # type: ignore[arg-type]
+        finally:
+            timed.copy.env.close()
+    if cost is None:
+        return EnvCosts(None, "the environment could not be timed")
+    return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
+
+
+class _Timed:
+    """A copy as something that can be timed: its action is a list of actions at random, drawn where nobody takes the time."""
+
+    def __init__(self, env: Any, census: Census) -> None:
+        record = np.zeros((), census.record())
+        blocks = [census.block_of(agent)[0].number for agent in census.agents]
+        kind = Turns if census.turns else Together
+        self.copy: Copy = kind(env, census, record, blocks, np.zeros(len(census.agents), np.bool_))
+        self.action_space = _Actions(census, record)
+
+    def reset(self, seed: int | None = None) -> None:
+        self.copy.reset(seed)
+        self.copy.show()
+
+    def step(self, actions: list[Any]) -> tuple[None, None, bool, bool, None]:
+        self.copy.step(actions)
+        self.copy.show()
+        return None, None, self.copy.over, False, None
+
+
+class _Actions:
+    def __init__(self, census: Census, record: Any) -> None:
+        self.census, self.record = census, record
+
+    def __deepcopy__(self, memo: Any) -> _Actions:
+        return self  # it looks at the copy's own record
+
+    def seed(self, seed: int) -> None:
+        for block in self.census.blocks:
+            block.action_space.seed(seed)
+
+    def sample(self) -> list[Any]:
+        found = []
+        for block in self.census.blocks:
+            masks = self.record[block.field(MASK)] if block.mask else [None] * block.rows
+            found.append([_sample(block.action_space, mask) for mask in masks])
+        return found
+
+
+def _sample(space: Any, mask: Any) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return int(space.sample() if mask is None or not mask.any() else space.sample(mask))
+    return space.sample()

@@ -1,0 +1,262 @@
+"""What may act for agents, and how it is asked: torch modules, SB3 models, and functions.
+
+Whatever a policy is, it is asked once a tick for all the rows that it may have to act for, in a fixed order and of a fixed number,
+so that its answers cannot depend on how the work is shared out.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from reactor_pettingzoo.runner.actions import Chooser, uniform_choice
+from reactor_pettingzoo.runner.layout import MASK, Block
+from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
+
+__all__ = ["Asked", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
+
+Array = npt.NDArray[Any]
+
+
+class Asked(Protocol):
+    """A policy as an inference reactor asks it."""
+
+    @abstractmethod
+    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+        """Actions, ``(rows, ...)``."""
+
+
+class RandomPolicy:
+    """Acts at random, legally where the environment has action masks: a baseline."""
+
+    def __repr__(self) -> str:
+        return "RandomPolicy()"
+
+
+def check_policy(name: str, policy: Any, block: Block) -> None:
+    """Refuse what can act for nobody, or not for these agents.
+
+    Raises:
+        TypeError: If it is no policy.
+        ValueError: If it was made for other spaces.
+    """
+    if isinstance(policy, type):
+        raise TypeError(f"the policy {name!r} is the class {policy.__name__}; pass an object of it")
+    if not isinstance(policy, nn.Module | RandomPolicy) and _sb3_policy(policy) is None and not callable(policy):
+        raise TypeError(
+            f"the policy {name!r} is {policy!r}; pass a torch.nn.Module, a Stable-Baselines3 model, or a function of a batch of "
+            "observations"
+        )
+    sb3 = _sb3_policy(policy)
+    if sb3 is not None:
+        if not _fits(sb3.observation_space, block):
+            raise ValueError(
+                f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
+                f"{_listed(block)} observe {block.given}"
+            )
+        if sb3.action_space != block.action_space:
+            raise ValueError(
+                f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(block)} have "
+                f"{block.action_space}"
+            )
+
+
+def _fits(space: Any, block: Block) -> bool:
+    """Whether a policy of SB3 that observes a space can act for a block; it turns images to channels-first by itself."""
+    from stable_baselines3.common.preprocessing import is_image_space
+    from stable_baselines3.common.vec_env import VecTransposeImage
+
+    image: Any = block.space
+    turned = VecTransposeImage.transpose_space(image) if is_image_space(image) else image
+    return space in (image, block.given, turned)
+
+
+def _listed(block: Block) -> str:
+    shown = ", ".join(map(str, block.agents[:3]))
+    return shown if len(block.agents) <= 3 else f"{shown}, ..."
+
+
+def acting_part(policy: Any) -> Any:
+    """What of a policy has to travel, to the CPU: of an SB3 model its policy, for the model holds an environment and buffers."""
+    sb3 = _sb3_policy(policy)
+    part = policy if sb3 is None else sb3
+    if isinstance(part, nn.Module) and any(one.device.type != "cpu" for one in part.parameters()):
+        part = copy.deepcopy(part).to("cpu")
+    return part
+
+
+def structure(policy: Any, block: Block) -> DenseNetwork | None:
+    """The layers of a policy that can be evaluated together with others of the same shape, ``None`` if it cannot."""
+    if not isinstance(block.space, spaces.Box) or not isinstance(block.action_space, spaces.Discrete):
+        return None
+    sb3 = _sb3_policy(policy)
+    if sb3 is not None:
+        return _sb3_layers(sb3, block)
+    found = dense_network_of(policy, block.space) if isinstance(policy, nn.Module) else None
+    # One that scores other actions is left to be asked by itself, where its mistake is named.
+    return found if found is not None and len(found.weights[-1][1]) == block.action_space.n else None
+
+
+def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> Asked:
+    """How to ask a policy by itself."""
+    if isinstance(policy, RandomPolicy):
+        return _Random(block)
+    sb3 = _sb3_policy(policy)
+    if sb3 is not None:
+        return _Sb3(sb3, block, greedy)
+    if isinstance(policy, nn.Module):
+        return _Module(name, policy, block, greedy)
+    return _Function(name, policy, block)
+
+
+# ---------------------------------------------------------------------- each kind
+
+
+class _Random:
+    draws = True
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+        return uniform_choice(self.block.action_space, masks, random)
+
+
+class _Module:
+    """A torch module: scores of actions for discrete ones (anything that grows with the logits if greedy), else actions."""
+
+    def __init__(self, name: str, module: nn.Module, block: Block, greedy: bool) -> None:
+        self.name, self.module, self.block, self.greedy = name, module, block, greedy
+        module.eval()
+        module.requires_grad_(False)
+        self.probabilities = ends_in_softmax(module) and isinstance(block.action_space, spaces.Discrete)
+        self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
+
+    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+        with torch.inference_mode():
+            found = self.module(self._tensors(observations))
+        rows = _count(observations)
+        if isinstance(found, torch.distributions.Distribution):
+            found = _distributed(found)
+        elif isinstance(found, torch.Tensor) and self.probabilities:
+            found = found.log()
+        elif not isinstance(found, torch.Tensor):
+            raise TypeError(f"the policy {self.name!r} returned {type(found).__name__}, not a tensor or a distribution")
+        values = found.numpy() if isinstance(found, torch.Tensor) else found
+        return random.choose(self.name, self.block.action_space, values, masks, rows, self.greedy)
+
+    def _tensors(self, observations: Any) -> Any:
+        """Numbers in the module's own precision; those that only tell things apart as they are."""
+        parts = self.block.parts
+        if "" in parts:
+            observations = {"": observations}
+        found = {
+            key: torch.from_numpy(observations[key]).to(self.dtype if isinstance(space, spaces.Box) else None)
+            for key, space in parts.items()
+        }
+        return found.get("", found)
+
+
+class _Function:
+    """A function of observations, and of action masks where there are any, that returns actions."""
+
+    def __init__(self, name: str, function: Callable[..., Any], block: Block) -> None:
+        self.name, self.function, self.block = name, function, block
+
+    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+        found = self.function(observations) if masks is None else self.function(observations, masks)
+        found = np.asarray(found.detach().cpu() if isinstance(found, torch.Tensor) else found)
+        rows, shape = _count(observations), self.block.action_space.shape or ()
+        if found.shape != (rows, *shape):
+            raise ValueError(
+                f"the policy {self.name!r} returned actions of shape {found.shape} for {rows} observations; expected is "
+                f"{(rows, *shape)}"
+            )
+        return found
+
+
+class _Sb3:
+    """A model of Stable-Baselines3."""
+
+    def __init__(self, policy: Any, block: Block, greedy: bool) -> None:
+        self.policy, self.block, self.greedy = policy, block, greedy
+        self.whole = policy.observation_space == block.given and block.mask == "observation"
+        policy.set_training_mode(False)
+
+    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+        if self.whole:
+            parts = observations if isinstance(observations, Mapping) else {self._key(): observations}
+            observations = {**parts, MASK: masks}
+        rows = _count(observations)
+        tensors, _ = self.policy.obs_to_tensor(observations)
+        space = self.block.action_space
+        with torch.inference_mode():
+            if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
+                found = _distributed(self.policy.get_distribution(tensors).distribution)
+                chosen = random.choose("SB3 policy", space, found, masks, rows, self.greedy)
+            elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
+                chosen = random.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
+            else:
+                chosen = random.by_torch(lambda: self.policy._predict(tensors, deterministic=self.greedy)).numpy()
+        if isinstance(space, spaces.Box):
+            chosen = self.policy.unscale_action(chosen) if self.policy.squash_output else np.clip(chosen, space.low, space.high)
+        return np.asarray(chosen)
+
+    def _key(self) -> str:
+        given = self.block.given
+        assert isinstance(given, spaces.Dict)
+        return next(key for key in given.spaces if key != MASK)
+
+
+def _distributed(found: Any) -> Any:
+    """What to choose from: scores, or mean and standard deviation."""
+    if isinstance(found, list):  # SB3's, one for each component of a MultiDiscrete
+        return torch.cat([part.logits for part in found], 1).numpy()
+    if hasattr(found, "logits"):
+        return found.logits.numpy()
+    return found.mean.numpy(), found.stddev.numpy()
+
+
+# ---------------------------------------------------------------------- helpers
+
+
+def _count(observations: Any) -> int:
+    return len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+
+
+def _sb3_policy(policy: Any) -> Any:
+    """The policy of an SB3 model, or the model's policy itself; ``None`` for anything else."""
+    if "stable_baselines3" not in sys.modules:  # nobody can have an object of it, and importing it takes a second
+        return None
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.policies import BasePolicy
+
+    if isinstance(policy, BaseAlgorithm):
+        return policy.policy
+    return policy if isinstance(policy, BasePolicy) else None
+
+
+def _sb3_layers(policy: Any, block: Block) -> DenseNetwork | None:
+    """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone."""
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.preprocessing import is_image_space
+    from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+    from stable_baselines3.dqn.policies import DQNPolicy
+
+    if policy.observation_space != block.space or is_image_space(block.space):
+        return None
+    if type(policy).__name__ == "ActorCriticPolicy" and type(policy) is ActorCriticPolicy:
+        if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
+            return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), block.space)
+    elif type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
+        return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), block.space)
+    return None

@@ -1,0 +1,204 @@
+"""What a run of agents has brought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist, fmean, stdev
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl.plugin import needs
+
+__all__ = ["Episode", "Report", "Summary"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean of some numbers, with its confidence interval.
+
+    Attributes:
+        mean: Their mean; NaN if there are none.
+        low: Lower end of the 95 % interval (Student's t); NaN with fewer than two numbers.
+        high: Upper end.
+        count: How many numbers.
+    """
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Summary:
+        """Summarise numbers."""
+        count = len(numbers)
+        mean = fmean(numbers) if count else math.nan
+        half = _student(count - 1) * stdev(numbers) / math.sqrt(count) if count > 1 else math.nan
+        return cls(mean, mean - half, mean + half, count)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def _student(freedom: int) -> float:
+    """Two-sided 95 % quantile of Student's distribution (Abramowitz and Stegun 26.7.5; exact for 1 and 2)."""
+    if freedom == 1:
+        return math.tan(math.pi * 0.475)
+    if freedom == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z = NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode.
+
+    Attributes:
+        copy: Index of the environment.
+        returns: Of each agent that took part.
+        lengths: Steps in which each of them acted.
+    """
+
+    copy: int
+    returns: Mapping[Any, float]
+    lengths: Mapping[Any, int]
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a run has brought.
+
+    Attributes:
+        seed: Of the run; the same seed gives the same report again, but for ``seconds``.
+        steps: Steps taken in all environments together; where agents take turns, an action is a step.
+        seconds: That it took.
+        episodes: Those that ended, in the order of their ends, environment by environment at one tick.
+        policy_of: The policy of each agent.
+        fingerprint: A hash of every action and reward.
+        trajectories: With ``record=True``, arrays by name, each ``(ticks, environments, ...)``, see :meth:`MultiAgentRunner.run`.
+    """
+
+    seed: int
+    steps: int
+    seconds: float
+    episodes: tuple[Episode, ...]
+    policy_of: Mapping[Any, str]
+    fingerprint: str
+    trajectories: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps per second of all environments together."""
+        return self.steps / self.seconds
+
+    @property
+    def returns(self) -> dict[Any, Summary]:
+        """Return of an episode, for each agent."""
+        return {
+            agent: Summary.of([one.returns[agent] for one in self.episodes if agent in one.returns]) for agent in self.policy_of
+        }
+
+    @property
+    def lengths(self) -> dict[Any, Summary]:
+        """Steps of an episode in which an agent acted, for each agent."""
+        return {
+            agent: Summary.of([float(one.lengths[agent]) for one in self.episodes if agent in one.lengths])
+            for agent in self.policy_of
+        }
+
+    @property
+    def returns_of_policies(self) -> dict[str, Summary]:
+        """Return of an episode, for each policy: in every episode the mean over its agents."""
+        return self._of_policies([one.returns for one in self.episodes])
+
+    @property
+    def lengths_of_policies(self) -> dict[str, Summary]:
+        """Steps of an episode in which an agent acted, for each policy: in every episode the mean over its agents."""
+        return self._of_policies([one.lengths for one in self.episodes])
+
+    def _of_policies(self, episodes: Sequence[Mapping[Any, float]]) -> dict[str, Summary]:
+        found: dict[str, list[float]] = {name: [] for name in dict.fromkeys(self.policy_of.values())}
+        for episode in episodes:
+            for name, means in found.items():
+                numbers = [number for agent, number in episode.items() if self.policy_of[agent] == name]
+                if numbers:
+                    means.append(fmean(numbers))
+        return {name: Summary.of(means) for name, means in found.items()}
+
+    def __repr__(self) -> str:
+        """Sizes and mean returns of the policies; :meth:`__str__` is the whole table."""
+        found = list(self.returns_of_policies.items())
+        means = ", ".join([f"{name!r}: {one.mean:.4g}" for name, one in found[:4]] + ["..."] * (len(found) > 4))
+        kept = f", {len(self.trajectories)} arrays recorded" if self.trajectories else ""
+        return (
+            f"Report({len(self.episodes)} episodes of {len(self.policy_of)} agents, {self.steps:,} steps, seed={self.seed}, "
+            f"returns={{{means}}}{kept})"
+        )
+
+    def __str__(self) -> str:
+        """A table: returns and lengths of each agent and of each policy, with 95 % intervals."""
+        returns, lengths = self.returns, self.lengths
+        rows = [("agent", "policy", "return", "length")]
+        rows += [(str(a), name, str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
+        of_policies, lengths_of = self.returns_of_policies, self.lengths_of_policies
+        rows += [("(mean)", name, str(summary), str(lengths_of[name])) for name, summary in of_policies.items()]
+        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        title = (
+            f"{len(self.episodes)} episodes, {self.steps:,} steps in {self.seconds:.2f} s ({self.steps_per_second:,.0f} a second), "
+            f"seed {self.seed}, fingerprint {self.fingerprint}"
+        )
+        summaries = [*returns.values()]
+        if any(one.low == one.high for one in summaries) and all(one.count < 2 or one.low == one.high for one in summaries):
+            lines.append(
+                "all episodes are alike: if nobody draws anything they are one game again and again, and the intervals say nothing"
+            )
+        return "\n".join([title, *lines])
+
+    def save(self, path: str | Path) -> None:
+        """Write the trajectories to a ``.npz`` file.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        if not self.trajectories:
+            raise ValueError("there is nothing to save: call run(..., record=True)")
+        arrays: dict[str, Any] = dict(self.trajectories)
+        np.savez_compressed(path, **arrays)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the return of each agent with its confidence interval. Needs matplotlib.
+
+        Raises:
+            ValueError: If no episode has ended.
+        """
+        if not self.episodes:
+            raise ValueError("no episode has ended; run for more steps, or with episodes=")
+        with needs("pettingzoo", "Report.plot"):
+            import matplotlib.pyplot as plt
+
+        found = self.returns
+        figure, axes = plt.subplots(figsize=(1.5 + 0.5 * len(found), 3.6), layout="constrained")
+        names = list(dict.fromkeys(self.policy_of.values()))
+        for at, (agent, summary) in enumerate(found.items()):
+            color = f"C{names.index(self.policy_of[agent]) % 10}"
+            half = 0.0 if math.isnan(summary.low) else summary.high - summary.mean
+            axes.errorbar(at, summary.mean, half, fmt="o", capsize=4, color=color)
+        axes.set_xticks(range(len(found)), [str(agent) for agent in found], rotation=60, ha="right")
+        axes.set_ylabel(f"return, mean of {len(self.episodes)} episodes, 95 %")
+        figure.savefig(path, dpi=120)
+        plt.close(figure)

@@ -1,0 +1,192 @@
+"""``MultiAgentRunner``: many agents in many copies of an environment, with one call of each policy a step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_pettingzoo.runner.account import Ended
+from reactor_pettingzoo.runner.assignment import assigned, single
+from reactor_pettingzoo.runner.ensemble import Ensemble, Played
+from reactor_pettingzoo.runner.layout import MASK, Agent, Census, EnvFn
+from reactor_pettingzoo.runner.progress import write_movie
+from reactor_pettingzoo.runner.report import Episode, Report
+from reactor_pettingzoo.runner.shard import Resets
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["MultiAgentRunner", "fresh_seed"]
+
+Array = npt.NDArray[Any]
+
+
+class MultiAgentRunner(Ensemble):
+    """Lets policies act for the agents of a PettingZoo environment, in many copies of it at once, on all cores.
+
+    Every copy takes a step, in shards on the workers, and every policy is called once for all the rows that it acts for, in a
+    fixed order and of a fixed number. Networks of equal architecture (linear layers and activations in a
+    ``torch.nn.Sequential``, SB3's ``MlpPolicy``) are stacked and evaluated together; if all policies are such networks, or random
+    ones, each worker asks them for its own copies, as what they answer for a row depends on no other row. Results never depend on
+    ``workers`` and ``executor``.
+
+    Args:
+        env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
+        policies: By name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a ``Box`` in
+            its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete actions their
+            scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or for either a
+            ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts at random. A
+            function is called with a batch of observations, and with the action masks if there are any, and returns actions.
+            Policies are copied when the runner is made.
+        policy_of: The name of an agent's policy. By default the agent's own name, or the only policy that there is.
+        num_envs: Copies of the environment.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
+        deterministic: Whether the best action is taken (the default), or one drawn from the policy's distribution. Each
+            environment and agent has a random stream of its own.
+        start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+
+    Raises:
+        TypeError: If ``env_fn`` makes no PettingZoo environment, or a policy is none.
+        ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for.
+
+    Example:
+        >>> from mpe2 import simple_spread_v3
+        >>> from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
+        >>> with MultiAgentRunner(simple_spread_v3.parallel_env, {"all": RandomPolicy()}, num_envs=4, workers=2) as runner:
+        ...     report = runner.run(episodes=8, seed=0, progress_bar=False)
+        >>> len(report.episodes)
+        8
+    """
+
+    def __init__(
+        self,
+        env_fn: EnvFn,
+        policies: Mapping[str, Any] | Any,
+        *,
+        policy_of: Callable[[Agent], str] | None = None,
+        num_envs: int = 1,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        deterministic: bool = True,
+        start_method: str | None = None,
+    ) -> None:
+        checked_number("num_envs", num_envs, 1)
+        census = Census.of(env_fn)
+        if not isinstance(policies, Mapping):
+            policies = single(policies)
+        names = assigned(census, policies, policy_of)
+        acts, resets = [names] * num_envs, Resets(range(num_envs))
+        super().__init__(env_fn, census, policies, acts, resets, workers, executor, deterministic, start_method)
+        self.policy_of = names
+
+    # ------------------------------------------------------------------ running
+
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        episodes: int | None = None,
+        seed: int | None = None,
+        record: bool = False,
+        progress_bar: bool | None = None,
+    ) -> Report:
+        """Play from new episodes on. The same seed gives the same results, on any number of workers.
+
+        Args:
+            steps: Steps to take in all copies together; every copy takes the same number. Where agents take turns, an action is
+                a step.
+            episodes: In its place: episodes to play in all copies together, each copy its share (so that short episodes are not
+                preferred to long ones).
+            seed: Copy ``i`` is reset with ``seed + i`` once, at the beginning. ``None`` for one that the report tells.
+            record: Whether to keep what was seen and done, as arrays ``(ticks, copies, ...)``: ``acted`` (whether an agent acted,
+                by agent), ``rewards`` (likewise), ``ends`` (whether the episode ended with that step); for each block ``b`` of
+                agents with equal spaces (``agents.b`` names them) ``observations.b`` and ``actions.b``, by agent of the block.
+                Where agents take turns a block has a single row, and ``acting`` tells whose turn it was.
+            progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks, and not
+                where the output goes to a file. Needs tqdm.
+
+        Raises:
+            ValueError: If neither or both of ``steps`` and ``episodes`` are given.
+            Exception: What an environment or a policy raised.
+        """
+        if (steps is None) == (episodes is None):
+            raise ValueError("give either steps= or episodes=")
+        checked_number("steps" if episodes is None else "episodes", steps if episodes is None else episodes, 1)
+        seed = fresh_seed() if seed is None else seed
+        limit = math.inf if steps is None else -(-steps // self.num_envs)
+        began = time.perf_counter()
+        found = self._play(limit, episodes or 0, seed, record, progress_bar, steps or episodes or 0)
+        seconds = time.perf_counter() - began
+        return Report(
+            seed=seed,
+            steps=found.steps,
+            seconds=seconds,
+            episodes=tuple(self._episode(one) for one in found.episodes),
+            policy_of=self.policy_of,
+            fingerprint=found.fingerprint,
+            trajectories=self._trajectories(found) if record else {},
+        )
+
+    def render(self, path: str | Path, *, steps: int = 500, seed: int = 0, fps: float | None = None) -> None:
+        """Play one episode of the first copy, as :meth:`run` would, and write what it renders to a GIF or MP4.
+
+        Args:
+            path: ``.gif``, or ``.mp4`` (which needs imageio's ``ffmpeg`` extra).
+            steps: Most steps to take.
+            seed: As for :meth:`run`.
+            fps: Frames per second; by default what the environment's metadata says, else 15.
+
+        Raises:
+            ValueError: If the environment renders no frames: make it with ``render_mode="rgb_array"``.
+        """
+        frames: list[Array] = []
+        self._running()
+        with self._life:
+            for told in self._ticks(0, seed, False, [1] * steps, render=True):
+                frames += told[0].frames
+                if any(one.copy == 0 for one in told[0].episodes):
+                    break
+        if any(not isinstance(frame, np.ndarray) for frame in frames):
+            raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
+        write_movie(path, frames, fps or self.census.fps)
+
+    # ------------------------------------------------------------------ what came of it
+
+    def _episode(self, ended: Ended) -> Episode:
+        took_part = [(agent, at) for at, agent in enumerate(self.census.agents) if ended.present[at]]
+        return Episode(
+            ended.copy,
+            {agent: ended.returns[at] for agent, at in took_part},
+            {agent: ended.lengths[at] for agent, at in took_part},
+        )
+
+    def _trajectories(self, found: Played) -> dict[str, Array]:
+        seen = found.log("seen")
+        arrays = {name: found.log(name) for name in ("acted", "rewards", "ends")}
+        if self.census.turns:
+            arrays["acting"] = seen["acting"]
+        for block in self.census.blocks:
+            arrays[f"agents.{block.number}"] = np.array([str(agent) for agent in block.agents])
+            for key in block.parts:
+                name = f"observations.{block.number}" + (f".{key}" if key else "")
+                arrays[name] = np.ascontiguousarray(seen[block.field(f"observation.{key}")])
+            if block.mask:
+                arrays[f"masks.{block.number}"] = np.ascontiguousarray(seen[block.field(MASK)])
+            # Where one group of policies does not act, there are zeros.
+            groups = [number for number, group in enumerate(self._groups) if group.block.number == block.number]
+            arrays[f"actions.{block.number}"] = sum(found.log(f"actions.{number}") for number in groups)
+        return arrays
+
+
+def fresh_seed() -> int:
+    """A seed from the system's entropy."""
+    entropy: Any = np.random.SeedSequence().entropy
+    return int(entropy) % 2**31

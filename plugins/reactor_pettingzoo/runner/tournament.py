@@ -1,0 +1,204 @@
+"""``tournament``: every policy of a population against every other one, in parallel, as one program."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_pettingzoo.runner.assignment import checked
+from reactor_pettingzoo.runner.ensemble import Ensemble
+from reactor_pettingzoo.runner.layout import Agent, Census, EnvFn
+from reactor_pettingzoo.runner.report import Summary
+from reactor_pettingzoo.runner.runner import fresh_seed
+from reactor_pettingzoo.runner.shard import Resets
+from reactor_rl.plugin import needs
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["Tournament", "tournament"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
+class Tournament:
+    """What a tournament has brought. Row ``i`` and column ``j``: policy ``i`` on the first side against policy ``j`` on the second.
+
+    Attributes:
+        names: Of the policies.
+        payoffs: For each side the mean return of an episode, ``(2, policies, policies)``; the mean over a side's agents.
+        low: Lower ends of the 95 % intervals, likewise. They are about what chance does to an episode. Where the game and both
+            policies leave nothing to chance all episodes are one and the same, and an interval of no width says nothing.
+        high: Upper ends.
+        episodes: Of each pairing.
+        seed: Of the tournament.
+        seconds: That it took.
+        fingerprint: A hash of every action and reward.
+    """
+
+    names: tuple[str, ...]
+    payoffs: Floats
+    low: Floats
+    high: Floats
+    episodes: int
+    seed: int
+    seconds: float
+    fingerprint: str
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """What each policy gets on average, over all opponents (itself included) and both sides, the best one first."""
+        means = (self.payoffs[0].mean(1) + self.payoffs[1].mean(0)) / 2
+        return {self.names[at]: float(means[at]) for at in sorted(range(len(means)), key=lambda at: -means[at])}
+
+    @property
+    def repeated(self) -> int:
+        """Pairings all of whose episodes paid the same, if there were several: most likely one game again and again."""
+        return int(((self.low == self.high).all(0)).sum())
+
+    def __repr__(self) -> str:
+        n = len(self.names)
+        best = next(iter(self.scores))
+        return f"Tournament({n} policies, {n * n} pairings of {self.episodes} episodes, seed={self.seed}, best={best!r})"
+
+    def __str__(self) -> str:
+        """The payoffs of the first side with half the width of their intervals, and the scores."""
+        half = (self.high[0] - self.low[0]) / 2
+        rows = [["", *self.names]]
+        for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True):
+            rows.append([name, *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))])
+        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
+        title = f"{self.episodes} episodes a pairing, {self.seconds:.2f} s, seed {self.seed}, fingerprint {self.fingerprint}"
+        alike = (
+            f"in {self.repeated} of {len(self.names) ** 2} pairings all episodes paid the same: if neither the game nor the "
+            "policies draw anything, they are one game again and again, and ±0 says nothing"
+        )
+        return "\n".join([title, *lines, f"scores: {scores}", *([alike] if self.repeated else [])])
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
+        with needs("pettingzoo", "Tournament.plot"):
+            import matplotlib.pyplot as plt
+
+        n = len(self.names)
+        # The bar's label, which runs along the height, needs some.
+        figure, axes = plt.subplots(figsize=(3.4 + 0.8 * n, max(4.0, 1.8 + 0.7 * n)), layout="constrained")
+        image = axes.imshow(self.payoffs[0], cmap="viridis")
+        middle = (self.payoffs[0].min() + self.payoffs[0].max()) / 2
+        for row, column in np.ndindex(n, n):
+            value = self.payoffs[0, row, column]
+            axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if value <= middle else "black")
+        axes.set_xticks(range(n), self.names, rotation=45, ha="right")
+        axes.set_yticks(range(n), self.names)
+        axes.set_xlabel("second side")
+        axes.set_ylabel("first side")
+        figure.colorbar(image, label=f"return of the first side,\nmean of {self.episodes} episodes")
+        figure.savefig(path, dpi=120, bbox_inches="tight")
+        plt.close(figure)
+
+
+def tournament(
+    env_fn: EnvFn,
+    population: Mapping[str, Any],
+    *,
+    episodes: int = 20,
+    side_of: Callable[[Agent], int] | None = None,
+    num_envs: int = 1,
+    seed: int | None = None,
+    deterministic: bool = True,
+    workers: int | None = None,
+    executor: ExecutorName = "auto",
+    start_method: str | None = None,
+    progress_bar: bool | None = None,
+) -> Tournament:
+    """Let every policy play every other one, and itself, on both sides.
+
+    Every pairing plays the same episodes: the environment of episode ``e`` in copy ``k`` is reset with a seed that is made of
+    ``seed``, ``k`` and ``e`` alone, whoever plays. In a game that draws nothing, between policies that draw nothing, all episodes
+    of a pairing are the same one: then one episode says all, and an interval of ±0 says no more.
+
+    Args:
+        env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
+        population: Policies by name; see :class:`MultiAgentRunner`.
+        episodes: Of each pairing.
+        side_of: Of each agent the side that it plays for, 0 or 1. By default, of two agents, each for its own.
+        num_envs: Copies of the environment for each pairing; has to divide ``episodes``.
+        seed: ``None`` for one that the result tells.
+        deterministic: Whether the best action is taken, or one drawn from the policy's distribution.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: As for :class:`MultiAgentRunner`; like ``workers``, it never changes a result.
+        start_method: How helper processes start.
+        progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
+
+    Raises:
+        TypeError: If something is no policy.
+        ValueError: If there are no sides, or the numbers do not fit together.
+
+    Example:
+        >>> from pettingzoo.classic import tictactoe_v3
+        >>> from reactor_pettingzoo import RandomPolicy, tournament
+        >>> found = tournament(tictactoe_v3.env, {"one": RandomPolicy(), "two": RandomPolicy()}, episodes=4, seed=0, workers=1)
+        >>> found.payoffs.shape
+        (2, 2, 2)
+    """
+    for name, number in (("episodes", episodes), ("num_envs", num_envs)):
+        checked_number(name, number, 1)
+    if episodes % num_envs:
+        raise ValueError(
+            f"num_envs={num_envs} does not divide episodes={episodes}: every copy plays as many episodes as the others"
+        )
+    if not population:
+        raise ValueError("there are no policies; pass a dict with at least one, by name")
+    census = Census.of(env_fn)
+    sides = _sides(census, side_of)
+    names = tuple(population)
+    pairings = [(first, second) for first in names for second in names]
+    acts = [{agent: pairing[side] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)]
+    checked(census, population, acts)
+    seed = fresh_seed() if seed is None else seed
+    offsets = [copy for _ in pairings for copy in range(num_envs)]
+    total = episodes * len(pairings)
+    resets = Resets(offsets, each=True)
+    with Ensemble(env_fn, census, population, acts, resets, workers, executor, deterministic, start_method) as ensemble:
+        began = time.perf_counter()
+        played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
+        seconds = time.perf_counter() - began
+    returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
+    for episode in played.episodes:
+        for side in range(2):
+            of_side = [at for at, agent in enumerate(census.agents) if sides[agent] == side and episode.present[at]]
+            payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
+            returns[side][episode.copy // num_envs].append(payoff)
+    summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
+    shape = 2, len(names), len(names)
+    payoffs, low, high = (
+        np.array([[getattr(one, field) for one in of_side] for of_side in summaries]).reshape(shape)
+        for field in ("mean", "low", "high")
+    )
+    return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint)
+
+
+def _sides(census: Census, side_of: Callable[[Agent], int] | None) -> dict[Agent, int]:
+    agents = census.agents
+    if side_of is None:
+        if len(agents) != 2:
+            raise ValueError(
+                f"{census.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
+            )
+        return dict(zip(agents, (0, 1), strict=True))
+    sides = {agent: int(side_of(agent)) for agent in agents}
+    if set(sides.values()) != {0, 1}:
+        raise ValueError(f"side_of gives {sides}; some agents have to play for side 0, the others for side 1")
+    return sides

@@ -1,0 +1,1 @@
+"""``ParallelVectorEnv``: a Gymnasium vector environment whose rows are agents."""

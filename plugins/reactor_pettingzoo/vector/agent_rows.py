@@ -1,0 +1,149 @@
+"""One copy of an environment as rows of agents: who is alive, whose row is padded, and when its episode is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pettingzoo import ParallelEnv
+
+from reactor_pettingzoo.vector.agents import Agent
+
+__all__ = ["AgentRows", "AgentStep"]
+
+Infos = dict[int, dict[str, Any]]
+"""Infos that are not empty, by row in ascending order."""
+
+
+class AgentStep(NamedTuple):
+    """What a step brought: observations and rewards of all rows, the rows that ended with how they did, and infos."""
+
+    observations: list[Any]
+    rewards: list[Any]
+    ends: list[tuple[int, bool, bool]]
+    infos: Infos
+
+
+class AgentRows:
+    """A ``ParallelEnv`` whose agents have a row each. A row whose agent is not there is padded.
+
+    Args:
+        env: The environment.
+        agents: The agents; row = index in it.
+        padding: The observation of padded rows.
+        check: Raises if an observation has not the shape that its space says; agents' first ones are checked.
+        name: What errors call the environment.
+
+    Attributes:
+        over: Whether the episode is over, or none has begun.
+    """
+
+    def __init__(self, env: ParallelEnv, agents: Sequence[Agent], padding: Any, check: Callable[[Any], None], name: str) -> None:
+        self.env, self.padding, self.check, self.name = env, padding, check, name
+        self.n = len(agents)
+        self.index = {agent: row for row, agent in enumerate(agents)}
+        self.over = True
+        self._names: list[Agent] = []  # who is alive, as the environment says it
+        self._live: list[tuple[int, Agent]] = []
+        self._padded: list[int] = []
+        self._gone: set[Agent] = set()  # who has died in this episode
+
+    def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
+        """Begin an episode. Returns observations of all rows, and infos.
+
+        Raises:
+            RuntimeError: If the environment has no agents then, one that is not among its possible agents, or one that has no
+                observation.
+        """
+        found, infos = self.env.reset(**kwargs)
+        self._names, self._gone, self.over = list(self.env.agents), set(), False
+        if not self._names:
+            raise RuntimeError(f"{self.name} has no agents after reset()")
+        self._live = [(self._row(agent), agent) for agent in self._names]
+        self._padded = self._others(self._live)
+        observations = [self.padding] * self.n
+        for row, agent in self._live:
+            observations[row] = self._first(agent, found, "reset()")
+        return observations, _infos(self._live, infos, self._padded)
+
+    def step(self, actions: Sequence[Any]) -> AgentStep:
+        """Step the environment with the actions of those who are alive.
+
+        Args:
+            actions: One for each row; those of padded rows are ignored.
+
+        Raises:
+            RuntimeError: If the environment returns no observation, reward or flag for a live agent, or if its ``agents``
+                contradict the flags.
+        """
+        live, padded = self._live, self._padded
+        found, gains, terminations, truncations, infos = self.env.step({agent: actions[row] for row, agent in live})
+        observations, rewards = [self.padding] * self.n, [0.0] * self.n
+        ends: list[tuple[int, bool, bool]] = []
+        agent = None
+        try:
+            for row, agent in live:
+                observations[row], rewards[row] = found[agent], gains[agent]
+                terminated, truncated = terminations[agent], truncations[agent]
+                if terminated or truncated:
+                    ends.append((row, bool(terminated), bool(truncated)))
+        except KeyError:
+            parts = {"observation": found, "reward": gains, "termination": terminations, "truncation": truncations}
+            missing = [part for part, of_agents in parts.items() if agent not in of_agents]
+            if not missing:
+                raise
+            raise RuntimeError(f"{self.name}: step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
+        if ends or self.env.agents != self._names:
+            joined = self._change({row for row, _, _ in ends})
+            for row, agent in joined:
+                observations[row], rewards[row] = self._first(agent, found, "step()"), gains.get(agent, 0.0)
+            live = live + joined
+            padded = self._others(live)
+            if self.over:  # for a learner the padding ends here, too
+                ends += [(row, True, False) for row in padded]
+        return AgentStep(observations, rewards, ends, _infos(live, infos, padded))
+
+    def _change(self, ended: set[int]) -> list[tuple[int, Agent]]:
+        """Take account of who died and who joined; returns the latter."""
+        names = list(self.env.agents)
+        before = {agent: row for row, agent in self._live}
+        left = [agent for agent, row in before.items() if row not in ended and agent not in names]
+        if left:
+            raise RuntimeError(f"{self.name}: agent {left[0]!r} left env.agents without being terminated or truncated")
+        back = [agent for agent in names if agent in self._gone]
+        if back:
+            raise RuntimeError(f"{self.name}: agent {back[0]!r} came back within an episode, which PettingZoo does not allow")
+        live = [(self._row(agent), agent) for agent in names if before.get(agent) not in ended]
+        self.over = not live
+        kept = [agent for agent in names if before.get(agent) in ended]
+        if kept and live:
+            raise RuntimeError(f"{self.name}: agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents")
+        self._gone |= {agent for agent, row in before.items() if row in ended}
+        self._names, self._live, self._padded = names, live, self._others(live)
+        return [(row, agent) for row, agent in live if agent not in before]
+
+    def _row(self, agent: Agent) -> int:
+        try:
+            return self.index[agent]
+        except KeyError:
+            raise RuntimeError(f"{self.name}: agent {agent!r} is none of its possible agents {list(self.index)}") from None
+
+    def _first(self, agent: Agent, observations: Mapping[Agent, Any], call: str) -> Any:
+        if agent not in observations:
+            raise RuntimeError(f"{self.name}: {call} returned no observation for agent {agent!r}")
+        try:
+            self.check(observations[agent])
+        except Exception as error:
+            error.add_note(f"as {call} of {self.name} returned it for agent {agent!r}")
+            raise
+        return observations[agent]
+
+    def _others(self, live: list[tuple[int, Agent]]) -> list[int]:
+        there = {row for row, _ in live}
+        return [row for row in range(self.n) if row not in there]
+
+
+def _infos(live: list[tuple[int, Agent]], infos: Mapping[Agent, dict[str, Any]], padded: list[int]) -> Infos:
+    found = {row: info for row, agent in live if (info := infos.get(agent))}
+    found.update((row, {"padded": True}) for row in padded)
+    return dict(sorted(found.items()))

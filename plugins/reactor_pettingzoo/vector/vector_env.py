@@ -1,0 +1,350 @@
+"""``ParallelVectorEnv``: many copies of a PettingZoo ``ParallelEnv`` as a Gymnasium ``VectorEnv`` whose rows are agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, iterate
+from pettingzoo import ParallelEnv
+
+from reactor_gymnasium.plugin import (
+    Bank,
+    Bools,
+    CallingVectorEnv,
+    EnvCosts,
+    Inputs,
+    Leaves,
+    check_actions,
+    checked_executor,
+    checked_mask,
+    checked_number,
+    checked_seeds,
+    decide,
+    encoded,
+    merge,
+    place,
+    repeat_registrations,
+    step_cost,
+    thrown_away,
+)
+from reactor_pettingzoo.vector.agent_rows import AgentRows
+from reactor_pettingzoo.vector.agents import agents_of, as_parallel, padding, shared_space
+from reactor_pettingzoo.vector.attributes import call, set_attribute
+from reactor_pettingzoo.vector.shard import Extras, ParallelShard
+from reactor_rl import Program
+from reactor_rl.plugin import begin, context_named, encode, global_random_state, usable_cores
+
+__all__ = ["ParallelVectorEnv"]
+
+_MASK = "(terminations | truncations).reshape(envs.num_copies, -1).all(1)"
+"""The copies whose episodes a step has ended, as errors tell it."""
+
+
+class ParallelVectorEnv(CallingVectorEnv):
+    """Steps copies of a ``ParallelEnv`` on all cores; every agent of every copy is a row, so that all share one policy.
+
+    Row = copy * number of agents + index of the agent in :attr:`agents`. It does the work of SuperSuit's
+    ``pettingzoo_env_to_vec_env_v1`` and ``concat_vec_envs_v1``. Results never depend on the number of workers.
+
+    **Ends.** The rows of a copy are reset together, when its episode is over: no agent is left. An agent whose episode ends
+    before that reports ``terminated`` or ``truncated`` at that step, with its last observation.
+
+    **Padding.** From the step after, and until an agent joins that is not there from the start, its row is *padded*:
+    the observation is zeros (action masks, too), the reward 0, both flags ``False``, the action is ignored, and
+    ``infos["padded"]`` is ``True`` for it (the key is there only in steps that have such rows: take
+    ``infos.get("padded", False)``). When the episode is over, padded rows report ``terminated``, as a boundary before the next one.
+
+    A learner that knows nothing of padding learns from these rows, too: Stable-Baselines3's do, and its ``VecNormalize`` averages
+    them into its statistics. Leave them out by ``infos["padded"]`` where a learner takes a mask.
+
+    **Autoreset** is Gymnasium's. ``SAME_STEP``: the copy is reset within the step, and every row that reports an end has
+    ``final_obs`` and ``final_info``; of a padded row these are zeros and ``{"padded": True}``. ``NEXT_STEP``: it is reset by the
+    step after, whose actions are ignored. ``DISABLED``: by ``reset(options={"reset_mask": mask})`` only; the flags of a copy's rows
+    are all set when its episode is over, so ``mask = (terminations | truncations).reshape(envs.num_copies, -1).all(1)``.
+
+    Args:
+        env_fn: Makes one ``ParallelEnv``, or an ``AECEnv`` whose metadata has ``"is_parallelizable"``; a lambda will do.
+        num_envs: How many copies.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
+            changes a result, nor does ``executor``.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away copy for some milliseconds
+            and chooses. Name one if that must not happen.
+        copy: Whether :meth:`reset` and :meth:`step` return copies of the observations, which are yours to keep, or views, which
+            the next call overwrites.
+        autoreset_mode: When a copy whose episode is over is reset.
+        context: How helper processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``. Scripts
+            need no ``__main__`` guard with any of them.
+        caller_works: Whether the calling thread steps copies itself. If not, ``workers`` helpers do everything, and the caller
+            may do something else between :meth:`step_async` and :meth:`step_wait`.
+
+    Attributes:
+        agents: The agents of a copy, in the order of their rows.
+        num_copies: How many copies.
+        num_envs: How many rows: ``num_copies * len(agents)``.
+        copies: The copy of each row, ``(num_envs,)`` int64.
+
+    Raises:
+        ValueError: If agents have different spaces, or a number makes no sense.
+        TypeError: If ``env_fn`` cannot be called, or makes something else.
+
+    Example:
+        >>> from mpe2 import simple_spread_v3
+        >>> from reactor_pettingzoo import ParallelVectorEnv
+        >>> envs = ParallelVectorEnv(lambda: simple_spread_v3.parallel_env(N=3), num_envs=2, workers=2)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape, envs.agents
+        ((6, 18), ('agent_0', 'agent_1', 'agent_2'))
+        >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        env_fn: Callable[[], ParallelEnv],
+        num_envs: int = 1,
+        *,
+        workers: int | None = None,
+        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        copy: bool = True,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        context: str | None = None,
+        caller_works: bool = True,
+    ) -> None:
+        super().__init__()
+        if not callable(env_fn):
+            raise TypeError(f"env_fn is not callable but {env_fn!r}: pass a function that makes a new environment")
+        checked_number("num_envs", num_envs, 1)
+        if workers is not None:
+            checked_number("workers", workers, 1)
+        checked_executor(executor)
+        self.num_copies, self.copy, self.autoreset_mode = int(num_envs), copy, AutoresetMode(autoreset_mode)
+        most = min(usable_cores() if workers is None else int(workers), self.num_copies)
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (most > 1 or not caller_works):
+            begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away copy is made
+        (made,) = encoded((env_fn,))  # before it is called, which may change it
+
+        with global_random_state():
+            dummy = as_parallel(thrown_away(env_fn))
+            try:
+                self._describe(dummy)
+                choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works)
+            finally:
+                dummy.close()
+        self._why = choice.why
+        program, placement = self._program(made, choice.workers)
+        run = program.start(
+            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
+            placement=placement,
+        )  # fmt: skip
+        self._was_reset = False
+        self._chosen: Bools | None = None  # the copies that the reset that goes on is of
+        self._over = np.zeros(self.num_copies, np.bool_)
+        self._open(run, self._plain_actions, self._leaves.arrays != [])
+        if not self.copy:
+            self._make_views()
+
+    # ------------------------------------------------------------------ construction
+
+    def _describe(self, dummy: ParallelEnv) -> None:
+        """Set what a copy tells of all of them."""
+        self.agents = agents_of(dummy)
+        self.num_envs = self.num_copies * len(self.agents)
+        self.copies = np.repeat(np.arange(self.num_copies), len(self.agents))
+        self.metadata = {**getattr(dummy, "metadata", {}), "autoreset_mode": self.autoreset_mode}
+        self.render_mode = getattr(dummy, "render_mode", None)
+        self.single_observation_space = shared_space(dummy, self.agents, "observation")
+        self.single_action_space = space = shared_space(dummy, self.agents, "action")
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(space, self.num_envs)
+        self._leaves = Leaves(self.single_observation_space)
+        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        if self._plain_actions:
+            assert space.shape is not None
+            self._action_shape, self._action_dtype = (self.num_envs, *space.shape), np.dtype(space.dtype)
+
+    def _costs(self, dummy: ParallelEnv) -> EnvCosts:
+        """Time a throw-away copy."""
+        rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._leaves.check, "environment 0")
+        cost = step_cost(_Timed(rows, self.single_action_space))
+        if cost is None:
+            return EnvCosts(None, "the environment could not be timed")
+        return EnvCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
+
+    def _program(self, env_fn: Any, workers: int) -> tuple[Program, dict[str, int]]:
+        """The program, with the shards between the boundary inputs and outputs, and each shard's worker."""
+        program = Program(f"ParallelVectorEnv of {self.num_copies}")
+        program.worker_setup(repeat_registrations())
+        self._banks = [bank := Bank(0, self.num_envs, "")]
+        arrays = ("observations",) if self._leaves.arrays else ()
+        rows, parts = (*arrays, "rewards", "terminations", "truncations"), ("objects", "extras", "replies")
+        outputs = {name: program.output(name) for name in (*rows, *parts)}
+        if self._plain_actions:
+            actions = program.input("actions", self._action_shape, self._action_dtype)
+        placement: dict[str, int] = {}
+        for number, (lo, hi, worker, _) in enumerate(place(None, 0, self.num_copies, workers)):
+            bank.shards.append((number, lo, hi))  # of copies, where other vector environments have rows
+            name = f"environments[{lo}:{hi}]"
+            placement[name] = worker
+            shard = program.add(
+                ParallelShard,
+                name=name,
+                env_fn=env_fn,
+                first=lo,
+                n=hi - lo,
+                agents=self.agents,
+                single_observation_space=self.single_observation_space,
+                single_action_space=self.single_action_space,
+                autoreset_mode=self.autoreset_mode,
+            )
+            block = slice(lo * len(self.agents), hi * len(self.agents))
+            if self._plain_actions:
+                program.connect(actions.rows[block], shard.actions)
+            program.connect(program.input(f"items_{number}"), shard.items)
+            program.connect(program.input(f"request_{number}"), shard.request)
+            for port in rows:
+                program.connect(getattr(shard, port), outputs[port].rows[block])
+            for port in parts:
+                program.connect(getattr(shard, port), outputs[port].rows[number])
+        return program, placement
+
+    # ------------------------------------------------------------------ rows
+
+    def rows_of(self, copy: int) -> slice:
+        """The rows of one copy's agents.
+
+        Raises:
+            IndexError: If there is no such copy.
+        """
+        index = range(self.num_copies)[copy]
+        return slice(index * len(self.agents), (index + 1) * len(self.agents))
+
+    # ------------------------------------------------------------------ reset
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all copies, or those that ``options["reset_mask"]`` selects.
+
+        Args:
+            seed: ``None``, one seed for each copy, or an int ``s`` for ``s, s + 1, ...``: no two copies have the same.
+            options: Given to every copy's ``reset``, but for ``reset_mask``: bool, ``(num_copies,)``, or ``(num_envs,)`` with the
+                same for all rows of a copy.
+
+        Returns:
+            Batched observations of all rows, and infos of those that were reset.
+
+        Raises:
+            ValueError: If there are not as many seeds as copies, or the mask does not fit.
+            gymnasium.error.ResetNeeded: If the first reset leaves copies out.
+            Exception: What an environment raised.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`."""
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+        if isinstance(seed, Sequence) and len(seed) != self.num_copies:
+            raise ValueError(
+                f"{len(seed)} seeds were given for {self.num_copies} copies; the {len(self.agents)} agents of a copy share its seed"
+            )
+        seeds = checked_seeds(seed, self.num_copies)
+        chosen = np.ones(self.num_copies, np.bool_)
+        if options is not None and "reset_mask" in options:
+            chosen = self._mask(options.pop("reset_mask"))
+        if not self._was_reset and not chosen.all():
+            raise ResetNeeded("the first reset must be of all copies; `options['reset_mask']` leaves some out")
+        given: list[Any] = [None] * self.num_copies
+        for copy in np.flatnonzero(chosen).tolist():
+            given[copy] = encode({"seed": seeds[copy], "options": options})
+        self._begin_reset({number: ("reset", given[lo:hi]) for number, lo, hi in self._shards()})
+        self._chosen, self._was_reset = chosen, True
+
+    def _mask(self, mask: Any) -> Bools:
+        """The copies that a mask of copies, or of rows, selects."""
+        if np.shape(mask) == (self.num_copies,):
+            return checked_mask(mask, self.num_copies)
+        of_rows = checked_mask(mask, self.num_envs).reshape(self.num_copies, -1)
+        chosen = np.asarray(of_rows.all(1))
+        torn = np.flatnonzero(of_rows.any(1) & ~chosen)
+        if len(torn):
+            raise ValueError(
+                f"`options['reset_mask']` selects some rows of copy {torn[0]} and not others, and its agents are reset together: "
+                f"take {_MASK}"
+            )
+        return chosen
+
+    # ------------------------------------------------------------------ step
+
+    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+        if not self._was_reset:
+            raise ResetNeeded("call reset() before the first step")
+        if self._over.any():
+            raise ResetNeeded(
+                f"the episodes of copies {np.flatnonzero(self._over).tolist()} are over, and with autoreset DISABLED they wait for "
+                f"reset(options={{'reset_mask': {_MASK}}})"
+            )
+        if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
+            if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
+                return actions
+            check_actions(actions, self.single_action_space, self.num_envs)
+        # Another dtype travels as it is, for the environment is to see what it was given.
+        items = list(iterate(self.action_space, actions))
+        if len(items) != self.num_envs:
+            raise ValueError(
+                f"{len(items)} actions were given for {self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
+            )
+        agents = len(self.agents)
+        return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in bank.shards}
+
+    def _harvest(self, bank: Bank) -> dict[str, Any]:
+        if self._leaves.objects:
+            bank.objects = [item for part in self._run.values("objects") for item in part]
+        infos: dict[str, Any] = {}
+        if bank.any_extras():
+            found: list[Extras] = self._run.values("extras")
+            self._raise_failures([failure for part in found for failure in part[1]])
+            infos = merge([part[0] for part in found], self)
+        if self._chosen is not None:
+            self._over[self._chosen], self._chosen = False, None
+        elif self.autoreset_mode is AutoresetMode.DISABLED:
+            self._over = (bank.terminations | bank.truncations).reshape(self.num_copies, -1).all(1)
+        return infos
+
+    def _observe(self, bank: Bank) -> Any:
+        return self._leaves.assemble(bank.rows, bank.objects, self.copy)
+
+    # ------------------------------------------------------------------ copies
+
+    _call_one = staticmethod(call)
+    _set_one = staticmethod(set_attribute)
+
+    @property
+    def _called(self) -> int:
+        return self.num_copies
+
+    def _name(self) -> str:
+        return f"{self.metadata.get('name', 'ParallelEnv')}, {self.num_copies} x {len(self.agents)} agents"
+
+
+class _Timed(gymnasium.Env[Any, Any]):
+    """A throw-away copy as an environment that can be timed."""
+
+    def __init__(self, rows: AgentRows, action_space: spaces.Space[Any]) -> None:
+        self.rows, self.action_space = rows, spaces.Tuple([action_space] * rows.n)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[None, dict[str, Any]]:
+        self.rows.reset(seed=seed)
+        return None, {}
+
+    def step(self, action: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
+        self.rows.step(action)
+        return None, 0.0, self.rows.over, False, {}

@@ -1,0 +1,224 @@
+"""A file of named arrays, one document of plain data, and pickles that are kept apart: written at once or not at all.
+
+It is an ordinary, uncompressed zip. Arrays are ``.npy`` and the document is JSON, so that both load without executing anything;
+what only pickle can hold has entries of its own, which the document lists under ``"pickles"`` for whoever looks at it. Nothing in
+a file is believed when it is read: what there is, is what its entries are, and none is larger than the part of the file it takes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_sb3.checkpoints.replacing import replacing
+
+__all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "entries", "opened", "write"]
+
+Array = npt.NDArray[Any]
+DOCUMENT = "manifest.json"
+"""Name of the entry that is the document."""
+_CHUNK = 1 << 20
+_LONGEST_HEADER = 1 << 18
+
+
+class CorruptError(ValueError):
+    """A file that is no archive, or not what was written."""
+
+
+class RefusedError(ValueError):
+    """A file that wants to do more than it may: it holds pickles, or names a module that nobody has imported."""
+
+
+def write(
+    path: str | os.PathLike[str], document: Mapping[str, Any], arrays: Mapping[str, Array], pickles: Mapping[str, bytes]
+) -> None:
+    """Write an archive. Whenever the process ends, what is at ``path`` is the old file or the new one, whole.
+
+    Args:
+        path: Where. Its folder is made if there is none.
+        document: Plain data.
+        arrays: Arrays without objects, by name.
+        pickles: Pickled values, by name.
+
+    Raises:
+        OSError: If it cannot be written, because the disk is full, say.
+    """
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        archive.writestr(DOCUMENT, json.dumps({**document, "pickles": sorted(pickles)}))
+        for entry, array in arrays.items():
+            with archive.open(f"arrays/{entry}.npy", "w", force_zip64=True) as out:
+                np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
+        for entry, data in pickles.items():
+            archive.writestr(f"pickles/{entry}", data)
+
+
+def entries(path: Any) -> frozenset[str]:
+    """Names of what is in a zip; none if it is something else, or not there."""
+    with contextlib.suppress(OSError, ValueError, TypeError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return frozenset(archive.namelist())
+    return frozenset()
+
+
+class Archive:
+    """An archive that is being read. Each entry is read once, when somebody asks for it.
+
+    Args:
+        archive: The zip.
+        size: Of the file, bytes.
+        allow_pickle: Whether it may hold pickles.
+
+    Attributes:
+        document: The plain data.
+        size: Of the file, bytes.
+
+    Raises:
+        RefusedError: If it holds pickles and must not.
+        CorruptError: If an entry is not as it would have been written.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, size: int, *, allow_pickle: bool) -> None:
+        self._archive, self.size, self._allow_pickle = archive, size, allow_pickle
+        self._arrays: dict[str, zipfile.ZipInfo] = {}
+        self._pickles: dict[str, zipfile.ZipInfo] = {}
+        document: zipfile.ZipInfo | None = None
+        total = 0
+        for info in archive.infolist():
+            kind, _, entry = info.filename.partition("/")
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
+                raise CorruptError(f"{info.filename} is compressed or encrypted, which nothing in a checkpoint is")
+            if info.filename == DOCUMENT and document is None:
+                document = info
+            elif kind == "arrays" and entry.endswith(".npy") and entry.removesuffix(".npy") not in self._arrays:
+                self._arrays[entry.removesuffix(".npy")] = info
+            elif kind == "pickles" and entry and entry not in self._pickles:
+                self._pickles[entry] = info
+            else:
+                raise CorruptError(f"{info.filename} is there twice, or belongs to something else")
+            total += info.file_size
+        if document is None:
+            raise CorruptError(f"it has no {DOCUMENT}")
+        if total > size:
+            raise CorruptError(f"its entries are larger than the file ({total} bytes, {size} bytes)")
+        if self._pickles:
+            self._needs_pickle(", ".join(sorted(self._pickles)))
+        self.document: Any = json.loads(archive.read(document))
+        if not isinstance(self.document, dict):
+            raise CorruptError(f"{DOCUMENT} is no object")
+        if self.document.pop("pickles", None) != sorted(self._pickles):
+            raise CorruptError(f'"pickles" in {DOCUMENT} does not name the pickles that there are')
+
+    def _needs_pickle(self, names: str) -> None:
+        if not self._allow_pickle:
+            raise RefusedError(
+                f"holds pickles, which execute code when they are loaded: {names}. Load it with allow_pickle=True if you trust "
+                "where it comes from"
+            )
+
+    def array(self, name: Any) -> Array:
+        """An array, which nobody else has asked for."""
+        info = _taken(self._arrays, name)
+        with self._archive.open(info) as file:
+            shape, fortran, dtype = _header(file)
+            count = 1
+            for length in shape:
+                if type(length) is not int or length < 0:
+                    raise CorruptError(f"{info.filename} has the shape {shape}")
+                count *= length
+            # Before anything is made of that size.
+            if dtype.hasobject or dtype.itemsize == 0 or count * dtype.itemsize != info.file_size - file.tell():
+                raise CorruptError(f"{info.filename} is not an array of shape {shape} and {dtype}")
+            flat = np.empty(count, dtype)
+            _fill(file, flat)
+        return flat.reshape(shape, order="F" if fortran else "C")
+
+    def pickled(self, name: Any) -> bytes:
+        """A pickle, which nobody else has asked for.
+
+        Raises:
+            RefusedError: If there must not be any.
+        """
+        self._needs_pickle(str(name)[:100])
+        return self._archive.read(_taken(self._pickles, name))
+
+    def check_all_read(self) -> None:
+        """Refuse entries that nobody has asked for."""
+        left = [*self._arrays, *self._pickles]
+        if left:
+            raise CorruptError(f"nothing in {DOCUMENT} belongs to {left[0]}")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
+    """Shape, order and dtype that an array says it has. (numpy's own function refuses the long ones of large networks.)"""
+    version = np.lib.format.read_magic(file)
+    kind = "<H" if version == (1, 0) else "<I"
+    (length,) = struct.unpack(kind, file.read(struct.calcsize(kind)))
+    if length > _LONGEST_HEADER:
+        raise CorruptError(f"an array begins with {length} bytes that describe it")
+    found = ast.literal_eval(file.read(length).decode("utf-8" if version == (3, 0) else "latin-1"))
+    if type(found) is not dict or found.keys() != {"descr", "fortran_order", "shape"} or type(found["shape"]) is not tuple:
+        raise CorruptError("an array does not say what it is")
+    return found["shape"], found["fortran_order"] is True, np.lib.format.descr_to_dtype(found["descr"])
+
+
+def _taken(found: dict[str, zipfile.ZipInfo], name: Any) -> zipfile.ZipInfo:
+    if type(name) is not str or name not in found:
+        raise CorruptError(f"there is no {str(name)[:100]!r}, or it is wanted twice")
+    return found.pop(name)
+
+
+def _fill(file: IO[bytes], flat: Array) -> None:
+    """Read to the end of an entry, which checks its sum."""
+    room, at = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8), 0
+    while at < len(room):
+        data = file.read(min(_CHUNK, len(room) - at))
+        if not data:
+            raise CorruptError("an array ends early")
+        room[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        at += len(data)
+    if file.read(1):
+        raise CorruptError("an array is too long")
+
+
+@contextlib.contextmanager
+def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say of whatever the block raises that the file is damaged, but for what it refuses and for imports that fail.
+
+    Raises:
+        CorruptError: If it is damaged or something else.
+        RefusedError: If it wants what it must not.
+    """
+    try:
+        yield
+    except RefusedError as error:
+        raise RefusedError(f"{path} {error}") from None
+    except ImportError:
+        raise
+    except Exception as error:  # zipfile alone raises a dozen kinds
+        said = str(error) if type(error) is CorruptError else f"{type(error).__name__}: {str(error)[:500]}"
+        raise CorruptError(f"{path} is damaged or no checkpoint ({said})") from error
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str], *, allow_pickle: bool) -> Iterator[Archive]:
+    """Open an archive, which executes nothing. What goes wrong in the block is the file's fault, see :func:`blaming`.
+
+    Args:
+        path: Where it is.
+        allow_pickle: Whether archives that hold pickles are read at all.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        CorruptError: If it is damaged or something else.
+        RefusedError: If it holds pickles and they are not allowed.
+    """
+    with open(path, "rb") as file, blaming(path), zipfile.ZipFile(file) as archive:
+        yield Archive(archive, os.fstat(file.fileno()).st_size, allow_pickle=allow_pickle)

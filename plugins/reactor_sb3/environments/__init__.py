@@ -1,0 +1,1 @@
+"""``ReactorVecEnv``, and the environments of trainers: how they are made, kept, and saved between two steps."""

@@ -1,0 +1,349 @@
+"""The exact state of a live environment between two steps, so that a run that was killed goes on bit for bit.
+
+A copy of the attributes of every wrapper is pickled, and later put into an environment that the same function has made: what cannot
+be pickled but is the same in every environment of a kind (a window, an open log, the emulator that a state is loaded into) is then
+the new one's own. Whether that is enough for an environment cannot be known, only tried: :func:`way` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import io
+import pickle
+import sys
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium.utils import EzPickle
+from stable_baselines3.common.monitor import ResultsWriter
+
+from reactor_gymnasium.plugin import AtariGame, EnvFn, thrown_away
+from reactor_rl.plugin import global_random_state, loads
+
+__all__ = ["load", "save", "way"]
+
+_SEED = 20_231
+_LEFT_NAMES = frozenset({"spec", "_cached_spec"})
+"""Attributes that say how an environment was made. What it was made with need not be something that can be pickled."""
+_GAME = ("_ale", "_stack", "_newest", "_random", "_elapsed", "reward", "lives", "terminated", "truncated", "over")
+"""What an `AtariGame` remembers between steps. Its frames start again: a whole step overwrites all that they remember."""
+
+_Env = TypeVar("_Env", bound="gymnasium.Env[Any, Any] | AtariGame")
+
+
+class _Plain(NamedTuple):
+    """State of an object that has no way of its own to be pickled."""
+
+    attributes: dict[str, Any]
+    slots: dict[str, Any]
+    left: frozenset[str]  # names of the attributes that stay what they are where this is loaded
+
+
+def save(env: gymnasium.Env[Any, Any] | AtariGame) -> bytes:
+    """The state of an environment, wrappers included, or of one of our Atari games. It goes on as if nothing had happened.
+
+    What it shares with others (another environment, a global variable) is saved like anything else, and is its own once loaded.
+
+    Raises:
+        Exception: Whatever a part of it raises that cannot be pickled; :class:`pickle.PicklingError` for an Atari emulator with
+            sticky actions, which does not tell which action sticks.
+    """
+    levels = _levels(env)
+    out = io.BytesIO()
+    pickle.dump(_kinds(levels), out)
+    _Pickler(out, levels).dump([_state(level) for level in levels])
+    return out.getvalue()
+
+
+def load(env: _Env, saved: bytes) -> _Env:
+    """Put a state into an environment that was made as the saved one was, and need not have been reset.
+
+    This executes a pickle: load only what you trust. Infos that come from a clock (``RecordEpisodeStatistics``' ``"t"``) count from
+    what the clock showed where it was saved. Until its next step, an emulator does not show the restored screen.
+
+    Args:
+        env: The environment.
+        saved: What :func:`save` gave, in this or another process, with the same versions of the packages.
+
+    Returns:
+        ``env`` itself.
+
+    Raises:
+        ValueError: If the classes of the environment or its wrappers are not those of the saved one.
+        Exception: Whatever unpickling raises. The environment is then in between and must be thrown away.
+    """
+    levels = _levels(env)
+    stream = io.BytesIO(saved)
+    theirs, ours = pickle.load(stream), _kinds(levels)
+    if theirs != ours:
+        raise ValueError(f"this is the state of {' of '.join(theirs)}, it cannot be put into {' of '.join(ours)}")
+    for level, state in zip(levels, _Unpickler(stream, levels).load(), strict=True):
+        _put(level, state)
+    return env
+
+
+def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
+    """Find out how an environment can be continued elsewhere, by trying it with at most three that are thrown away.
+
+    One is stepped with random actions, saved, and stepped on, through a reset without a seed; another, into which the state was
+    loaded, must then give the same observations, rewards and flags, and if it does not, a third that repeats everything.
+
+    Args:
+        make: Makes one.
+        steps: How many before the state is saved, and as many afterwards.
+
+    Returns:
+        ``"state"`` if :func:`save` and :func:`load` do, ``"replay"`` if the same seed and actions do, from the first reset on;
+        None if neither does, as for an environment that draws from a process-global random generator.
+    """
+    with global_random_state(), contextlib.ExitStack() as closing:
+
+        def new() -> gymnasium.Env[Any, Any]:
+            env = thrown_away(make)
+            closing.callback(_close, env)
+            return env
+
+        first, saved = new(), None
+        try:
+            space = deepcopy(first.action_space)
+            space.seed(_SEED)
+            actions = [space.sample() for _ in range(2 * steps)]
+            before = _from_the_start(first, actions[:steps])
+            with contextlib.suppress(Exception):
+                saved = save(first)
+            after = _onwards(first, actions[steps:])
+        except Exception:
+            return None
+        if saved is not None:
+            with contextlib.suppress(Exception):
+                if _same(_onwards(load(new(), saved), actions[steps:]), after):
+                    return "state"
+        with contextlib.suppress(Exception):
+            again = new()
+            if _same(_from_the_start(again, actions[:steps]), before) and _same(_onwards(again, actions[steps:]), after):
+                return "replay"
+    return None
+
+
+def _from_the_start(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
+    return [deepcopy(env.reset(seed=_SEED)[0]), *_walk(env, actions)]
+
+
+def _onwards(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
+    """What it gives, with a reset in between: a reset shows what no step does, and episodes may be long."""
+    half = len(actions) // 2
+    seen = _walk(env, actions[:half])
+    try:
+        seen.append(deepcopy(env.reset()[0]))
+    except Exception as error:  # some do not allow it within an episode
+        return [*seen, type(error)]
+    return seen + _walk(env, actions[half:])
+
+
+def _walk(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
+    seen = []
+    for action in actions:
+        given = env.step(deepcopy(action))[:4]
+        seen.append(deepcopy(given))  # some use their arrays again
+        if given[2] or given[3]:
+            seen.append(deepcopy(env.reset()[0]))
+    return seen
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are the same to the bit. Gymnasium's ``data_equivalence`` takes -0.0 for 0.0, and no NaN for itself."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, (np.ndarray, np.generic)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        return all(map(_same, a.flat, b.flat)) if a.dtype.hasobject else bool(a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return bool(a.hex() == b.hex())
+    return bool(a == b)
+
+
+def _close(env: gymnasium.Env[Any, Any]) -> None:
+    with contextlib.suppress(Exception):
+        env.close()
+
+
+def _levels(env: Any) -> list[Any]:
+    """The wrappers, the outermost first, and the environment."""
+    levels = [env]
+    while isinstance(levels[-1], gymnasium.Wrapper):
+        levels.append(levels[-1].env)
+    return levels
+
+
+def _kinds(levels: Sequence[Any]) -> list[str]:
+    return [f"{type(level).__module__}.{type(level).__qualname__}" for level in levels]
+
+
+def _has_its_own_way(cls: type) -> bool:
+    """Whether a class says itself what its state is. `EzPickle` does not count: it would make the environment anew."""
+    get: Any = cls.__getstate__
+    put: Any = getattr(cls, "__setstate__", None)
+    return get not in (object.__getstate__, EzPickle.__getstate__) or put not in (None, EzPickle.__setstate__)
+
+
+def _state(level: Any) -> Any:
+    if isinstance(level, AtariGame):
+        return {name: vars(level)[name] for name in _GAME}
+    if _has_its_own_way(type(level)):
+        return level.__getstate__()
+    state = object.__getstate__(level)
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    attributes = attributes or {}
+    left = frozenset(name for name, value in attributes.items() if name in _LEFT_NAMES or _stays(value))
+    return _Plain({name: value for name, value in attributes.items() if name not in left}, slots or {}, left)
+
+
+def _put(level: Any, state: Any) -> None:
+    if isinstance(level, AtariGame):
+        vars(level).update(state)
+        level._frames.restart()
+    elif not _has_its_own_way(type(level)):
+        mine = vars(level)
+        kept = {name: mine[name] for name in state.left if name in mine}
+        mine.clear()
+        mine.update(state.attributes, **kept)
+        for name, value in state.slots.items():
+            setattr(level, name, value)
+    elif hasattr(level, "__setstate__"):
+        level.__setstate__(state)
+    else:
+        vars(level).update(state)
+
+
+def _stays(value: Any) -> bool:
+    """Whether a new environment has to keep its own: a window that has yet to open, a log on the disk."""
+    return _of_pygame(value, "Surface", "Clock", "Font") or isinstance(value, ResultsWriter)
+
+
+def _of_pygame(value: Any, *names: str) -> bool:
+    return type(value).__name__ in names and _module(type(value)).partition(".")[0] == "pygame"
+
+
+def _module(cls: type) -> str:
+    """Where a class is defined. Those of some extensions do not tell."""
+    return getattr(cls, "__module__", "")
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles what the levels hold; the levels themselves, emulators and classes of a script stand for those where it is loaded.
+
+    Args:
+        file: Where to.
+        levels: The levels.
+        look: Whether only to find out what emulators and classes there are.
+
+    Attributes:
+        emulators: Those that were met, in this order.
+        classes: Those that no other process can import, by module and name; None if two have the same.
+    """
+
+    def __init__(self, file: io.BytesIO, levels: Sequence[Any], look: bool = False) -> None:
+        super().__init__(file, protocol=5)
+        self._look = look
+        self._level_numbers = {id(level): number for number, level in enumerate(levels)}
+        self._class_numbers: dict[type, int] = {}
+        self.emulators: list[Any] = []
+        self.classes: dict[tuple[str, str], type | None] = {}
+
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        number = self._level_numbers.get(id(obj))
+        if number is not None:
+            return "level", number
+        if isinstance(obj, type):
+            return self._class(obj) if _module(obj) == "__main__" or "<locals>" in obj.__qualname__ else None
+        ale_py = sys.modules.get("ale_py")
+        return self._emulator(obj) if ale_py is not None and isinstance(obj, ale_py.ALEInterface) else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        cls = type(obj)
+        if isinstance(obj, EzPickle) and not _has_its_own_way(cls):
+            return copyreg.__newobj__, (cls,), dict(vars(obj)), None, None, _fill  # type: ignore[attr-defined]
+        if (_module(cls), cls.__name__) == ("gymnasium.envs.mujoco.mujoco_rendering", "MujocoRenderer"):
+            # Viewers are made when something is drawn.
+            return copyreg.__newobj__, (cls,), {**vars(obj), "viewer": None, "_viewers": {}}  # type: ignore[attr-defined]
+        if (_module(cls), cls.__name__) == ("nanobind", "nb_bound_method"):
+            return getattr, (obj.__self__, obj.__name__)
+        if _of_pygame(obj, "Surface"):
+            import pygame
+
+            return _surface, (pygame.image.tobytes(obj, "RGBA"), obj.get_size())
+        return super().reducer_override(obj)
+
+    def _class(self, cls: type) -> tuple[Any, ...] | None:
+        """A class that travels by value would be another one than the new environment's: it is the last resort."""
+        known = cls in self._class_numbers
+        number = self._class_numbers.setdefault(cls, len(self._class_numbers))
+        name = cls.__module__, cls.__qualname__
+        if not known:
+            self.classes[name] = None if name in self.classes else cls
+        if self._look:
+            return None  # its methods may name others
+        return "class", number, name, None if known else cloudpickle.dumps(cls)
+
+    def _emulator(self, ale: Any) -> tuple[Any, ...]:
+        for number, known in enumerate(self.emulators):
+            if known is ale:
+                return "emulator", number, None
+        self.emulators.append(ale)
+        if self._look:
+            return "emulator", len(self.emulators) - 1, None
+        if ale.getFloat("repeat_action_probability") > 0:
+            raise pickle.PicklingError("the state of an Atari emulator lacks the action that it may repeat (sticky actions)")
+        return "emulator", len(self.emulators) - 1, ale.cloneState(include_rng=True)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Loads what :class:`_Pickler` wrote, for other levels."""
+
+    def __init__(self, file: io.BytesIO, levels: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._levels = levels
+        self._here: _Pickler | None = None
+        self._classes: dict[int, type] = {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        if pid[0] == "level":
+            return self._levels[pid[1]]
+        if self._here is None:
+            self._here = _Pickler(io.BytesIO(), self._levels, look=True)
+            self._here.dump([(type(level), _state(level)) for level in self._levels])
+        if pid[0] == "class":
+            _, number, name, pickled = pid
+            if number not in self._classes:
+                self._classes[number] = self._here.classes.get(name) or loads(pickled)
+            return self._classes[number]
+        _, number, state = pid
+        ale = self._here.emulators[number]
+        if state is not None:
+            # A state lacks the two screens that the emulator draws into by turns, and some games (Qbert) do not draw all of a
+            # screen every time: draw both, then go back.
+            ale.restoreState(state)
+            ale.act(0)
+            ale.act(0)
+            ale.restoreState(state)
+        return ale
+
+
+def _fill(obj: Any, attributes: dict[str, Any]) -> None:
+    vars(obj).update(attributes)
+
+
+def _surface(pixels: bytes, size: tuple[int, int]) -> Any:
+    import pygame
+
+    return pygame.image.frombytes(pixels, size, "RGBA")

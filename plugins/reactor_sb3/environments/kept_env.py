@@ -1,0 +1,151 @@
+"""One environment of an actor or evaluator: its episode so far, and how to save it between two steps."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.plugin import Folded, untouched
+from reactor_rl.plugin import Pickled, decode, loads
+from reactor_sb3.environments import env_state
+from reactor_sb3.streams import Purpose, seed_of
+
+__all__ = ["KeptEnv", "check"]
+
+Array = npt.NDArray[Any]
+
+
+class KeptEnv(Folded):
+    """An environment and its episode.
+
+    The first reset of a round is seeded by (seed, purpose, environment, episode), so that what has happened since can be replayed
+    from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more than some episodes
+    do.)
+
+    Args:
+        make: Makes the environment; encoded.
+        seed: Of the trainer.
+        purpose: What the environment is for.
+        number: Of the environment, among those for that purpose.
+
+    Attributes:
+        env: The environment.
+        inner: What to step; may leave out wrappers, see :mod:`reactor_gymnasium.environments.fold`.
+        limit: Length at which an episode is to be truncated, because the wrapper that does it is left out.
+        observation: The last one, from which the next action follows.
+        length: Steps of this episode.
+        total: Return of this episode.
+    """
+
+    def __init__(self, make: Pickled, seed: int, purpose: Purpose, number: int) -> None:
+        super().__init__(decode(make)())
+        self.make, self.seed, self.purpose, self.number = make, seed, purpose, number
+        self.observation: Any = None
+        self.length, self.total = 0, 0.0
+        self.episode = -1
+        self.log: list[Array] = []  # actions since the last seeded reset, round by round
+        self.logged_seed = 0
+        self._seeded_at: int | None = None  # step of this round
+
+    # ------------------------------------------------------------------ rounds
+
+    def begin_round(self, afresh: bool) -> None:
+        """To be called before the first step of a round; begins a new episode if told so, or if there is none."""
+        self._seeded_at = None
+        if self.folded and not untouched():
+            self.write_back(self.length)
+            self.unfold()
+        if not self.settled and self.episode >= 0:
+            self.fold()
+        if afresh or self.episode < 0:
+            self.reset(0)
+
+    def reset(self, step: int) -> None:
+        """Begin an episode before step ``step`` of the round."""
+        self.episode += 1
+        if self._seeded_at is None:
+            self._seeded_at, self.log = step, []
+            self.logged_seed = seed_of(self.seed, self.purpose, self.number, self.episode)
+            self.observation, _ = self.inner.reset(seed=self.logged_seed)
+        else:
+            self.observation, _ = self.inner.reset()
+        self.length, self.total = 0, 0.0
+
+    def end_round(self, actions: Array) -> None:
+        """To be called after the last step of a round, with its actions."""
+        self.log.append(actions[self._seeded_at or 0 :].copy())
+
+    def report(self, info: dict[str, Any]) -> dict[str, Any]:
+        """The last info of the episode, with what SB3's ``Monitor`` would add, but for the time, which is the caller's."""
+        found = deepcopy(info)
+        found.setdefault("episode", {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length})
+        return found
+
+    # ------------------------------------------------------------------ saving
+
+    def saved(self) -> dict[str, Any]:
+        """All that the coming steps depend on: plain numbers, and a pickle or an array. :func:`check` knows what is in it."""
+        way = _way(self.make.data) if self.episode >= 0 else None
+        found: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
+        if way == "state":
+            self.write_back(self.length)
+            found["state"] = Pickled(pickle.dumps((env_state.save(self.env), self.observation)))
+        elif way == "replay":
+            found["seed"] = self.logged_seed
+            found["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
+        return found
+
+    def put_back(self, saved: dict[str, Any]) -> None:
+        """Make the environment, which has just been made, what it was; begins a new episode if nothing else is possible."""
+        self.unfold()
+        self.episode, self.length, self.total = saved["episode"], saved["length"], saved["total"]
+        if saved["way"] == "state":
+            state, self.observation = decode(saved["state"])
+            self.env = env_state.load(self.env, state)
+            self.unfold()
+        elif saved["way"] == "replay":
+            self.logged_seed, actions = saved["seed"], saved["actions"]
+            self.log = [actions]
+            self.observation, _ = self.env.reset(seed=self.logged_seed)
+            for action in actions:
+                self.observation, _, terminated, truncated, _ = self.env.step(action)
+                if terminated or truncated:
+                    self.observation, _ = self.env.reset()
+        elif self.episode >= 0:
+            self._seeded_at = None
+            self.reset(0)
+
+
+def check(saved: Any, actions: int) -> None:
+    """Refuse what :meth:`KeptEnv.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
+
+    Args:
+        saved: What is to be put back.
+        actions: How many the environment has.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
+        episode, length = saved["episode"], saved["length"]
+        begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62
+        match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
+            case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
+                return
+            case "state", {"state": Pickled(), **more} if begun and not more:
+                return
+            case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
+                if 0 <= seed < 2**31 and taken.ndim == 1 and taken.dtype == np.int64 and np.all((taken >= 0) & (taken < actions)):
+                    return
+    raise ValueError("the state of an environment is none")
+
+
+@lru_cache(maxsize=32)
+def _way(make: bytes) -> str | None:
+    """How environments of a kind are saved; tried once in every process."""
+    return env_state.way(loads(make))

@@ -1,0 +1,279 @@
+"""``ReactorVecEnv``: Stable-Baselines3's ``SubprocVecEnv`` as a reactor program."""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.plugin import Casting, EnvFn, Packed, unpack
+from reactor_rl.plugin import encode, tick_cost
+from reactor_sb3.environments.makers import Made
+
+if TYPE_CHECKING:
+    from reactor_gymnasium.plugin import Bank
+    from reactor_rl.plugin import Tracing
+
+__all__ = ["ReactorVecEnv"]
+
+AWAY = 1.5e-3
+"""Seconds for which a policy may well be evaluated between two steps."""
+
+
+class _Envs(ReactorVectorEnv):
+    """The vector environment behind it, whose infos stay one dict for each environment."""
+
+    _apart = False
+    _casting: Casting = "unsafe"
+    # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
+    # they have to be woken, so it takes more for them to be worth it.
+    _spin = 1e-3
+    _title = "ReactorVecEnv"
+    _context_option = "start_method"
+
+    def _helper_cost(self) -> float:
+        return tick_cost(self._spin, away=AWAY)
+
+    def _single(self, actions: Any) -> list[Any]:
+        return list(actions)
+
+    def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
+        ended: dict[int, dict[str, Any]] = {}
+        infos: dict[int, dict[str, Any]] = {}
+        for part in parts:
+            of_ended, of_step = unpack(part)
+            ended.update(of_ended)
+            infos.update(of_step)
+        return {"ended": ended, "infos": infos}
+
+    def reset_all(self, given: Sequence[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        """Reset every environment with keywords of its own."""
+        encoded = [encode(kwargs) for kwargs in given]
+        self._begin_reset({number: ("reset", encoded[lo:hi]) for number, lo, hi in self._shards()})
+        return self.reset_wait()
+
+    def give_up(self) -> None:
+        """Nobody waits any more for what goes on."""
+        self._state = AsyncState.DEFAULT
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
+        """Call ``function(env, *args)`` with some environments."""
+        self._assert_is_running()
+        self._assert_nothing_pending("call_async")
+        chosen = [range(self.num_envs)[index] for index in indices]
+        wanted = set(chosen)
+        self._begin_calls(function, [args if index in wanted else None for index in range(self.num_envs)])
+        found = dict(zip(sorted(wanted), self._end_calls(), strict=True))
+        return [found[index] for index in chosen]
+
+
+class ReactorVecEnv(VecEnv):
+    """Steps many environments on all cores: a drop-in for ``SubprocVecEnv`` that gives what ``DummyVecEnv`` gives, bit for bit.
+
+    Args:
+        env_fns: Functions that create the environments.
+        start_method: How helper processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``. Scripts
+            need no ``__main__`` guard with any of them.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
+            changes a result, nor does ``executor``.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
+            some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
+        caller_works: Whether the calling thread steps environments itself.
+
+    Raises:
+        ValueError: If there are no environments, a number makes no sense, or ``start_method`` is none of this system's.
+        RuntimeError: If the environments' spaces differ.
+
+    Example:
+        >>> from reactor_sb3 import ReactorVecEnv
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> env = make_vec_env("CartPole-v1", n_envs=4, seed=0, vec_env_cls=ReactorVecEnv)
+        >>> env.reset().shape
+        (4, 4)
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        start_method: str | None = None,
+        *,
+        workers: int | None = None,
+        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        caller_works: bool = True,
+    ) -> None:
+        multiprocessing.get_context(start_method)  # for its error
+        self.waiting = False
+        self._envs = envs = _Envs(
+            [Made(env_fn) for env_fn in env_fns],
+            shared_memory=False,
+            context=start_method,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+            workers=workers,
+            executor=executor,
+            caller_works=caller_works,
+        )
+        try:
+            super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        except BaseException:
+            self.close()
+            raise
+        self.metadata = {name: value for name, value in envs.metadata.items() if name != "autoreset_mode"}
+
+    # ------------------------------------------------------------------ steps
+
+    def step_async(self, actions: npt.NDArray[Any]) -> None:
+        """Begin a step with one action for each environment.
+
+        Raises:
+            ValueError: If there are not as many actions as environments.
+        """
+        self._envs.step_async(actions)
+        self.waiting = True
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """End a step.
+
+        Returns:
+            Observations, of new episodes where one has ended; rewards, shape ``(num_envs,)``, float32; whether episodes ended,
+            shape ``(num_envs,)``, bool; an info for each environment.
+
+        Raises:
+            Exception: What an environment raised.
+        """
+        self.waiting = False
+        observations, rewards, terminations, truncations, found = self._envs.step_wait()
+        ended, given = found.get("ended", {}), found.get("infos", {})
+        infos = []
+        for index, limit in enumerate((truncations & ~terminations).tolist()):
+            if index in ended:
+                last = ended[index]
+                info = last["final_info"]
+                info["terminal_observation"] = last["final_obs"]
+                self.reset_infos[index] = given.get(index, {})
+            else:
+                info = given.get(index, {})
+            info["TimeLimit.truncated"] = limit
+            infos.append(info)
+        return observations, rewards.astype(np.float32), terminations | truncations, infos
+
+    def reset(self) -> VecEnvObs:
+        """Begin new episodes, with the seeds and options of :meth:`seed` and :meth:`set_options`, which count once."""
+        if self.waiting:
+            self.step_wait()
+        observations, found = self._envs.reset_all([
+            {"seed": seed, **({"options": options} if options else {})}
+            for seed, options in zip(self._seeds, self._options, strict=True)
+        ])  # fmt: skip
+        infos = found.get("infos", {})
+        self.reset_infos = [infos.get(index, {}) for index in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return observations  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ calls
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether every environment has an attribute of that name."""
+        return all(self._envs.apply(_has_attr, (attr_name,), range(self.num_envs)))
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """An attribute of some environments, or of the wrapper around each that has one."""
+        return self._envs.apply(_get_attr, (attr_name,), self._chosen(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of the outermost wrapper of some environments."""
+        self._envs.apply(setattr, (attr_name, value), self._chosen(indices))
+
+    def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
+        """Call a method of some environments."""
+        return self._envs.apply(_call, (method_name, method_args, method_kwargs), self._chosen(indices))
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Whether some environments are wrapped by a class."""
+        return self._envs.apply(is_wrapped, (wrapper_class,), self._chosen(indices))
+
+    def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
+        """What the environments render, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2
+            )
+            return [None] * self.num_envs
+        return self.env_method("render")
+
+    def _chosen(self, indices: VecEnvIndices) -> list[int]:
+        return list(self._get_indices(indices))
+
+    # ------------------------------------------------------------------ looking at it, and the end
+
+    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
+        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
+        return self._envs.draw(path, format=format)
+
+    def trace(self, path: str) -> AbstractContextManager[Tracing]:
+        """Record what each worker does: ``with env.trace("trace.json"): ...`` writes a file that Perfetto opens."""
+        return self._envs.trace(path)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, the calling thread included."""
+        return self._envs.workers
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor."""
+        return self._envs.executor
+
+    def close(self) -> None:
+        """Close the environments and end the workers. May be called again."""
+        if not self._envs.closed:
+            self._envs.give_up()  # as SubprocVecEnv does, whatever the step brings that goes on
+            self._envs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses copying and pickling, as the vector environment behind it does.
+
+        Raises:
+            TypeError: Always.
+        """
+        return self._envs.__reduce_ex__(protocol)
+
+    def __repr__(self) -> str:
+        return repr(self._envs)
+
+
+def _has_attr(env: gymnasium.Env[Any, Any], name: str) -> bool:
+    try:
+        env.get_wrapper_attr(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _get_attr(env: gymnasium.Env[Any, Any], name: str) -> Any:
+    return env.get_wrapper_attr(name)
+
+
+def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return env.get_wrapper_attr(name)(*args, **kwargs)

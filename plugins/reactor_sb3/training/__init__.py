@@ -1,0 +1,1 @@
+"""The trainers: their program of actors, learner, evaluator and logger, and the algorithms."""

@@ -1,0 +1,255 @@
+"""The reactor that samples: its own environments, its own view of the parameters, its own random stream."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.plugin import close_all
+from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
+from reactor_rl.plugin import Pickled
+from reactor_sb3.environments.kept_env import KeptEnv
+from reactor_sb3.streams import Purpose, restore, state_of, stream
+from reactor_sb3.training.records import Observations, transition_record
+from reactor_torch import FILLING, Greedy, Network
+
+__all__ = ["Actor", "Blueprint", "Ended"]
+
+Array = npt.NDArray[Any]
+
+Ended = tuple[int, int, dict[str, Any]]
+"""Step, environment and info of a transition that has one to report.
+
+Where an episode has ended with a round, and somebody watches, another one follows: with the number of steps of a round in the place
+of the step, and in the place of the info what the new episode begins with, laid out as the policy sees it, by key.
+"""
+
+EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
+"""Of an episode that ended at this step; a length of 0 where none did."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What every actor of a program is made from.
+
+    Attributes:
+        make: Makes an environment; encoded by itself.
+        observations: Layout of observations.
+        action_space: Of every environment.
+        network: Structure of the Q-network.
+        steps: Steps of each environment in a round.
+        envs: Environments of an actor.
+        actors: How many actors there are.
+        seed: Of every random stream.
+        spread: How much greedier the last actor is than the first: actor ``i`` of ``n`` explores with
+            ``epsilon ** (1 + spread * i / (n - 1))`` (Horgan et al. 2018, "Distributed Prioritized Experience Replay"; there 7).
+    """
+
+    make: Pickled
+    observations: Observations
+    action_space: gymnasium.spaces.Discrete
+    network: Network
+    steps: int
+    envs: int
+    actors: int
+    seed: int
+    spread: float
+
+
+class Slot:
+    """One slot of the port that transitions leave by, with the views that a round needs."""
+
+    def __init__(self, record: Array, layout: Observations) -> None:
+        self.record = record
+        observations = layout.of(record, "observations")
+        self.put = layout.writer(observations)
+        self.put_next = layout.writer(layout.of(record, "next_observations"))
+        self.observations = observations
+        self.floats = [
+            part
+            for name in ("next_observations", "observations")
+            for part in layout.of(record, name).values()
+            if part.dtype.kind == "f"
+        ]
+        if FILLING in (record.dtype.names or ()):
+            record[FILLING] = 0
+
+
+class Actor(Reactor):
+    """Takes epsilon-greedy steps in its own environments."""
+
+    parameters = Input()
+    changed = Input()
+    """Parameters in the place of those that are under way, when somebody has changed them between two rounds."""
+    epsilon = Input()
+    """The rate of exploration at each step, ``(steps,)``, float32."""
+    orders = Input()
+    """Whether to begin new episodes first, and whether to report every info, ``(2,)``, bool."""
+    transitions = Output((), np.uint8)
+    episodes = Output((0, 0), EPISODE)
+    """Which episodes ended, ``(steps, envs)``."""
+    infos = Output()
+    """Those infos that there is something to do with, as a list of :data:`Ended`; absent if there are none."""
+
+    def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
+        self.blueprint, self.index = blueprint, bank_index
+        self.transitions = Output((), transition_record(blueprint.observations, blueprint.steps, blueprint.envs))
+        self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
+        self.envs: list[KeptEnv] = []
+
+    @reaction(startup)
+    def build(self) -> None:
+        """Make the environments, here where they will live."""
+        plan = self.blueprint
+        first = self.index * plan.envs
+        self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
+        self.exponent = np.float32(1 + (plan.spread * self.index / (plan.actors - 1) if plan.actors > 1 else 0))
+        self.slots: dict[int, Slot] = {}
+        self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
+        try:
+            for number in range(first, first + plan.envs):
+                self.envs.append(KeptEnv(plan.make, plan.seed, Purpose.EPISODES, number))
+        except Exception as error:
+            error.add_note(f"while environment {number} was constructed")
+            raise
+        for kept in self.envs:
+            if kept.env.action_space != plan.action_space:
+                raise ValueError(
+                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one {plan.action_space}: "
+                    "the function that makes environments must always make the same kind"
+                )
+
+    @reaction(epsilon, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
+    def sample(self) -> None:
+        """One round: ``steps`` steps in each environment, one after the other."""
+        record = self.transitions.buffer
+        slot = self.slots.get(id(record))
+        if slot is None:
+            slot = self.slots[id(record)] = Slot(record, self.blueprint.observations)
+        greedy = self._network(slot)
+        afresh, watched = self.orders.value.tolist()
+        for kept in self.envs:
+            kept.begin_round(afresh)
+        ended = self._roll(slot, greedy, watched)
+        self._check(slot)
+        if ended or watched:
+            self.infos.set(ended)
+
+    def _network(self, slot: Slot) -> Greedy:
+        """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
+        record = self.changed.value if self.changed.present else self.parameters.value
+        key = record.__array_interface__["data"][0], id(slot)
+        found = self.networks.get(key)
+        if found is None:
+            found = self.networks[key] = record, self.blueprint.network.bind(record, slot.observations)
+        return found[1]
+
+    def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[Ended]:
+        plan = self.blueprint
+        steps, n = plan.steps, plan.envs
+        rates = self.epsilon.value**self.exponent
+        exploring = self.random.random((steps, n), np.float32) < rates[:, None]
+        chosen = self.random.integers(plan.action_space.n, size=(steps, n))
+        at_random = exploring.all(1).tolist()
+        rewards: list[Any] = []
+        dones, timeouts = slot.record["dones"], slot.record["timeouts"]
+        dones.fill(False)
+        timeouts.fill(False)
+        episodes = self.episodes.buffer
+        episodes.fill(0)
+        returns, lengths = episodes["return"], episodes["length"]
+        ended: list[Ended] = []
+        put, put_next, envs = slot.put, slot.put_next, self.envs
+        for number, kept in enumerate(envs):
+            put(number, kept.observation)
+        at, last = 0, (steps - 1) * n
+        for step in range(steps):
+            actions = chosen[step]
+            if not at_random[step]:
+                best = greedy(step)
+                actions = chosen[step] = np.where(exploring[step], actions, best) if n > 1 else best
+            for number, kept in enumerate(envs):
+                observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
+                rewards.append(reward)
+                put_next(at, observation)
+                kept.length = length = kept.length + 1
+                kept.total += reward
+                if length >= kept.limit:
+                    truncated = True
+                if terminated or truncated:
+                    dones[step, number] = True
+                    if not terminated:
+                        timeouts[step, number] = True
+                    returns[step, number], lengths[step, number] = kept.total, length
+                    if watched:
+                        ended.append((step, kept.number, kept.report(info)))
+                    elif info and ("episode" in info or "is_success" in info):
+                        ended.append((step, kept.number, {key: info[key] for key in ("episode", "is_success") if key in info}))
+                    kept.reset(step + 1)
+                    observation = kept.observation
+                    if watched and step + 1 == steps:
+                        ended.append((steps, kept.number, plan.observations.one(observation)))
+                else:
+                    kept.observation = observation
+                    if watched and info:
+                        ended.append((step, kept.number, deepcopy(info)))
+                if at < last:
+                    put(at + n, observation)
+                at += 1
+        slot.record["actions"] = chosen
+        try:
+            slot.record["rewards"] = np.array(rewards, np.float32).reshape(steps, n)
+        except (TypeError, ValueError):  # an array of one element is a reward too
+            slot.record["rewards"] = np.array([np.asarray(r).item() for r in rewards], np.float32).reshape(steps, n)
+        for number, kept in enumerate(envs):
+            kept.end_round(chosen[:, number])
+        return ended
+
+    def _check(self, slot: Slot) -> None:
+        """Refuse what would make every weight a NaN."""
+        wrong = np.logical_not(np.isfinite(slot.record["rewards"]))
+        if wrong.any():
+            self._complain("reward", slot.record["rewards"], wrong)
+        for part in slot.floats:
+            # One sum is NaN if any element is; an infinite one may be meant (and then inf - inf is to be told apart).
+            with np.errstate(invalid="ignore"):
+                total = part.sum(dtype=np.float64)
+            if math.isnan(total):
+                wrong = np.isnan(part).reshape(*part.shape[:2], -1).any(-1)
+                if wrong.any():
+                    self._complain("observation", None, wrong)
+
+    def _complain(self, what: str, values: Array | None, wrong: Any) -> None:
+        step, number = np.argwhere(wrong)[0].tolist()
+        found = "an observation with a NaN in it" if values is None else f"the {what} {values[step, number]}"
+        raise ValueError(
+            f"environment {self.envs[number].number} returned {found} at step {step} of this round; learning from it would spoil "
+            "every weight. Look at the environment with gymnasium.utils.env_checker, or clip what it returns"
+        )
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        """Close every environment, even if closing one fails; the first error is raised."""
+        envs, self.envs = self.envs, []
+        close_all((kept.number, kept.env) for kept in envs)
+
+    # A snapshot holds what the coming rounds depend on; before the start, the reactor travels as it is.
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.envs:
+            return self.__dict__.copy()
+        return {"random": state_of(self.random), "envs": [kept.saved() for kept in self.envs]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "random" not in state:
+            self.__dict__.update(state)
+            return
+        restore(self.random, state["random"])
+        for kept, saved in zip(self.envs, state["envs"], strict=True):
+            kept.put_back(saved)

@@ -1,0 +1,188 @@
+"""Which executor, how many workers, and which reactor where: measured on throw-away copies, and never part of the result.
+
+After Spreeze (Hou et al. 2025), which adapts its parallelism to the machine while it trains; here only what cannot change a result
+is chosen, before the first round, and everything else is recommended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from reactor_rl import Program
+from reactor_rl.plugin import global_random_state, may_start_processes, tick_cost, usable_cores
+from reactor_sb3.training.actor import Actor, Blueprint
+from reactor_torch import write_parameters
+
+if TYPE_CHECKING:
+    from reactor_sb3.training.trainer import Trainer
+    from reactor_sb3.training.trainer_program import Plan
+
+__all__ = ["Choice", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
+
+ROUNDS, SECONDS = 3, 0.2
+AWAY = 1e-3
+"""Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
+WORTH_IT = 0.9
+"""With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a trainer's program is run.
+
+    Attributes:
+        executor: Name of the executor.
+        workers: How many workers, the caller included.
+        placement: Worker of each reactor.
+        actor: Seconds of an actor's round, ``None`` if not measured.
+        learner: Seconds of the learner's round, ``None`` if not measured.
+    """
+
+    executor: Literal["inline", "threads", "processes"]
+    workers: int
+    placement: Mapping[str, int]
+    actor: float | None
+    learner: float | None
+
+
+def choose(trainer: Trainer, plan: Plan) -> Choice:
+    """Decide how a trainer's program is run."""
+    evaluator = plan.evaluator_cost
+    actor = learner = None
+    if trainer.executor == "auto" or trainer.pipeline:  # else the actors are simply shared out
+        actor, learner = actor_cost(trainer, plan.actors), learner_cost(trainer)
+    workers = min(trainer.workers or usable_cores(), trainer.n_actors + (trainer.pipeline or evaluator is not None))
+    executor = trainer.executor
+    if executor == "auto":
+        gain = gained(trainer.n_actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=bool(trainer.pipeline))
+        executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
+    if executor == "inline":
+        workers = 1
+    unit = actor or 1.0
+    homes = placed(
+        trainer.n_actors,
+        workers,
+        unit,
+        learner or 0.0,
+        None if evaluator is None else unit * evaluator,
+        overlap=bool(trainer.pipeline),
+    )
+    return Choice(executor, workers, homes, actor, learner)
+
+
+def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool) -> float:
+    """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
+
+    Args:
+        actors: How many there are.
+        workers: How many there are.
+        actor: Seconds of an actor's round.
+        learner: Seconds of the learner's round.
+        evaluator: Its steps in a round, in rounds of an actor.
+        overlap: Whether the actors sample while the learner learns.
+    """
+    others = (actors + evaluator) * actor
+    if overlap:
+        shared = max(learner, (others + learner) / workers, actor)
+    else:
+        shared = math.ceil(actors / workers) * actor + max(learner, evaluator * actor)
+    return learner + WORTH_IT * others - shared
+
+
+def placed(actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool) -> dict[str, int]:
+    """A worker for every reactor, so that all workers end together.
+
+    The learner and the logger are on worker 0, which is the caller; the evaluator on the last one. Actors go one by one to the
+    worker with the least to do: where the learner waits for them (``overlap=False``), its time is the evaluator's for nothing.
+    """
+    load = [0.0] * workers
+    if overlap:
+        load[0] += learner
+    if evaluator is not None:
+        load[-1] += evaluator if overlap else max(0.0, evaluator - learner)
+    heap = [(seconds, worker) for worker, seconds in enumerate(load)]
+    heapq.heapify(heap)
+    homes = {"learner": 0, "logger": 0}
+    if evaluator is not None:
+        homes["evaluator"] = workers - 1
+    for index in range(actors):
+        seconds, worker = heap[0]
+        homes[f"actor[{index}]"] = worker
+        heapq.heapreplace(heap, (seconds + actor, worker))
+    return homes
+
+
+def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
+    """Seconds of a round of a throw-away actor: the shortest of up to three, after one to warm up.
+
+    The process's global random generators are put back afterwards.
+    """
+    program = Program("throw-away actor")
+    actor = program.add(Actor, blueprint, 0, name="actor")
+    record = np.zeros((), trainer.parameter_record())
+    write_parameters(record, trainer.broadcast_state())
+    program.connect(program.input("parameters", (), record.dtype), actor.parameters)
+    program.connect(program.input("changed", (), record.dtype), actor.changed)
+    program.connect(program.input("epsilon", (blueprint.steps,), np.float32), actor.epsilon)
+    program.connect(program.input("orders", (2,), np.bool_), actor.orders)
+    best = math.inf
+    with global_random_state(), program.start(executor="inline", fingerprint="off") as run:
+        began = time.perf_counter()
+        for number in range(1 + ROUNDS):
+            run.set(parameters=record, epsilon=np.zeros(blueprint.steps, np.float32), orders=np.zeros(2, np.bool_))
+            begin = time.perf_counter()
+            run.tick()
+            end = time.perf_counter()
+            if number or end - began > SECONDS:
+                best = min(best, end - begin)
+            if end - began > SECONDS:
+                break
+    return best
+
+
+def learner_cost(trainer: Trainer) -> float:
+    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks."""
+    best = math.inf
+    with global_random_state(), trainer.limited_threads():
+        update, count = trainer.throw_away_update()
+        for _ in range(1 + ROUNDS):
+            begin = time.perf_counter()
+            update()
+            best = min(best, time.perf_counter() - begin)
+    return best * count
+
+
+def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
+    """What would be faster but changes results, and is therefore the user's to decide."""
+    if choice.actor is None or choice.learner is None:
+        return []
+    busiest = max(
+        sum(home == worker for name, home in choice.placement.items() if name.startswith("actor"))
+        for worker in range(choice.workers)
+    )
+    sampling, learning = choice.actor * busiest, choice.learner
+    found = []
+    cores = usable_cores()
+    if not trainer.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
+        both = max(learning, (trainer.n_actors * choice.actor + learning) / choice.workers)
+        found.append(
+            f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
+            f"overlap, about {1e3 * both:.1f} ms a round"
+        )
+    if learning > 2 * sampling and cores > 2 and trainer.learner_threads == 1:
+        found.append(
+            f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
+            "fewer gradient steps or smaller batches"
+        )
+    if sampling < 1e-3 and choice.workers > 1:
+        found.append(
+            f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination"
+        )
+    return found

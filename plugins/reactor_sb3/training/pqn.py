@@ -1,0 +1,279 @@
+"""``PQN``: parallel Q-learning without replay and without a target network, as a reactor program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import Schedule
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_rl.plugin import one_numeric_thread
+from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.arguments import NOT_KEPT, ExecutorName, check_actions
+from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.training.records import by_step
+from reactor_sb3.training.trainer import Trainer
+from reactor_torch import torch_stream
+
+__all__ = ["PQN", "Annealed"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """A schedule that falls linearly, from ``initial`` in the first round towards 0 after the last."""
+
+    initial: float
+
+    def __call__(self, progress_remaining: float) -> float:
+        return self.initial * progress_remaining
+
+
+class PQN(Trainer):
+    """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
+
+    Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning". Defaults, networks and schedules are those of CleanRL's
+    ``pqn.py``: the first round is learned at the whole learning rate, the last of ``n`` at ``1 / n`` of it, and a step explores
+    with the rate that the schedule has when it is counted. Returns and loss (half the squared error) are the paper's: nothing of
+    the next episode enters a return. Where a time limit cuts an episode off, the return goes on with the value of the last
+    observation. A round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too.
+
+    Args:
+        policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
+        env: As for :class:`~reactor_sb3.SyncDQN`.
+        learning_rate: A number, or a function of what remained of the training (1 to 0) when the round began; by default 2.5e-4
+            and falling.
+        rollout_steps: Steps of each environment in a round.
+        n_minibatches: Into how many a round is divided.
+        n_epochs: How often each is learned from.
+        gamma: Discount.
+        q_lambda: Weight of longer returns, 0 (one step) to 1 (the whole round).
+        exploration_fraction: Of the training, during which the rate of exploration falls.
+        exploration_initial_eps: Rate of exploration at its beginning.
+        exploration_final_eps: Rate of exploration at its end.
+        max_grad_norm: What gradients are clipped to.
+        stats_window_size: Episodes that logged means are taken over.
+        tensorboard_log: Folder for TensorBoard.
+        policy_kwargs: For the policy.
+        verbose: 1 to print logs.
+        seed: Of everything that is random.
+        device: Where the learner computes.
+        n_actors: How many actors there are.
+        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        epsilon_spread: As for ``SyncDQN``, as is everything that follows.
+
+    Raises:
+        TypeError: If ``env`` is a live vector environment.
+        AssertionError: If its actions are not discrete (SB3's own check).
+        ValueError: If a number makes no sense.
+
+    Example:
+        >>> from reactor_sb3 import PQN
+        >>> with PQN("MlpPolicy", "CartPole-v1", rollout_steps=16, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps
+        128
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
+    }  # fmt: skip
+    default_log_name: ClassVar[str] = "PQN"
+    policy: PQNPolicy
+
+    def __init__(
+        self,
+        policy: str | type[PQNPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = Annealed(2.5e-4),
+        rollout_steps: int = 128,
+        n_minibatches: int = 4,
+        n_epochs: int = 4,
+        gamma: float = 0.99,
+        q_lambda: float = 0.65,
+        exploration_fraction: float = 0.5,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10.0,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        n_actors: int = 4,
+        envs_per_actor: int = 1,
+        epsilon_spread: float = 0.0,
+        pipeline: int = 0,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
+        for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
+            checked_number(name, number, 1)
+        if not 0 <= q_lambda <= 1:
+            raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
+        self._set_parallelism(arguments)
+        size = rollout_steps * n_actors * envs_per_actor
+        if size % n_minibatches:
+            raise ValueError(
+                f"n_minibatches={n_minibatches} does not divide a round of {size} transitions "
+                f"({rollout_steps} steps in {n_actors * envs_per_actor} environments)"
+            )
+        self._rollout_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
+        self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
+        self.exploration_fraction = exploration_fraction
+        self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
+        self.exploration_rate = 0.0
+        spare = self._spare(env)
+        check_actions(spare)
+        super().__init__(
+            policy, spare, learning_rate, policy_kwargs, stats_window_size, tensorboard_log, verbose, device,
+            support_multi_env=True, seed=seed, supported_action_spaces=(spaces.Discrete,),
+        )  # fmt: skip
+        if _init_setup_model:
+            self._setup_model()
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        policy: Any = self.policy_class
+        with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
+            made = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
+        self.policy = made.to(self.device)
+        self.policy.set_training_mode(False)  # but for the updates themselves
+        self.q_net = self.policy.q_net
+        self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        return self._rollout_steps
+
+    def acting_network(self) -> torch.nn.Module:
+        """The Q-network."""
+        return self.q_net
+
+    def exploration_rates(self) -> Array:
+        """Linear in the steps, those included that are about to be taken, until ``exploration_fraction`` of them."""
+        steps = self.num_timesteps + self.n_envs * np.arange(1, self.rollout_steps + 1)
+        return self._rate(steps / float(self._total_timesteps)).astype(np.float32)
+
+    def _rate(self, progress: Array) -> Array:
+        part = np.minimum(progress / max(self.exploration_fraction, 1e-12), 1.0)
+        return self.exploration_initial_eps + part * (self.exploration_final_eps - self.exploration_initial_eps)
+
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+        """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
+        size = self.rollout_steps * self.n_envs
+        # Of what had been learned when the round began: at the end of the last round nothing remains, and neither would its rate.
+        # (With pipeline=1, the round that was under way when counting began anew is learned before the first one.)
+        self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
+        self._learned_timesteps += size
+        with self.limited_threads(), torch_stream(self._torch_stream):
+            self._update_learning_rate(self.policy.optimizer)
+            observations = self._flat(transitions, "observations")
+            actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
+            returns = self._returns(transitions, self._flat(transitions, "next_observations"))
+            self.policy.set_training_mode(True)
+            losses = []
+            for _ in range(self.n_epochs):
+                order = torch.from_numpy(self._minibatch_stream.permutation(size)).to(self.device)
+                for rows in order.chunk(self.n_minibatches):
+                    part = self._layout.outside({key: value[rows] for key, value in observations.items()})
+                    losses.append(self._update(self.policy, part, actions[rows], returns[rows]))
+            self.policy.set_training_mode(False)
+        self._n_updates += self.n_epochs * self.n_minibatches
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        self.logger.record("train/q_return", float(returns.mean()))
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"minibatches": self._minibatch_stream}
+
+    def _flat(self, transitions: Array, name: str) -> dict[str, torch.Tensor]:
+        """Observations of a round, ``(steps * envs, ...)``, by key."""
+        parts = self._layout.of(transitions, name)
+        return {key: torch.as_tensor(by_step(part)).flatten(0, 1).to(self.device) for key, part in parts.items()}
+
+    def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""
+        with torch.no_grad():
+            values = self.q_net(self._layout.outside(next_observations)).amax(1).cpu().numpy()
+        following = values.reshape(self.rollout_steps, self.n_envs)
+        rewards, dones, timeouts = (by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
+        one_step = rewards + np.float32(self.gamma) * following * (1 - (dones & ~timeouts).astype(np.float32))
+        returns = np.empty_like(one_step)
+        returns[-1] = later = one_step[-1]
+        for step in range(self.rollout_steps - 2, -1, -1):
+            mixed = rewards[step] + np.float32(self.gamma) * (
+                np.float32(self.q_lambda) * later + np.float32(1 - self.q_lambda) * following[step]
+            )
+            returns[step] = later = np.where(dones[step], one_step[step], mixed)
+        return torch.from_numpy(returns).flatten().to(self.device)
+
+    def _update(self, policy: PQNPolicy, observations: Any, actions: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+        """One gradient step. Returns the loss."""
+        found = policy.q_net(observations).gather(1, actions[:, None]).flatten()
+        loss = 0.5 * torch.nn.functional.mse_loss(found, returns)
+        policy.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)
+        policy.optimizer.step()
+        return loss.detach()
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the policy with a minibatch of zeros; there are ``n_epochs * n_minibatches`` in a round."""
+        policy = copy.deepcopy(self.policy)
+        policy.set_training_mode(True)
+        size = self.rollout_steps * self.n_envs // self.n_minibatches
+        observations = self._layout.zeros(size, self.device)
+        actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
+        return partial(self._update, policy, observations, actions, returns), self.n_epochs * self.n_minibatches
+
+    def _round_done(self) -> None:
+        self.exploration_rate = float(self._rate(np.array(1.0 - self._current_progress_remaining)))
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    # ------------------------------------------------------------------ SB3's other methods
+
+    def predict(
+        self,
+        observation: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
+        state: tuple[npt.NDArray[Any], ...] | None = None,
+        episode_start: npt.NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
+        """Actions for observations: greedy if ``deterministic``, else with the present rate of exploration, as ``DQN.predict``."""
+        return DQN.predict(self, observation, state, episode_start, deterministic)  # type: ignore[arg-type]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "q_net", "_minibatch_stream"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []

@@ -1,0 +1,106 @@
+"""A round of transitions as a fixed record, which travels from the actors to the learner.
+
+One array port carries it. Every field is a contiguous block, so that a field of the gathered port is a strided view of what the
+actors have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+
+from reactor_torch import packed
+
+__all__ = ["Observations", "by_step", "transition_record"]
+
+Array = npt.NDArray[Any]
+
+
+class Observations:
+    """How observations of a space are laid out: one array, or one for each key of a ``Dict``.
+
+    Args:
+        given: The environment's observation space.
+        wanted: The space that the policy sees; images may be channels-first there and channels-last in ``given``.
+
+    Raises:
+        TypeError: If observations are no arrays of fixed shape.
+    """
+
+    def __init__(self, given: gymnasium.Space[Any], wanted: gymnasium.Space[Any]) -> None:
+        self.keys: tuple[str, ...] | None = tuple(wanted.spaces) if isinstance(wanted, spaces.Dict) else None
+        of_given = {"": given} if self.keys is None else dict(given.spaces)  # type: ignore[attr-defined]
+        of_wanted = {"": wanted} if self.keys is None else dict(wanted.spaces)  # type: ignore[attr-defined]
+        self.parts: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self.turned: set[str] = set()  # images to be turned from (height, width, channels) to (channels, height, width)
+        for key, space in of_wanted.items():
+            if space.shape is None or space.dtype is None or np.dtype(space.dtype).hasobject:
+                raise TypeError(f"observations of {space} are not arrays of a fixed shape; wrap the environment so that they are")
+            self.parts[key] = tuple(space.shape), np.dtype(space.dtype)
+            if of_given[key].shape != space.shape:
+                self.turned.add(key)
+
+    def fields(self, name: str, *rows: int) -> list[tuple[str, np.dtype[Any], tuple[int, ...]]]:
+        """The fields of a record that hold observations, one for each of ``rows``."""
+        return [(name + key, dtype, (*rows, *shape)) for key, (shape, dtype) in self.parts.items()]
+
+    def of(self, record: Array, name: str) -> dict[str, Array]:
+        """The views of those fields, by key."""
+        return {key: record[name + key] for key in self.parts}
+
+    def writer(self, rows: Mapping[str, Array]) -> Callable[[int, Any], None]:
+        """A function that writes one observation of an environment; rows are counted over all leading axes."""
+        flat = {key: part.reshape(-1, *self.parts[key][0]) for key, part in rows.items()}
+        if self.keys is None:
+            only = flat[""]
+            return only.__setitem__ if not self.turned else lambda at, observation: only.__setitem__(at, _turned(observation))
+
+        def write(at: int, observation: Any) -> None:
+            for key, part in flat.items():
+                part[at] = _turned(observation[key]) if key in self.turned else observation[key]
+
+        return write
+
+    def one(self, observation: Any) -> dict[str, Array]:
+        """An observation of an environment, laid out alone, by key."""
+        rows = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in self.parts.items()}
+        self.writer(rows)(0, observation)
+        return {key: part[0] for key, part in rows.items()}
+
+    def outside(self, rows: Mapping[str, Any]) -> Any:
+        """Observations as SB3 has them: one array or tensor, or a dict of them."""
+        return rows[""] if self.keys is None else dict(rows)
+
+    def zeros(self, count: int, device: torch.device) -> Any:
+        """A batch of zeros: learning from it takes as long as from any other batch."""
+        return self.outside(
+            {key: torch.from_numpy(np.zeros((count, *shape), dtype)).to(device) for key, (shape, dtype) in self.parts.items()}
+        )
+
+
+def _turned(image: Array) -> Array:
+    return np.transpose(image, (2, 0, 1))
+
+
+def transition_record(observations: Observations, steps: int, envs: int) -> np.dtype[Any]:
+    """One actor's round: ``steps`` transitions of each of its ``envs`` environments."""
+    return packed([
+        *observations.fields("observations", steps, envs),
+        *observations.fields("next_observations", steps, envs),
+        ("actions", np.dtype(np.int64), (steps, envs)),
+        ("rewards", np.dtype(np.float32), (steps, envs)),
+        ("dones", np.dtype(np.bool_), (steps, envs)),
+        ("timeouts", np.dtype(np.bool_), (steps, envs)),
+    ])  # fmt: skip
+
+
+def by_step(field: Array) -> Array:
+    """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
+    actors, steps, envs, *rest = field.shape
+    return np.array(field.swapaxes(0, 1), order="C").reshape(steps, actors * envs, *rest)

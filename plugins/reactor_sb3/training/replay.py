@@ -1,0 +1,78 @@
+"""How a round of transitions gets into SB3's replay buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+
+from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.records import Observations, by_step
+
+__all__ = ["BLOCKWISE", "store"]
+
+Array = npt.NDArray[Any]
+
+BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer)
+"""Buffers whose arrays are written directly, many steps at once; any other gets its ``add`` called step by step."""
+
+
+def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos: list[list[Ended]]) -> None:
+    """Store a round as ``add`` would, step by step.
+
+    Args:
+        buffer: SB3's, or one of the user's.
+        layout: Of observations as the policy sees them.
+        transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
+        infos: Of each actor; only a buffer that is not in :data:`BLOCKWISE` gets them.
+    """
+    if type(buffer) in BLOCKWISE:
+        _put(buffer, layout, transitions)
+        return
+    fields = {name: by_step(transitions[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+    observations = {key: by_step(part) for key, part in layout.of(transitions, "observations").items()}
+    nexts = {key: by_step(part) for key, part in layout.of(transitions, "next_observations").items()}
+    told = {(step, number): info for of_actor in infos for step, number, info in of_actor}
+    for step, timeouts in enumerate(fields["timeouts"].tolist()):
+        buffer.add(
+            layout.outside({key: part[step] for key, part in observations.items()}),
+            layout.outside({key: part[step] for key, part in nexts.items()}),
+            fields["actions"][step],
+            fields["rewards"][step],
+            fields["dones"][step],
+            [told.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(timeouts)],
+        )
+
+
+def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array) -> None:
+    """What ``add`` does, for all steps of a round at once."""
+    steps = transitions["actions"].shape[1]
+    done = 0
+    while done < steps:
+        count = min(steps - done, buffer.buffer_size - buffer.pos)
+        rows, taken = slice(buffer.pos, buffer.pos + count), slice(done, done + count)
+
+        def put(target: Array, field: Array, rows: slice = rows, taken: slice = taken) -> None:
+            source = field[:, taken].swapaxes(0, 1)
+            target[rows].reshape(source.shape)[...] = source
+
+        for key, field in layout.of(transitions, "observations").items():
+            put(buffer.observations[key] if layout.keys else buffer.observations, field)
+        last = (buffer.pos + count - 1) % buffer.buffer_size
+        for key, field in layout.of(transitions, "next_observations").items():
+            if buffer.optimize_memory_usage:
+                target = buffer.observations[key] if layout.keys else buffer.observations
+                final = field[:, taken][:, -1]
+                target[(last + 1) % buffer.buffer_size].reshape(final.shape)[...] = final
+            else:
+                put(buffer.next_observations[key] if layout.keys else buffer.next_observations, field)
+        put(buffer.actions, transitions["actions"])
+        put(buffer.rewards, transitions["rewards"])
+        put(buffer.dones, transitions["dones"])
+        if buffer.handle_timeout_termination:
+            put(buffer.timeouts, transitions["timeouts"])
+        done += count
+        buffer.pos += count
+        if buffer.pos == buffer.buffer_size:
+            buffer.full, buffer.pos = True, 0

@@ -1,0 +1,172 @@
+"""What a trainer tells after each round: callbacks, statistics of episodes, logs, and evaluations."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common import utils
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger as Sb3Logger
+
+from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.evaluator import Evaluation
+from reactor_sb3.training.records import Observations, by_step
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+
+__all__ = ["Reporter"]
+
+Array = npt.NDArray[Any]
+
+
+class Reporter(BaseAlgorithm):
+    """The part of a trainer that looks at what a round has brought and changes nothing in it."""
+
+    evaluations: list[Evaluation]
+    evaluate_every: int | None
+    _layout: Observations
+    """Of observations as the policy sees them."""
+    _episodes: Array
+    """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
+    _records: tuple[dict[str, Any], dict[str, Any], int] | None
+    """What is to be written while the next round is sampled: values, what is left out of which format, steps."""
+
+    @property
+    @abstractmethod
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+
+    def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
+        """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
+        found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
+        before = self._episode_num
+        go_on = True
+        self._evaluated(run)
+        if callback is None:
+            self.num_timesteps += self.rollout_steps * self.n_envs
+            self._count_round(found)
+        else:
+            go_on = self._tell(run, found, callback)
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        self._round_done()
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+        return go_on
+
+    def _count_round(self, found: list[Ended]) -> None:
+        """Episodes that have ended in a round, when nobody wants to know of each step."""
+        episodes = by_step(self._episodes)
+        steps, numbers = np.nonzero(episodes["length"])
+        self._episode_num += len(steps)
+        told = {(step, number): info for step, number, info in found}
+        infos = []
+        for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
+            key = int(steps[at]), int(numbers[at])
+            infos.append(self._with_episode(told.get(key, {}), episodes[key]))
+        self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
+
+    def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
+        """An info with what SB3's ``Monitor`` adds at the end of an episode, unless there is one that has."""
+        if "episode" not in info:
+            info["episode"] = {"r": round(float(episode["return"]), 6), "l": int(episode["length"])}
+        info["episode"].setdefault("t", round((time.time_ns() - self.start_time) / 1e9, 6))
+        return info
+
+    def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
+        """Call callbacks, step by step."""
+        n, env, go_on = self.n_envs, self.env, True
+        rounds = run.transitions
+        layout = self._layout
+        columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
+        nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
+        news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
+        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
+        for step, number, info in found:
+            told[step][number] = info
+        episodes = by_step(self._episodes)
+        replay_buffer = getattr(self, "replay_buffer", None)
+        for step in range(self.rollout_steps):
+            actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
+            infos = [told[step].get(number, {}) for number in range(n)]
+            terminal = {key: part[step] for key, part in nexts.items()}
+            for number in range(n):
+                infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
+                if dones[number]:
+                    self._with_episode(infos[number], episodes[step, number])
+                    infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
+            new_obs = layout.outside(
+                _begun(terminal, told[-1])
+                if step + 1 == self.rollout_steps
+                else {key: part[step + 1] for key, part in news.items()}
+            )
+            self.num_timesteps += n
+            num_collected_steps = step + 1
+            if go_on:
+                callback.update_locals(locals())
+                go_on = callback.on_step()
+            ended = [infos[number] for number in np.flatnonzero(dones)]
+            self._episode_num += len(ended)
+            self._update_info_buffer(ended, np.ones(len(ended), np.bool_))
+            self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        return go_on
+
+    def _evaluated(self, run: Run) -> None:
+        if self.evaluate_every is None:
+            return
+        found: Evaluation | None = run.evaluation
+        if found is not None:
+            self.evaluations.append(found)
+            self.logger.record("eval/mean_reward", found.mean)
+            self.logger.record("eval/mean_ep_length", float(np.mean(found.lengths)))
+            self.logger.record("eval/timesteps", found.timesteps, exclude="tensorboard")
+
+    def _round_done(self) -> None:
+        """What an algorithm does after each round."""
+
+    # ------------------------------------------------------------------ logs
+
+    def dump_logs(self) -> None:
+        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
+        record = self.logger.record
+        record("time/episodes", self._episode_num, exclude="tensorboard")
+        if self.ep_info_buffer:
+            record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
+            record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))
+        record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        if self.ep_success_buffer:
+            record("rollout/success_rate", utils.safe_mean(self.ep_success_buffer))
+        logger = self.logger
+        if type(logger) is not Sb3Logger or not logger.output_formats:
+            logger.dump(step=self.num_timesteps)
+            return
+        self._records = dict(logger.name_to_value), dict(logger.name_to_excluded), self.num_timesteps
+        logger.name_to_value.clear()
+        logger.name_to_count.clear()
+        logger.name_to_excluded.clear()
+
+    def _write_records(self) -> None:
+        """Write what is left when there is no next round."""
+        if self._records is not None:
+            values, excluded, steps = self._records
+            self._records = None
+            for output in self.logger.output_formats:
+                output.write(values, excluded, steps)
+
+
+def _begun(last: dict[str, Array], begun: dict[int, dict[str, Any]]) -> dict[str, Array]:
+    """The observations after a round: its last ones, but where an episode has ended, the first of the next one."""
+    found = {key: part.copy() for key, part in last.items()} if begun else last
+    for number, of_number in begun.items():
+        for key, part in of_number.items():
+            found[key][number] = part
+    return found

@@ -1,0 +1,327 @@
+"""``SyncDQN``: synchronised parallel Q-learning, SB3's ``DQN`` as a reactor program."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, Schedule, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import polyak_update
+from stable_baselines3.dqn.policies import DQNPolicy
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+from torch.nn import functional
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_rl.plugin import one_numeric_thread
+from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.arguments import NOT_KEPT, ExecutorName, check_actions
+from reactor_sb3.training.replay import BLOCKWISE, store
+from reactor_sb3.training.trainer import Trainer
+from reactor_torch import torch_stream
+
+__all__ = ["SyncDQN"]
+
+Array = npt.NDArray[Any]
+
+_LOSSES = {"huber": functional.smooth_l1_loss, "mse": functional.mse_loss}
+
+
+class SyncDQN(Trainer, DQN):
+    """Deep Q-learning whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
+    epsilon-greedy steps in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps``
+    updates (Kwok, Lohstroh, Lee 2023, "Efficient Parallel Reinforcement Learning Framework using the Reactor Model"). Everything
+    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
+    never change a bit of the weights.
+
+    Args:
+        policy: As for SB3's ``DQN``, and so is every parameter that is not named here.
+        env: An id, a function that makes one environment, or an environment that can be made again. A live vector environment
+            cannot be given to actors.
+        train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
+        gradient_steps: Updates in a round; -1 for as many as transitions of a round.
+        target_update_interval: Steps of all environments between two updates of the target network. As in SB3, all those of a
+            round come before its gradient steps: with ``tau`` below 1, a round that is several intervals long moves it as often.
+        rollout_steps: The paper's name for ``train_freq``; give one of them.
+        n_actors: How many actors there are.
+        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        double_q: Whether the online network chooses the action that the target network values (van Hasselt et al. 2016).
+        loss: ``"huber"``, as SB3, or ``"mse"``.
+        epsilon_spread: How much greedier the last actor is than the first one: actor ``i`` of ``n`` explores with ``epsilon ** (1 +
+            epsilon_spread * i / (n - 1))`` (Horgan et al. 2018; there 7).
+        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
+        learner_threads: Torch's threads in the learner.
+        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
+            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
+        evaluate_episodes: Greedy episodes of an evaluation.
+        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
+        evaluate_env: Where it takes place, if not in ``env``.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
+            the learner, chooses, and places reactors so that all workers end together.
+        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+
+    Raises:
+        TypeError: If ``env`` is a live vector environment.
+        AssertionError: If its actions are not discrete (SB3's own check).
+        ValueError: If a number makes no sense, the replay buffer is smaller than a batch or a round, or something is asked for that
+            rounds of fixed length cannot give: episodic ``train_freq``, hindsight replay.
+
+    Example:
+        >>> from reactor_sb3 import SyncDQN
+        >>> with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, seed=0, workers=2) as model:
+        ...     _ = model.learn(256)
+        ...     model.num_timesteps
+        256
+    """
+
+    default_log_name: ClassVar[str] = "DQN"
+
+    def __init__(
+        self,
+        policy: str | type[DQNPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        rollout_steps: int | None = None,
+        n_actors: int = 8,
+        envs_per_actor: int = 1,
+        double_q: bool = False,
+        loss: Literal["huber", "mse"] = "huber",
+        epsilon_spread: float = 0.0,
+        pipeline: int = 0,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
+        if rollout_steps is not None:
+            checked_number("rollout_steps", rollout_steps, 1)
+            if train_freq not in (4, rollout_steps, (rollout_steps, "step")):
+                raise ValueError(
+                    f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one"
+                )
+            train_freq = int(rollout_steps)
+        checked_number("batch_size", batch_size, 1)
+        if buffer_size < batch_size:
+            raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
+        if loss not in _LOSSES:
+            raise ValueError(f'loss={loss!r}: choose "huber" or "mse"')
+        if replay_buffer_class is not None and issubclass(replay_buffer_class, HerReplayBuffer):
+            raise ValueError(
+                "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
+                "theirs to themselves; use SB3's DQN, with ReactorVecEnv"
+            )
+        self._set_parallelism(arguments)
+        spare = self._spare(env)
+        check_actions(spare)
+        self.double_q, self.loss = bool(double_q), loss
+        given: Any = spare  # SB3 takes None too, for load()
+        super().__init__(
+            policy, given, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps,
+            replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, target_update_interval,
+            exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size, tensorboard_log,
+            policy_kwargs, verbose, seed, device, _init_setup_model,
+        )  # fmt: skip
+
+    _trained: list[torch.Tensor]
+    _replay_stream: np.random.Generator
+
+    def _setup_model(self) -> None:
+        Trainer._setup_model(self)
+        with one_numeric_thread():  # a policy of the user's may draw its weights by linear algebra
+            DQN._setup_model(self)
+        assert isinstance(self.train_freq, TrainFreq)
+        if self.train_freq.unit is not TrainFrequencyUnit.STEP:
+            raise ValueError(
+                "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in "
+                f'steps: train_freq=({self.train_freq.frequency}, "step")'
+            )
+        if self.rollout_steps < 1:
+            raise ValueError(f"train_freq={self.rollout_steps}: a round has at least one step")
+        assert self.replay_buffer is not None
+        if self.replay_buffer.buffer_size < self.rollout_steps:
+            raise ValueError(
+                f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
+                "environments"
+            )
+        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
+        self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
+        self._trained = [parameter for group in self.policy.optimizer.param_groups for parameter in group["params"]]
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        assert isinstance(self.train_freq, TrainFreq)
+        return self.train_freq.frequency
+
+    def acting_network(self) -> torch.nn.Module:
+        """The online network."""
+        return self.q_net
+
+    def exploration_rates(self) -> Array:
+        """As SB3 has them at each step: 1 until learning starts, then by the schedule."""
+        steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
+        total = float(self._total_timesteps)
+        rates = [1.0 if at < self.learning_starts else self.exploration_schedule(1.0 - at / total) for at in steps.tolist()]
+        return np.array(rates, np.float32)
+
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+        """Store a round, update the target network as often as it is time, and make the gradient steps."""
+        assert self.replay_buffer is not None
+        store(self.replay_buffer, self._layout, transitions, infos)
+        if self._late_cut is not None:
+            self.cut_episodes(self._late_cut)
+        calls = self._n_calls
+        self._n_calls += self.rollout_steps
+        interval = max(self.target_update_interval // self.n_envs, 1)
+        crossings = self._n_calls // interval - calls // interval
+        for _ in range(crossings if self.tau < 1 else min(crossings, 1)):  # a second copy of the same would change nothing
+            polyak_update(self.q_net.parameters(), self.q_net_target.parameters(), self.tau)
+        if crossings:
+            polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
+        size = self.rollout_steps * self.n_envs
+        self._learned_timesteps += size
+        if self._learned_timesteps > self.learning_starts:
+            steps = self._updates()
+            if steps:
+                self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
+                with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
+                    self.train(steps, self.batch_size)
+
+    def cut_episodes(self, which: Array) -> None:
+        """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
+        buffer = self.replay_buffer
+        if buffer is None or not (buffer.full or buffer.pos):
+            return
+        last = (buffer.pos - 1) % buffer.buffer_size
+        running = which & (buffer.dones[last] == 0)
+        buffer.dones[last][running] = 1
+        if not self.optimize_memory_usage:  # else no value can follow: the next observation is about to be another episode's
+            buffer.timeouts[last][running] = 1
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"replay": self._replay_stream}
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Update the online network from the replay buffer; see SB3's ``DQN.train``."""
+        assert self.replay_buffer is not None
+        self.policy.set_training_mode(True)
+        optimizer = self.policy.optimizer
+        self._update_learning_rate(optimizer)
+        _fuse(optimizer)
+        losses = [
+            self._update(self.q_net, self.q_net_target, optimizer, self._trained, self.replay_buffer.sample(batch_size))
+            for _ in range(gradient_steps)
+        ]
+        self.policy.set_training_mode(False)
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+
+    def _update(
+        self,
+        q_net: torch.nn.Module,
+        q_net_target: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        trained: list[torch.Tensor],
+        batch: ReplayBufferSamples,
+    ) -> torch.Tensor:
+        """One gradient step. Returns the loss."""
+        discounts = self.gamma if batch.discounts is None else batch.discounts.flatten()
+        with torch.no_grad():
+            following = q_net_target(batch.next_observations)
+            if self.double_q:
+                values = following.gather(1, q_net(batch.next_observations).argmax(1, keepdim=True)).flatten()
+            else:
+                values = following.amax(1)
+            targets = batch.rewards.flatten() + (1 - batch.dones.flatten()) * discounts * values
+        found = q_net(batch.observations).gather(1, batch.actions.long()).flatten()
+        loss = _LOSSES[self.loss](found, targets)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(trained, self.max_grad_norm)
+        optimizer.step()
+        return loss.detach()
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
+        policy = copy.deepcopy(self.policy)
+        policy.set_training_mode(True)
+        _fuse(policy.optimizer)
+        trained = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
+        observations = self._layout.zeros(self.batch_size, self.device)
+        column = torch.zeros(self.batch_size, 1, device=self.device)
+        batch = ReplayBufferSamples(observations, column.long(), observations, column, column)
+        return partial(self._update, policy.q_net, policy.q_net_target, policy.optimizer, trained, batch), self._updates()
+
+    def _updates(self) -> int:
+        return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
+
+    def _round_done(self) -> None:
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    def _begin_learning(self, reset_num_timesteps: bool) -> None:
+        buffer = self.replay_buffer
+        afresh = reset_num_timesteps or self._afresh or self._run is None
+        if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
+            warnings.warn(
+                "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "
+                "because new ones begin and optimize_memory_usage=True keeps no next observations",
+                stacklevel=4,
+            )
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*Trainer._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]
+
+
+def _fuse(optimizer: torch.optim.Optimizer) -> None:
+    """Let Adam update all parameters in one call, where torch can and nobody has said otherwise."""
+    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
+        return
+    for group in optimizer.param_groups:
+        if group.get("fused") is None and group.get("foreach") is None and not group.get("differentiable"):
+            group["fused"] = True

@@ -1,0 +1,66 @@
+"""A training as something that can be verified, drawn and traced from the command line."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from reactor_rl.plugin import canonical, global_random_state, new_hash
+from reactor_sb3.training.pqn import PQN
+from reactor_sb3.training.sync_dqn import SyncDQN
+from reactor_sb3.training.trainer import Trainer
+
+__all__ = ["Training", "pqn", "sync_dqn"]
+
+
+class Training:
+    """A few rounds of a trainer.
+
+    Args:
+        trainer: Its class.
+        env: The environment, as the trainer takes it.
+        **arguments: Of its constructor.
+    """
+
+    def __init__(self, trainer: type[Trainer], env: Any, **arguments: Any) -> None:
+        self.trainer, self.env, self.arguments = trainer, env, arguments
+
+    def make(self, executor: Any = "auto", workers: int | None = None) -> Trainer:
+        """The trainer."""
+        made: Any = self.trainer
+        with global_random_state():  # SB3 seeds the process's generators; the training itself leaves them alone
+            found: Trainer = made("MlpPolicy", self.env, executor=executor, workers=workers, **self.arguments)
+        return found
+
+    def _learn(self, model: Trainer, ticks: int) -> None:
+        model.learn(ticks * model.rollout_steps * model.n_envs, log_interval=None)
+
+    def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
+        """A hash over weights, evaluations and episodes after ``ticks`` rounds."""
+        total = new_hash()
+        with self.make(executor, workers) as model:
+            self._learn(model, ticks)
+            episodes = [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
+            evaluations = [(one.timesteps, one.returns, one.lengths) for one in model.evaluations]
+            canonical((model.fingerprint(), episodes, evaluations), total)
+        return str(total.hexdigest())
+
+    def draw(self, path: str) -> str:
+        """Draw the program behind it, as it would run here."""
+        with self.make() as model:
+            return model.draw(path)
+
+    def trace(self, path: str, ticks: int = 100, executor: str = "auto", workers: int | None = None) -> None:
+        """Write a trace of ``ticks`` rounds."""
+        with self.make(executor, workers) as model:
+            self._learn(model, 1)
+            with model.trace(path):
+                self._learn(model, ticks)
+
+    def __repr__(self) -> str:
+        return f"Training({self.trainer.__name__}, {self.env!r})"
+
+
+_shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "evaluate_every": 10, "evaluate_episodes": 3}
+sync_dqn = partial(Training, SyncDQN, "CartPole-v1", rollout_steps=16, gradient_steps=2, pipeline=1, **_shared)
+pqn = partial(Training, PQN, "CartPole-v1", envs_per_actor=2, rollout_steps=16, **_shared)

@@ -1,0 +1,247 @@
+"""The commands ``draw``, ``trace`` and ``verify`` of ``python -m reactor_rl``, and what a target on the command line is."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from reactor_rl.drawing.draw import draw
+from reactor_rl.errors import ProgramError
+from reactor_rl.program import Program
+from reactor_rl.verify import EXECUTORS, WORKERS, Target, verify
+
+__all__ = ["UsageError", "draw_command", "importable_here", "load_target", "trace_command", "verify_command"]
+
+TARGETS = "reactor_rl.verify"
+"""Entry points in which plugins register what ``verify`` verifies by default: functions without arguments."""
+
+TARGET_HELP = "MODULE:FACTORY, a function that makes a program, or a name that doctor lists"
+ARGUMENTS_HELP = "arguments of the function: value or key=value, Python literals or else strings"
+
+
+class UsageError(Exception):
+    """The command line asks for something that cannot be done. One line says why."""
+
+
+# ---------------------------------------------------------------------- targets
+
+
+def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
+    """The function that ``MODULE:FACTORY``, or the name of what a plugin has registered, stands for, with its arguments.
+
+    Raises:
+        UsageError: If there is no such function, or it does not take these arguments.
+    """
+    if ":" not in name:
+        for entry in entry_points(group=TARGETS, name=name):
+            name = entry.value
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        known = ", ".join(sorted({entry.name for entry in entry_points(group=TARGETS)}))
+        raise UsageError(
+            f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search"
+            + (f", or is one of {known}" if known else "")
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(f"cannot import {module_name!r} ({_line(error)})") from error
+    for attribute in path.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            raise UsageError(f"module {module_name!r} has no {path!r}") from None
+    if not callable(found):
+        raise UsageError(f"{name} is not a function but {found!r}")
+    positional = [_value(text) for text in arguments if not _is_keyword(text)]
+    keywords = {key: _value(text) for key, _, text in (a.partition("=") for a in arguments if _is_keyword(a))}
+    try:
+        inspect.signature(found).bind(*positional, **keywords)
+    except TypeError as error:
+        raise UsageError(f"{name}: {error}") from None
+    except ValueError:  # some built-in functions have no signature; calling it will tell
+        pass
+    return partial(found, *positional, **keywords)
+
+
+def _is_keyword(text: str) -> bool:
+    return text.partition("=")[0].isidentifier() and "=" in text
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def _made(name: str, arguments: Sequence[str]) -> Iterator[Any]:
+    """What a target makes, closed at the end if it can be."""
+    factory = load_target(name, arguments)
+    try:
+        made = factory()
+    except ProgramError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{name} raised {_line(error)}") from error
+    try:
+        yield made
+    finally:
+        if not isinstance(made, Program) and callable(close := getattr(made, "close", None)):
+            close()
+
+
+def _parser(command: str, function: Callable[..., int], *, optional: bool = False) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m reactor_rl {command}", description=inspect.getdoc(function))
+    parser.add_argument("target", metavar="TARGET", nargs="?" if optional else None, help=TARGET_HELP)
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help=ARGUMENTS_HELP)
+    return parser
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def draw_command(argv: list[str]) -> int:
+    """Draw a program as Mermaid, DOT or SVG."""
+    parser = _parser("draw", draw_command)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (.mmd, .dot or .svg); without it, it is printed")
+    parser.add_argument("--format", choices=("mermaid", "dot", "svg"), help="in place of the one that the file's ending tells")
+    parser.add_argument("--workers", type=_positive, help="show the worker of each reactor if this many share them")
+    given = parser.parse_intermixed_args(argv)
+    if given.output:
+        _check_writable(given.output)
+    with _made(given.target, given.arguments) as made:
+        if isinstance(made, Program):
+            topology, schedule = made.topology(), None
+            if given.workers:
+                from reactor_rl.graph import build
+                from reactor_rl.schedule import compile_schedule
+
+                schedule = compile_schedule(topology, build(topology), given.workers)
+            text = draw(topology, given.output, given.format, schedule=schedule)
+        elif callable(getattr(made, "draw", None)):
+            if given.workers or given.format:
+                raise UsageError(f"{given.target} makes no Program, and --workers and --format are for programs")
+            text = made.draw(given.output)
+        else:
+            raise UsageError(f"{given.target} made {made!r}, which is no Program and has no draw()")
+    print(f"wrote {given.output}" if given.output else text, end="\n" if given.output else "")
+    return 0
+
+
+def trace_command(argv: list[str]) -> int:
+    """Run a program and record what each worker does, for Perfetto."""
+    parser = _parser("trace", trace_command)
+    parser.add_argument("-o", "--output", metavar="FILE", default="trace.json", help="where to write it (default: %(default)s)")
+    parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
+    parser.add_argument("--executor", choices=("auto", *EXECUTORS), default="auto", help="default: %(default)s")
+    parser.add_argument("--workers", type=_positive, help="how many (default: the cores that may be used)")
+    given = parser.parse_intermixed_args(argv)
+    _check_writable(given.output)
+    with _made(given.target, given.arguments) as made:
+        if isinstance(made, Program):
+            with made.start(executor=given.executor, workers=given.workers, fingerprint="off") as run:
+                with run.trace(given.output) as tracing:
+                    run.run(ticks=given.ticks)
+                what = f"{tracing.reactions} reactions on {run.workers} worker(s), executor {run.executor!r}"
+        elif callable(getattr(made, "trace", None)):
+            made.trace(given.output, ticks=given.ticks, executor=given.executor, workers=given.workers)
+            what = f"{given.ticks} ticks"
+        else:
+            raise UsageError(f"{given.target} made {made!r}, which is no Program and has no trace()")
+    print(f"wrote {given.output}: {what}. Open it at https://ui.perfetto.dev")
+    return 0
+
+
+def verify_command(argv: list[str]) -> int:
+    """Run a program under several executors and numbers of workers, and compare fingerprints. Exit status 1 if any differs.
+
+    Without a target: everything that installed plugins register.
+    """
+    parser = _parser("verify", verify_command, optional=True)
+    parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
+    parser.add_argument("--executors", type=_listed(str), default=EXECUTORS, help=f"default: {','.join(EXECUTORS)}")
+    parser.add_argument("--workers", type=_listed(_positive), default=WORKERS, help=f"default: {','.join(map(str, WORKERS))}")
+    given = parser.parse_intermixed_args(argv)
+    options = {"executors": given.executors, "workers": given.workers, "ticks": given.ticks}
+    if given.target:
+        label = " ".join([given.target, *given.arguments])
+        try:
+            return _verify_one(label, load_target(given.target, given.arguments), options)
+        except ImportError as error:
+            raise UsageError(f"{given.target} raised {_line(error)}") from error
+    entries = sorted(entry_points(group=TARGETS), key=lambda entry: entry.name)
+    found = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
+    if not found:
+        raise UsageError("nothing to verify: name a target, MODULE:FACTORY (no plugin with a target of its own can be used here)")
+    return max(found)
+
+
+def _verify_one(label: str, target: Target, options: dict[str, Any]) -> int:
+    def made() -> Any:
+        try:
+            return target()
+        except (ProgramError, ImportError):
+            raise
+        except Exception as error:
+            raise UsageError(f"{label} raised {_line(error)}") from error
+
+    report = verify(made, **options)
+    print(f"{label}\n{report}")
+    return 0 if report.ok else 1
+
+
+def _verify_entry(entry: EntryPoint, options: dict[str, Any]) -> int | None:
+    """The exit status for a registered target, None if what it needs is not installed."""
+    try:
+        return _verify_one(f"{entry.name} ({entry.value})", entry.load(), options)
+    except ImportError as error:
+        own = ("reactor_rl", entry.module.partition(".")[0])
+        if error.name is not None and error.name.partition(".")[0] in own:
+            print(f"{entry.name} ({entry.value})\n  FAILED: {_line(error)}")
+            return 1
+        print(f"{entry.name} ({entry.value})\n  skipped: {_line(error)}")
+        return None
+    except (UsageError, ProgramError) as error:
+        print(f"{entry.name} ({entry.value})\n  FAILED: {error}")
+        return 1
+
+
+def _check_writable(path: str) -> None:
+    """Before anything is made or run."""
+    directory = os.path.dirname(path) or "."
+    if not os.path.isdir(directory):
+        raise UsageError(f"cannot write {path!r}: there is no directory {directory!r}")
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else directory, os.W_OK):
+        raise UsageError(f"cannot write {path!r}: it is a directory, or not ours to write")
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number >= 1")
+    return number
+
+
+def _listed(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(kind(part) for part in text.split(",") if part)
+
+
+def importable_here() -> None:
+    """Modules of the current directory can be targets, however this was started."""
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())

@@ -1,0 +1,116 @@
+"""A program as a picture: Mermaid, DOT or SVG, all from one model of boxes and arrows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from reactor_rl.drawing.picture import Picture, picture
+from reactor_rl.drawing.svg import svg
+from reactor_rl.errors import ProgramError
+from reactor_rl.schedule import Schedule
+from reactor_rl.topology import Topology
+
+__all__ = ["draw"]
+
+Format = Literal["mermaid", "dot", "svg"]
+
+ENDINGS: dict[str, Format] = {".mmd": "mermaid", ".dot": "dot", ".svg": "svg"}
+
+
+def draw(topology: Topology, path: str | None = None, format: Format | None = None, *, schedule: Schedule | None = None) -> str:
+    """Draw a program; see :meth:`reactor_rl.Program.draw`.
+
+    Args:
+        topology: The program.
+        path: Where to write the picture; nowhere if it is ``None``.
+        format: ``"mermaid"``, ``"dot"`` or ``"svg"``. Without it the ending of ``path`` chooses, and without that Mermaid.
+        schedule: Shows the worker of each reactor.
+
+    Returns:
+        The text of the picture.
+
+    Raises:
+        ProgramError: If the format is unknown. Nothing is written then.
+        OSError: If the file cannot be written.
+    """
+    writers = {"mermaid": _mermaid, "dot": _dot, "svg": svg}
+    if format is None:
+        ending = Path(path).suffix.lower() if path is not None else ".mmd"
+        if ending not in ENDINGS:
+            raise ProgramError(f"cannot tell the format from the ending of {str(path)!r}: use .mmd, .dot or .svg, or give format=")
+        format = ENDINGS[ending]
+    elif format not in writers:
+        raise ProgramError(f"format={format!r}: choose 'mermaid', 'dot' or 'svg'")
+    text = writers[format](picture(topology, schedule))
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+def _mermaid(what: Picture) -> str:
+    shapes = {"reactor": '["{}"]', "bank": '[["{}"]]', "input": '(["{}"])', "output": '(["{}"])'}
+    lines = ["flowchart LR", f"    %% program {' '.join(what.name.split())}"]
+    for box in what.boxes:
+        rows = [f"<b>{_mermaid_text(box.title)}</b>"]
+        if box.kind:
+            rows.append(f"<i>{_mermaid_text(box.kind)}</i>")
+        rows += map(_mermaid_text, (*box.reactions, *filter(None, [box.placed])))
+        lines.append(f"    {box.key}{shapes[box.shape].format('<br/>'.join(rows))}")
+    for arrow in what.arrows:
+        label = _mermaid_text(" · ".join((arrow.ports, *arrow.marks)))
+        source, target = what.boxes[arrow.source].key, what.boxes[arrow.target].key
+        lines.append(f'    {source} -. "{label}" .-> {target}' if arrow.delay else f'    {source} -- "{label}" --> {target}')
+    lines.append("    classDef boundary fill:#fff,stroke:#444,stroke-width:2px,color:#111")
+    if boundary := [box.key for box in what.boxes if box.shape in ("input", "output")]:
+        lines.append(f"    class {','.join(boundary)} boundary")
+    if what.legend:
+        lines.append("    subgraph legend")
+    for worker, (label, _) in enumerate(what.legend):
+        lines.append(f'        worker{worker}["{label}"]')
+    if what.legend:
+        lines.append("    end")
+    for worker, (_, colour) in enumerate(what.legend):
+        held = [box.key for box in what.boxes if box.workers == (worker,)]  # a bank on several workers has its label only
+        lines.append(f"    classDef on{worker} fill:{colour},stroke:#444,color:#111")
+        lines.append(f"    class {','.join([*held, f'worker{worker}'])} on{worker}")
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid_text(text: str) -> str:
+    """Mermaid has entity codes of its own, written with # in place of &."""
+    codes = {"#": "#35;", "&": "#amp;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "`": "#96;", "\\": "#92;"}
+    return "".join(codes.get(c, c) for c in " ".join(text.split()))
+
+
+def _dot(what: Picture) -> str:
+    lines = [f"digraph {_quoted(what.name)} {{"]
+    lines.append('    graph [rankdir=LR, bgcolor="white", fontname="Helvetica"]')
+    lines.append('    node [fontname="Helvetica", fontsize=11, style=filled, fillcolor="#f4f4f4", shape=box]')
+    lines.append('    edge [fontname="Helvetica", fontsize=9]')
+    shapes = {"reactor": "shape=box", "bank": "shape=box, peripheries=2", "input": "shape=cds", "output": "shape=cds"}
+    for box in what.boxes:
+        # \l ends a line and sets it flush left.
+        rows = [box.title, *filter(None, [box.kind]), *box.reactions, *filter(None, [box.placed])]
+        label = '"' + "".join(_quoted(row)[1:-1] + "\\l" for row in rows) + '"' if box.kind else _quoted(box.title)
+        look = shapes[box.shape]
+        if len(box.workers) > 1:
+            look += f', style=striped, fillcolor="{":".join(box.colours)}"'
+        elif box.workers:
+            look += f', fillcolor="{box.colours[0]}"'
+        elif not box.kind:
+            look += ', fillcolor="white"'
+        lines.append(f"    {box.key} [label={label}, {look}]")
+    for arrow in what.arrows:
+        label = _quoted(arrow.ports)[:-1] + "".join(f"\\n{_quoted(mark)[1:-1]}" for mark in arrow.marks) + '"'
+        style = ", style=dashed" if arrow.delay else ""
+        lines.append(f"    {what.boxes[arrow.source].key} -> {what.boxes[arrow.target].key} [label={label}{style}]")
+    if what.legend:
+        lines.append('    subgraph cluster_legend { label="workers"; color="#888888"')
+        lines += [f'        worker{w} [label="{label}", fillcolor="{colour}"]' for w, (label, colour) in enumerate(what.legend)]
+        lines.append("    }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'

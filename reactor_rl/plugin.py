@@ -1,0 +1,53 @@
+"""The one door for plugins: everything of the engine that a plugin may use beyond :mod:`reactor_rl` itself.
+
+Who writes a plugin imports from here and from nowhere deeper. What is listed here is kept; the rest of the engine may change.
+"""
+
+from reactor_rl.autotune import DAEMONIC, global_random_state, usable_cores
+from reactor_rl.cli.kernels import compiled_kernel
+from reactor_rl.extras import needs
+from reactor_rl.failure import Failure
+from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.program import ExecutorName
+from reactor_rl.runtime.forks import FORKED, when_forked
+from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
+from reactor_rl.runtime.numeric_threads import one_numeric_thread
+from reactor_rl.runtime.run import Snapshot
+from reactor_rl.runtime.worker.snapshot import Part
+from reactor_rl.schedule import DEFAULT_COST, longest_first
+from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
+from reactor_rl.topology import Topology
+from reactor_rl.trace import Tracing
+
+__all__ = [
+    "DAEMONIC",
+    "DEFAULT_COST",
+    "FORKED",
+    "ExecutorName",
+    "Failure",
+    "Part",
+    "Pickled",
+    "Snapshot",
+    "Topology",
+    "Tracing",
+    "begin",
+    "canonical",
+    "compiled_kernel",
+    "context_named",
+    "decode",
+    "dumps",
+    "encode",
+    "global_random_state",
+    "loads",
+    "longest_first",
+    "may_start_processes",
+    "needs",
+    "new_hash",
+    "one_numeric_thread",
+    "parallel_executor",
+    "preload",
+    "tick_cost",
+    "usable_cores",
+    "when_forked",
+]

@@ -1,0 +1,104 @@
+"""Handles of timers and logical actions: what makes a reactor's time go on."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from reactor_rl.errors import AbsentError
+from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.worker.handle import Handle
+from reactor_rl.serialise import IMMUTABLE, decode, encode
+
+if TYPE_CHECKING:
+    from reactor_rl.runtime.worker.kernel import Kernel
+
+__all__ = ["ActionHandle", "TimerHandle"]
+
+
+class TimerHandle(Handle):
+    """A timer."""
+
+    __slots__ = ("_stamp", "index", "mask", "offset", "period")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
+        super().__init__(kernel, name, allowed)
+        self.index, self.offset, self.period = index, offset, period
+        self.mask = 0
+
+    @property
+    def present(self) -> bool:
+        """Whether it fires at this tag."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        since = kernel.time - self.offset
+        return kernel.microstep == 0 and (since == 0 if self.period is None else since >= 0 and since % self.period == 0)
+
+
+class ActionHandle(Handle):
+    """A logical action of one reactor, and the values that it is still to deliver."""
+
+    __slots__ = ("_now", "_schedulers", "_stamp", "index", "mask", "waiting")
+
+    def __init__(self, kernel: Kernel, name: str, allowed: int, schedulers: int, index: int) -> None:
+        super().__init__(kernel, name, allowed)
+        self._schedulers = schedulers  # reactions that may schedule it; `allowed` may read it
+        self.index, self.mask = index, 0
+        self._stamp = -1
+        self._now: Any = None
+        self.waiting: deque[Any] = deque()  # for the next microsteps, one each
+
+    def schedule(self, delay: int = 0, value: Any = None) -> None:
+        """Make the action present ``delay`` ticks from now (0: at the next microstep of this tick) with a value.
+
+        Raises:
+            ValueError: If ``delay`` is negative.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._schedulers:
+            raise self._undeclared("effects")
+        kept = value if type(value) in IMMUTABLE else encode(value)
+        if delay == 0:
+            if not self.waiting:
+                kernel.again.append(self)
+                kernel.words[Words.AGAIN] = kernel.number  # tells every worker that this tick has a further microstep
+            self.waiting.append(kept)
+        elif delay > 0:
+            kernel.schedule_at(kernel.time + int(delay), self.index, kept)
+        else:
+            raise ValueError(f"{self.name}: an action cannot be scheduled {-delay} ticks ago")
+
+    def clear(self) -> None:
+        """Make it absent, with nothing waiting."""
+        self._stamp, self._now = -1, None
+        self.waiting = deque()
+
+    def arrive(self) -> bool:
+        """Deliver the next waiting value at the pass that begins. Returns whether more are waiting."""
+        kernel = self._kernel
+        self._now = self.waiting.popleft()
+        self._stamp = kernel.number
+        kernel.pending |= self.mask
+        return bool(self.waiting)
+
+    @property
+    def present(self) -> bool:
+        """Whether the action is present at this tag."""
+        if not self._kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        return self._stamp == self._kernel.number
+
+    @property
+    def value(self) -> Any:
+        """The value that it was scheduled with, this reactor's own copy.
+
+        Raises:
+            AbsentError: If it is not present at this tag.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._stamp != kernel.number:
+            raise AbsentError(f"{self.name} is absent at tag {kernel.time, kernel.microstep}; ask .present before reading .value")
+        return decode(self._now)

@@ -1,0 +1,229 @@
+"""Handles of inputs: what a reaction reads, and whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl.errors import AbsentError
+from reactor_rl.runtime.worker.handle import Handle
+from reactor_rl.serialise import decode
+from reactor_rl.topology import MISSING
+
+if TYPE_CHECKING:
+    from reactor_rl.runtime.worker.kernel import Kernel
+
+__all__ = ["InputHandle", "LateInput", "PlainInput", "Source"]
+
+
+class Source:
+    """Presence of one part of an input: a whole output, or rows of it."""
+
+    __slots__ = ("_delay", "_hi", "_kernel", "_lo", "_ring", "_stamp", "_stride", "_times")
+
+    def __init__(
+        self, kernel: Kernel, stamp: int, times: int, stride: int, ring: int, delay: int, lo: int | None, hi: int | None
+    ) -> None:
+        self._kernel, self._stamp, self._times, self._stride, self._ring = kernel, stamp, times, stride, ring
+        self._delay, self._lo, self._hi = delay, lo, hi
+
+    def any_since(self, since: int) -> bool:
+        """Whether anything of it was written in pass ``since`` or after."""
+        words = self._kernel.words
+        return words[self._stamp] >= since or (self._stride > 1 and bool(np.any(self.rows(since))))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its rows are only ever written all at once."""
+        return self._stride == 1
+
+    @property
+    def stamp(self) -> int:
+        """Where it lies in which pass it was last written."""
+        return self._stamp
+
+    def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
+        """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
+
+        ``since`` is the first pass that counts: the running one, or for the caller, who reads after a tick, the tick's first.
+        """
+        kernel = self._kernel
+        words = kernel.words
+        if self._delay:
+            time = kernel.time - self._delay
+            if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
+                return False
+            at = self._times + time % self._ring * self._stride
+            since = upto = time
+        else:
+            at, upto = self._stamp, kernel.number
+        if since <= words[at] <= upto:
+            return True
+        if self._stride == 1 or not since <= words[at + 1] <= upto:
+            return False
+        lo, hi = (0, self._stride - 2) if self._lo is None or self._hi is None else (self._lo, self._hi)
+        stamps = np.frombuffer(words, np.int64)[at + 2 + lo : at + 2 + hi]
+        mask: npt.NDArray[np.bool_] = (stamps >= since) & (stamps <= upto)
+        return mask
+
+
+class InputHandle(Handle):
+    """An input port: one source, or the rows that it gathers.
+
+    ``read(time)`` gives the value that was written at a time, ``spans`` are the rows of the input that each source fills.
+    """
+
+    __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        allowed: int,
+        sources: Sequence[Source],
+        spans: Sequence[tuple[int, int]],
+        rows: int | None,
+        delay: int,
+        initial: Any,
+        read: Callable[[int], Any],
+        quick: int,
+        slot: npt.NDArray[Any] | None,
+        parts: Sequence[Callable[[int], Any]],
+    ) -> None:
+        super().__init__(kernel, name, allowed)
+        self._slot, self._parts = slot, tuple(parts)
+        self._sources, self._spans, self._rows = tuple(sources), tuple(spans), rows
+        self._delay, self._initial, self._read = delay, initial, read
+        # The stamp of the one source that is read at the same tag; -1 for inputs that are not that simple. Unless single
+        # rows of that source may be written by themselves, it decides.
+        self._quick, self._decides = quick, quick >= 0 and sources[0].whole
+
+    @property
+    def present(self) -> Any:
+        """Whether there is a value at this tag; for an input that gathers, a mask of shape ``(rows,)``, bool."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._quick >= 0:
+            if kernel.words[self._quick] == kernel.number:
+                return True
+            if self._decides:
+                return False
+        mask = self.mask(kernel.number)
+        return mask if self._spans else bool(np.any(mask))
+
+    def mask(self, since: int) -> npt.NDArray[np.bool_] | bool:
+        """Presence by row (an input that gathers) or by part."""
+        if self._initial is not MISSING and self._kernel.time < self._delay:
+            now = since <= self._kernel.tick_number
+            return np.full(self._rows or 0, now) if self._spans else now
+        if not self._spans:
+            return self._sources[0].rows(since) if self._sources else False
+        mask = np.zeros(self._rows or 0, np.bool_)
+        for source, (lo, hi) in zip(self._sources, self._spans, strict=True):
+            part = source.rows(since)
+            mask[lo:hi] = part if isinstance(part, bool) or hi - lo > 1 else part.all()
+        return mask
+
+    @property
+    def value(self) -> Any:
+        """The value at this tag: a read-only view (array ports), or this reactor's own copy (object ports).
+
+        Raises:
+            AbsentError: If there is none, or if any row is absent.
+        """
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if self._quick >= 0 and kernel.words[self._quick] == kernel.number:
+            return self._read(kernel.time)
+        return self.get(kernel.number)
+
+    def get(self, since: int) -> Any:
+        """The value, if it was written in pass ``since`` or after."""
+        if not self._whole(since):
+            raise self._absent()
+        time = self._kernel.time - self._delay
+        return self._initial_value() if time < 0 else self._read(time)
+
+    def _whole(self, since: int) -> bool:
+        """Whether every row of every part is present."""
+        if self._initial is not MISSING and self._kernel.time < self._delay:
+            return since <= self._kernel.tick_number
+        for source in self._sources:
+            part = source.rows(since)
+            if part is not True and (part is False or not part.all()):
+                return False
+        return bool(self._sources)
+
+    def any_since(self, since: int) -> bool:
+        """Whether any part was written in pass ``since`` or after (undelayed inputs)."""
+        for source in self._sources:
+            if source.any_since(since):
+                return True
+        return False
+
+    def stamps(self) -> list[int] | None:
+        """The stamps of its parts, if those alone tell when anything of it was written (undelayed inputs)."""
+        return [source.stamp for source in self._sources] if all(source.whole for source in self._sources) else None
+
+    def present_values(self, since: int) -> list[Any]:
+        """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""
+        time = self._kernel.time
+        return [read(time) for source, read in zip(self._sources, self._parts, strict=True) if source.any_since(since)]
+
+    def only_slot(self) -> npt.NDArray[Any] | None:
+        """The view that is the value at every tick, if the input is an array with one slot."""
+        return self._slot
+
+    def _initial_value(self) -> Any:
+        initial = self._initial
+        if isinstance(initial, np.ndarray):
+            return initial
+        copy = decode(initial)
+        return [decode(initial) for _ in range(self._rows)] if self._rows is not None else copy
+
+    def _absent(self) -> AbsentError:
+        return AbsentError(
+            f"{self.name} is absent at tag {self._kernel.time, self._kernel.microstep}; ask .present before reading .value"
+        )
+
+
+class PlainInput(InputHandle):
+    """An input with one source, read at the same tag, whose rows nobody writes one by one: one stamp decides."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        """As of any input."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        if kernel.words[self._quick] != kernel.number:
+            raise self._absent()
+        return self._read(kernel.time)
+
+
+class LateInput(InputHandle):
+    """An input with one source, read with a delay, whose rows nobody writes one by one."""
+
+    __slots__ = ("_ring", "_times")
+
+    def bind(self, times: int, ring: int) -> None:
+        """``times`` is the first time stamp of the source, ``ring`` the number of its slots."""
+        self._times, self._ring = times, ring
+
+    @property
+    def value(self) -> Any:
+        """As of any input."""
+        kernel = self._kernel
+        if not kernel.current & self._allowed:
+            raise self._undeclared("triggers or uses")
+        time = kernel.time - self._delay
+        if time >= 0 and kernel.microstep == 0 and kernel.words[self._times + time % self._ring] == time:
+            return self._read(time)
+        return self.get(kernel.number)

@@ -1,0 +1,451 @@
+"""What one worker does: its reactors, their reactions, and one pass through its list for every tag.
+
+Within a pass the kernel keeps one bit for each of its reactions that is triggered and not done, in the order of its list. Setting a
+port sets the bits of the reactions that it triggers; the loop takes the lowest bit, runs that reaction, and goes on until a WAIT, a
+SIGNAL or the end. So a reaction costs a direct call, and one that is not triggered costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any
+
+from reactor_rl.by_value import Copies, enrol
+from reactor_rl.failure import Failure
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
+from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
+from reactor_rl.runtime.worker.outputs import Output
+
+__all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
+
+ALL = -1
+"""The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
+NEVER = 2**63 - 1
+
+
+Mark = tuple[int, int, range | None]
+"""The stamp of an output, the bits of the reactions that it triggers, and where rows are addressed, the rows' stamps."""
+
+
+@dataclass
+class Agenda:
+    """What is due at future ticks, microstep 0: reactions (masks), timers (positions) and events of actions (index, kept value)."""
+
+    always: int = 0  # reactions of timers that fire at every tick
+    times: list[int] = field(default_factory=list)  # a heap
+    masks: dict[int, int] = field(default_factory=dict)
+    timers: dict[int, list[int]] = field(default_factory=dict)
+    events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
+
+
+class Observer:
+    """What may watch a kernel work (a trace, poisoned slots, fingerprints). Observed kernels take a slower loop."""
+
+    def before_reaction(self, bit: int) -> None: ...
+
+    def after_reaction(self, bit: int) -> None: ...
+
+    def before_wait(self, worker: int) -> None: ...
+
+    def after_wait(self, worker: int) -> None: ...
+
+    def before_pass(self) -> None: ...
+
+    def after_pass(self) -> None: ...
+
+
+class Kernel:
+    """The state of one worker. Built by :func:`reactor_rl.runtime.worker.bind.bind`.
+
+    Args:
+        worker: Its number.
+        words: The words that all workers share.
+        run: A number that workers of one run have in common, where they are in one process.
+
+    Attributes:
+        worker: Its number.
+        words: The words that all workers share.
+        time, microstep: The tag of the pass that is running.
+        number: The number of the pass that is running, from 1.
+        tick_number: The number of the first pass of the tick that is running.
+        pending: Bits of the reactions that are triggered and not done.
+        soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
+        current: Bit of the reaction that is running, ALL between reactions.
+        stopping: Whether the shutdown reactions are due, or have run.
+        again: Actions that are present at the next microstep.
+        failures: Exceptions of reactions in this tick.
+    """
+
+    __slots__ = (
+        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "again", "agenda", "boundary_marks", "calls",
+        "copies", "current", "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number",
+        "observers", "outputs", "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon",
+        "startup_mask", "steps", "stopping", "tick_number", "time", "timers", "words", "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:
+        self.worker, self.words = worker, words
+        self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
+        self.pending, self.soon, self.current = 0, 0, ALL
+        self.stopping = False
+        self.again: list[ActionHandle] = []
+        self.failures: list[Failure] = []
+        # Filled by bind():
+        self.reactors: dict[int, Reactor] = {}  # by index
+        self.reactor_names: tuple[str, ...] = ()
+        self.calls: dict[int, Callable[[], None]] = {}  # by bit
+        self.reactions: dict[int, int] = {}  # bit -> index of reaction
+        self.names: dict[int, str] = {}  # bit -> name of reaction
+        self.startup_mask = self.shutdown_mask = 0
+        self.steps: list[tuple[Callable[[Any], None], Any]] = []
+        self.timers: list[TimerHandle] = []
+        self.actions: dict[int, ActionHandle] = {}
+        self.boundary_marks: list[Mark] = []  # of boundary inputs that the caller writes
+        self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
+        self.initials: list[tuple[int, int]] = []  # delay and mask of inputs with an initial value, which is there before that time
+        self.observers: list[Observer] = []
+        self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
+        self.handles: dict[int, frozenset[str]] = {}  # names of the handles of each reactor, which are not its state
+        self.later: list[Callable[[], None]] = []  # to do when the running reaction is done
+        # What is due at future times: masks of reactions, timers (index) and events of actions (index, value).
+        self.agenda = Agenda()
+        self._starting: int | None = None  # startup reactions that are still to run, None once they have run
+        self._at = -1  # the step that is being taken, -1 between passes
+        self.copies: Copies = {}  # of classes that travel by value
+        self._limit = OneThread(run, helper=worker > 0)
+        self._thread = get_ident()
+        enrol(self)
+
+    # ------------------------------------------------------------------ passes
+
+    def start_pass(self) -> None:
+        """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number."""
+        self._starting = self.startup_mask
+        with loading() if self.startup_mask else nullcontext():
+            self.execute()
+        self._starting = None
+        if self.soon:
+            self.wake_at(1, self.soon)
+            self.soon = 0
+
+    def stop_pass(self, time: int) -> None:
+        """Run the shutdown reactions, and what they trigger at the same tag: one microstep after tick ``time``, the last one."""
+        self.number += 1
+        if self.time != time:  # nothing happened at that tick, and it was skipped
+            self.time, self.microstep = time, 0
+        self.microstep += 1
+        self.pending, self.stopping = self.shutdown_mask, True
+        self.execute()
+
+    def shut_down_alone(self) -> None:
+        """Run those shutdown reactions that have not run, without waiting for anybody: the run is torn down.
+
+        Their errors have no one to go to. May be called again when it was interrupted.
+        """
+        self._at = -1
+        if not self.stopping:
+            self.pending, self.stopping = self.shutdown_mask, True
+        try:
+            while rest := self.pending & self.shutdown_mask:
+                self.current = bit = rest & -rest
+                self.pending ^= bit
+                with contextlib.suppress(Exception):
+                    self.calls[bit]()
+        finally:
+            self._leave()
+
+    def first_pass(self, time: int, number: int) -> None:
+        """Begin tick ``time`` and run its first pass."""
+        self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
+        agenda = self.agenda
+        self.pending |= agenda.always | self.soon
+        self.soon = 0
+        if agenda.times and agenda.times[0] <= time:
+            self._due(time)
+        if self.boundary_marks:
+            self.mark(self.boundary_marks)
+        if self.late_marks:
+            for mark in self.late_marks:
+                mark()
+        self.execute()
+
+    def next_pass(self, number: int) -> None:
+        """Run the pass of the next microstep."""
+        self.number = number
+        self.microstep += 1
+        if self.again:
+            again, self.again = self.again, []
+            self.again += [action for action in again if action.arrive()]
+        self.execute()
+
+    def passes_alone(self) -> None:
+        """Run the further passes of a tick in which no other worker takes part."""
+        try:
+            self._enter()
+            self._passes()
+        finally:
+            self._leave()
+
+    def _passes(self) -> None:
+        while self.again:
+            self.number += 1
+            self.microstep += 1
+            again, self.again = self.again, []
+            for action in again:
+                if action.arrive():
+                    self.again.append(action)
+            self.run_all()
+
+    def ticks_alone(self, time: int, end: int) -> int:
+        """Run ticks from ``time`` on in which no other worker takes part, leaving out those at which nothing happens.
+
+        Returns:
+            The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
+        """
+        try:
+            self._enter()
+            return self._ticks(time, end)
+        finally:
+            self._leave()
+
+    def _ticks(self, time: int, end: int) -> int:
+        words, agenda = self.words, self.agenda
+        while time < end:
+            if not self.soon and not agenda.always:
+                time = max(time, min(self.next_time(), end))
+                if time == end:
+                    break
+            self.number += 1
+            self.time, self.microstep, self.tick_number = time, 0, self.number
+            self.pending |= agenda.always | self.soon
+            self.soon = 0
+            if agenda.times and agenda.times[0] <= time:
+                self._due(time)
+            self.run_all()
+            if self.again:
+                self._passes()
+            time += 1
+            if self.failures or words[Words.STOP]:
+                break
+            hold()  # as at the beginning of any tick
+        return time
+
+    def execute(self) -> None:
+        """Go through the list, from where an exception from a WAIT left it."""
+        if self.observers:
+            for observer in self.observers:
+                observer.before_pass()
+        if self._at < 0:
+            self._at = 0
+            if self.again:  # before the list's last SIGNAL, after which the caller may look
+                self.words[Words.AGAIN] = self.number
+        try:
+            if get_ident() != self._thread:
+                self._moved()
+            self._limit.enter()
+            for step, argument in self.steps[self._at :] if self._at else self.steps:
+                step(argument)
+                self._at += 1
+            self._at = -1
+        finally:
+            self.current = ALL  # an interrupt may have left it in a reaction
+            self._limit.leave(self._at >= 0)
+        if self.observers:
+            for observer in self.observers:
+                observer.after_pass()
+
+    def _enter(self) -> None:
+        if get_ident() != self._thread:
+            self._moved()
+        self._limit.enter()
+
+    def _moved(self) -> None:
+        """This worker goes on in another thread than before."""
+        self._thread = get_ident()
+        enrol(self)
+        in_thread()
+
+    def _leave(self) -> None:
+        self.current = ALL  # an interrupt may have left it in a reaction
+        self._limit.leave(self._at >= 0)
+
+    def unfinished(self) -> bool:
+        """Whether a timeout left a pass in its middle."""
+        return self._at >= 0
+
+    def run(self, mask: int) -> None:
+        """Run what is triggered among the reactions of ``mask``, lowest bit first."""
+        if self.observers or self._starting is not None:
+            return self._run_slowly(mask)
+        calls = self.calls
+        while True:
+            try:
+                while ready := self.pending & mask:
+                    self.current = bit = ready & -ready
+                    self.pending ^= bit
+                    calls[bit]()
+                    if self.later:
+                        self._finish_reaction()
+                self.current = ALL
+                return None
+            except Exception as error:
+                self._failed(bit, error)
+
+    def run_all(self) -> None:
+        """Run what is triggered until nothing is: :meth:`run` where nothing comes after it. Most often it is one reaction."""
+        if self.observers:
+            return self._run_slowly(ALL)
+        calls = self.calls
+        while True:
+            try:
+                while ready := self.pending:
+                    if ready in calls:
+                        bit, self.pending = ready, 0
+                    else:
+                        bit = ready & -ready
+                        self.pending = ready ^ bit
+                    self.current = bit
+                    calls[bit]()
+                    if self.later:
+                        self._finish_reaction()
+                self.current = ALL
+                return None
+            except Exception as error:
+                self._failed(bit, error)
+
+    def _run_slowly(self, mask: int) -> None:
+        """Run with observers, or at the start, when what ports trigger is kept for tick 0."""
+        while ready := (self.pending if self._starting is None else self._starting) & mask:
+            self.current = bit = ready & -ready
+            if self._starting is None:
+                self.pending ^= bit
+            else:
+                self._starting ^= bit
+            for observer in self.observers:
+                observer.before_reaction(bit)
+            try:
+                self.calls[bit]()
+                if self.later:
+                    self._finish_reaction()
+            except Exception as error:
+                self._failed(bit, error)
+            for observer in self.observers:
+                observer.after_reaction(bit)
+        self.current = ALL
+
+    def mark(self, marks: list[Mark]) -> None:
+        """Set the bits of reactions that are triggered by what other workers wrote in this pass."""
+        words, number = self.words, self.number
+        for stamp, mask, rows in marks:
+            if words[stamp] == number or (
+                rows is not None and words[stamp + 1] == number and any(words[word] == number for word in rows)
+            ):
+                self.pending |= mask
+
+    def _finish_reaction(self) -> None:
+        later, self.later = self.later, []
+        for call in later:
+            call()
+
+    def _failed(self, bit: int, error: Exception) -> None:
+        self.current = ALL
+        self.later.clear()
+        self.failures.append(Failure.of(self.reactions[bit], self.names[bit], (self.time, self.microstep), error))
+        self.words[Words.FAILED] = 1
+
+    # ------------------------------------------------------------------ what handles ask for
+
+    @property
+    def reacting(self) -> bool:
+        """Whether a reaction is running."""
+        return self.current != ALL
+
+    def running(self) -> str:
+        """Name of the reaction that is running."""
+        return self.names.get(self.current, "(none)")
+
+    def after_reaction(self, call: Callable[[], None]) -> None:
+        """Do something when the running reaction is done."""
+        self.later.append(call)
+
+    def request_stop(self) -> None:
+        self.words[Words.STOP] = 1
+
+    def wake_at(self, time: int, mask: int) -> None:
+        """Trigger reactions at microstep 0 of a future tick."""
+        if time in self.agenda.masks:
+            self.agenda.masks[time] |= mask
+        else:
+            self.agenda.masks[time] = mask
+            self._push(time)
+
+    def schedule_at(self, time: int, action: int, kept: Any) -> None:
+        """Make an action present at a future tick."""
+        if time not in self.agenda.events:
+            self.agenda.events[time] = []
+            self._push(time)
+        self.agenda.events[time].append((action, kept))
+
+    def enter(self, time: int) -> None:
+        """Begin a new agenda with all that is due from ``time`` on and follows from the program and from what is in the slots.
+
+        That is timers, initial values, and delayed values that are under way: everything but the events of actions.
+        """
+        self.agenda, self.soon = Agenda(), 0
+        for position, timer in enumerate(self.timers):
+            upcoming = timer.offset
+            if time > upcoming and timer.period == 1:
+                self.agenda.always |= timer.mask
+                continue
+            if time > upcoming:
+                if timer.period is None:
+                    continue
+                upcoming -= (upcoming - time) // timer.period * timer.period
+            self.agenda.timers.setdefault(upcoming, []).append(position)
+            self._push(upcoming)
+        for delay, mask in self.initials:
+            for arrival in range(time, delay):
+                self.wake_at(arrival, mask)
+        for port in self.outputs.values():
+            port.wake_again(time)
+        self.words[Words.NEXT + self.worker] = self.next_time()
+
+    def _push(self, time: int) -> None:
+        heapq.heappush(self.agenda.times, time)
+        self.words[Words.NEXT + self.worker] = self.next_time()
+
+    def _due(self, time: int) -> None:
+        times = self.agenda.times
+        while times and times[0] <= time:
+            heapq.heappop(times)
+        self.pending |= self.agenda.masks.pop(time, 0)
+        for position in self.agenda.timers.pop(time, ()):
+            timer = self.timers[position]
+            self.pending |= timer.mask
+            if timer.period == 1:
+                self.agenda.always |= timer.mask
+            elif timer.period is not None:
+                upcoming = time + timer.period
+                self.agenda.timers.setdefault(upcoming, []).append(position)
+                heapq.heappush(times, upcoming)
+        arriving: list[ActionHandle] = []
+        for index, kept in self.agenda.events.pop(time, ()):
+            action = self.actions[index]
+            if not action.waiting:
+                arriving.append(action)
+            action.waiting.append(kept)
+        self.again += [action for action in arriving if action.arrive()]
+        self.words[Words.NEXT + self.worker] = self.next_time()
+
+    def next_time(self) -> int:
+        """The next time at which something is due here by itself; 0 if something is due at every tick."""
+        if self.agenda.always or self.soon:
+            return 0
+        return self.agenda.times[0] if self.agenda.times else NEVER

@@ -1,0 +1,173 @@
+"""A worker's part of a snapshot: state of its reactors, slots in flight, events to come.
+
+Nothing in it depends on the schedule, or on what the run did before: a part is by the indices of the program, stamps are counted
+back from the coming pass, and what follows from the program or from the slots (timers, initial values, the arrivals of delayed
+values) is not in it at all, but computed when it is put back, by whoever holds the reactors then. The pass numbers of a run only
+ever go up, so that nothing that was stamped before can seem to be present after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from reactor_rl.errors import RunError
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput
+from reactor_rl.serialise import dumps, loads
+
+__all__ = ["Part", "put_back", "take"]
+
+_LONG_AGO = -1
+
+
+@dataclass
+class Part:
+    """What one worker holds, or all of them.
+
+    Attributes:
+        clock: How many ticks are done, and how many further microsteps the last one had.
+        stop: Whether the program has requested a stop: a startup reaction may, and then tick 0 is the last one.
+        fed: Whether the caller has set a boundary input for the coming tick.
+        reactors: The pickled state of each reactor.
+        outputs: Of each output its stamps and the content of its slots. A stamp is how many passes before the coming one it was
+            written, or -1 if that was before the last tick; the stamps of slots that are read with a delay are times.
+        events: Actions and their values by the time at which they are due.
+        waiting: Values that are due at microsteps of tick 0, by action: between two ticks later on there are none.
+    """
+
+    clock: tuple[int, int]
+    stop: bool = False
+    fed: bool = False
+    reactors: dict[int, bytes] = field(default_factory=dict)
+    outputs: dict[int, tuple[list[int], list[Any]]] = field(default_factory=dict)
+    events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
+    waiting: dict[int, list[Any]] = field(default_factory=dict)
+
+    def merge(self, other: Part) -> None:
+        """Add another worker's part."""
+        self.reactors.update(other.reactors)
+        self.outputs.update(other.outputs)
+        self.waiting.update(other.waiting)
+        for time, found in other.events.items():
+            self.events[time] = _by_action(self.events.get(time, []) + found)
+
+
+def take(kernel: Kernel, ticks: int) -> Part:
+    """Copy everything that tick ``ticks`` and those after it depend on.
+
+    Raises:
+        RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
+        TypeError: If the state of a reactor cannot be pickled.
+    """
+    part = Part((ticks, kernel.microstep if kernel.time == ticks - 1 else 0))
+    for index, reactor in kernel.reactors.items():
+        name = kernel.reactor_names[index]
+        try:
+            part.reactors[index] = _pickled(kernel, index, reactor)
+        except RunError as error:
+            raise RunError(f"there is no snapshot of reactor {name!r}: {error}") from error
+        except Exception as error:
+            raise TypeError(
+                f"the state of reactor {name!r} cannot be pickled ({error}); give "
+                f"{type(reactor).__name__} the methods __getstate__ and __setstate__"
+            ) from error
+    coming = _coming(kernel, ticks)
+    # What was written before the last tick is not present any more; and the last one may have been skipped.
+    oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
+    for index, port in kernel.outputs.items():
+        stamps, times = _words(port)
+        ages = [coming - stamp if stamp >= oldest else _LONG_AGO for stamp in kernel.words[stamps].tolist()]
+        slots = [view.copy() for view in port._views] if isinstance(port, ArrayOutput) else _cells(port).kept()
+        part.outputs[index] = ages + kernel.words[times].tolist(), slots
+    part.events = {time: _by_action(found) for time, found in kernel.agenda.events.items()}
+    part.waiting = {index: list(action.waiting) for index, action in kernel.actions.items() if action.waiting}
+    return part
+
+
+def put_back(kernel: Kernel, part: Part) -> None:
+    """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now."""
+    states = {index: loads(part.reactors[index]) for index in kernel.reactors}
+    for index, reactor in kernel.reactors.items():
+        _set_state(kernel, index, reactor, states[index])
+    ticks, microstep = part.clock
+    coming = kernel.number + microstep + 2  # so that the last tick's passes have numbers that were never used
+    kernel.time, kernel.microstep = max(0, ticks - 1), microstep
+    kernel.number = coming - (ticks > 0)
+    kernel.tick_number = kernel.number - microstep
+    for index, port in kernel.outputs.items():
+        _put_back_output(kernel, port, *part.outputs[index], coming, ticks)
+    kernel.enter(ticks)
+    for time, events in part.events.items():
+        for index, kept in events:
+            if index in kernel.actions:
+                kernel.schedule_at(time, index, kept)
+    kernel.again = []
+    for index, action in kernel.actions.items():
+        action.clear()
+        action.waiting.extend(part.waiting.get(index, ()))
+        if action.waiting:
+            kernel.again.append(action)
+    kernel.pending = 0
+    for port in kernel.outputs.values():
+        port.trigger_again(coming)
+
+
+def _by_action(events: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Events of one time; those of one action stay in the order in which they were scheduled."""
+    return sorted(events, key=lambda event: event[0])
+
+
+def _coming(kernel: Kernel, ticks: int) -> int:
+    """Number of the coming pass. Startup and tick 0 are one."""
+    return kernel.number + (ticks > 0)
+
+
+def _words(port: Any) -> tuple[slice, slice]:
+    """Where the stamps of an output lie, and the times of its slots."""
+    times = port._stride * port._ring if port._times >= 0 else 0
+    return slice(port._stamp, port._stamp + port._stride), slice(port._times, port._times + times)
+
+
+def _cells(port: Any) -> Any:
+    assert isinstance(port, ObjectOutput)
+    return port._cells
+
+
+def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
+    stamps, times = _words(port)
+    ages = saved[: port._stride]
+    for word, age in enumerate(ages, stamps.start):
+        kernel.words[word] = 0 if age == _LONG_AGO else coming - age
+    for word, time in enumerate(saved[port._stride :], times.start):
+        kernel.words[word] = time
+    if not isinstance(port, ArrayOutput):
+        for cell, kept in enumerate(slots):
+            _cells(port).keep(cell, kept)
+        return
+    # A buffer that several outputs share may have more slots than this one needs, and its copies fewer.
+    newest = ticks if 0 in ages else ticks - 1
+    for time in range(newest - port._ring + 1, newest + 1):
+        for place in (port._views, *port._copies):
+            place[time % len(place)][...] = slots[time % len(slots)]
+
+
+def _pickled(kernel: Kernel, index: int, reactor: Reactor) -> bytes:
+    """The state of a reactor. Its handles are out of the way meanwhile, for a ``__getstate__`` may well give all it has."""
+    own = vars(reactor)
+    handles = {name: own.pop(name) for name in kernel.handles[index]}
+    try:
+        return dumps(own if type(reactor).__getstate__ is object.__getstate__ else reactor.__getstate__())
+    finally:
+        own.update(handles)
+
+
+def _set_state(kernel: Kernel, index: int, reactor: Reactor, state: Any) -> None:
+    handles = {name: vars(reactor)[name] for name in kernel.handles[index]}
+    if hasattr(reactor, "__setstate__"):
+        reactor.__setstate__(state)
+    else:
+        vars(reactor).clear()
+        vars(reactor).update(state)
+    vars(reactor).update(handles)

@@ -1,0 +1,36 @@
+"""Records when a worker ran which reaction and when it waited."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Literal
+
+from reactor_rl.runtime.worker.kernel import Kernel, Observer
+
+__all__ = ["Slice", "Timeline"]
+
+Slice = tuple[Literal["reaction", "wait"], str, int, int, int, int]
+"""Kind, name, start and end in ns, time, microstep."""
+
+
+class Timeline(Observer):
+    """The slices of one worker since it was attached."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.slices: list[Slice] = []
+        self._began = 0
+
+    def before_reaction(self, bit: int) -> None:
+        self._began = perf_counter_ns()
+
+    def after_reaction(self, bit: int) -> None:
+        end, kernel = perf_counter_ns(), self._kernel
+        self.slices.append(("reaction", kernel.names[bit], self._began, end, kernel.time, kernel.microstep))
+
+    def before_wait(self, worker: int) -> None:
+        self._began = perf_counter_ns()
+
+    def after_wait(self, worker: int) -> None:
+        end, kernel = perf_counter_ns(), self._kernel
+        self.slices.append(("wait", f"wait for worker {worker}", self._began, end, kernel.time, kernel.microstep))
