@@ -19,7 +19,7 @@ MUCH = 0.1
 
 def cores() -> int:
     """Cores that this process may use: its affinity, less the quota of its control group."""
-    from reactor_rl.autotune import usable_cores
+    from reactor_rl.runtime.limits import usable_cores
 
     return usable_cores()
 

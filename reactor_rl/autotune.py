@@ -6,24 +6,22 @@ Results never depend on the choice, so choosing is safe; only the time that a ti
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reactor_rl.executors import ExecutorName
 from reactor_rl.graph import Graph
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.launch import may_start_processes
-from reactor_rl.runtime.limits import group_cores
+from reactor_rl.runtime.run import Run
 from reactor_rl.schedule import compile_schedule
+from reactor_rl.topology import Topology
 
-if TYPE_CHECKING:
-    from reactor_rl.program import ExecutorName, Program
-
-__all__ = ["DAEMONIC", "Choice", "choose", "global_random_state", "pick", "usable_cores"]
+__all__ = ["DAEMONIC", "Choice", "choose", "global_random_state", "measured", "pick"]
 
 WORTH_IT = 0.95
 """With helpers a tick must take less than this share of the time: costs are not known any better."""
@@ -42,13 +40,6 @@ class Choice:
     workers: int
     costs: Mapping[str, float] | None
     why: str
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = group_cores()
-    return cores if quota is None else min(cores, quota)
 
 
 @contextlib.contextmanager
@@ -70,14 +61,24 @@ def global_random_state() -> Iterator[None]:
 
 
 def choose(
-    program: Program, graph: Graph, workers: int, *, caller_works: bool = True, costs: Mapping[str, float] | None = None
+    topology: Topology,
+    graph: Graph,
+    workers: int,
+    measure: Callable[[], Mapping[str, float] | None],
+    *,
+    caller_works: bool = True,
+    costs: Mapping[str, float] | None = None,
 ) -> Choice:
     """Choose for a whole program.
 
-    Without ``costs``, a throw-away copy runs inline for some ticks, at most about 50 ms, with no boundary inputs set. Its
-    reactions do happen: a program that must not run twice names its executor.
+    Args:
+        topology: The program.
+        graph: What must happen before what in it.
+        workers: The most that there may be.
+        measure: Seconds per tick of each reactor, see :func:`measured`; called if nothing is known of them and it matters.
+        caller_works: Whether the caller's thread takes its share.
+        costs: Seconds per tick by reactor, if they are known.
     """
-    topology = program.topology()
     if len(topology.reactors) == 1 and caller_works:
         return Choice("inline", 1, costs, "one reactor")
     if workers == 1 and caller_works:
@@ -85,13 +86,12 @@ def choose(
     if parallel_executor() == "processes" and not may_start_processes():
         return Choice("inline", 1, costs, DAEMONIC)
     if costs is None and not any(node.cost is not None for node in topology.reactions):
-        costs = _measure(program)
-    return pick(program, graph, workers, costs, caller_works=caller_works)
+        costs = measure()
+    return pick(topology, graph, workers, costs, caller_works=caller_works)
 
 
-def pick(program: Program, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True) -> Choice:
+def pick(topology: Topology, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True) -> Choice:
     """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
-    topology = program.topology()
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
     best, best_time = 1, alone
     shared = {
@@ -112,28 +112,23 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
 
 
-def _measure(program: Program) -> dict[str, float] | None:
-    """Mean seconds per tick of each reactor, from the timeline of a throw-away run; None if it fails."""
-    from reactor_rl.runtime.supervisor import start
-    from reactor_rl.runtime.worker.timeline import Timeline
+def measured(topology: Topology, start_inline: Callable[[], Run]) -> dict[str, float] | None:
+    """Mean seconds per tick of each reactor, from the timeline of a throw-away run; None if it fails.
 
+    It runs for some ticks, at most about 50 ms, with no boundary inputs set. Its reactions do happen: a program that must not run
+    twice names its executor.
+    """
     with global_random_state(), contextlib.suppress(Exception):
-        run = start(
-            program, executor="inline", workers=1, context=None, caller_works=True, debug=False, fingerprint="off", costs=None
-        )  # fmt: skip
-        with run:
-            kernel = run._kernel
-            timeline = Timeline(kernel)
+        with start_inline() as run:
             run.tick()  # the first tick warms up
-            kernel.observers.append(timeline)
-            begin, ticks = time.perf_counter(), 0
-            while ticks < TICKS and time.perf_counter() - begin < SECONDS and not run.stopped:
-                run.tick()
-                ticks += 1
-            kernel.observers.remove(timeline)
-        costs = dict.fromkeys((node.name for node in program.topology().reactors), 0.0)
-        owner = {program.topology().reaction_name(r.index): r.reactor for r in program.topology().reactions}
-        for _, name, began, ended, _, _ in timeline.slices:
-            costs[program.topology().reactors[owner[name]].name] += (ended - began) * 1e-9 / max(ticks, 1)
+            with run.recording() as recorded:
+                begin, ticks = time.perf_counter(), 0
+                while ticks < TICKS and time.perf_counter() - begin < SECONDS and not run.stopped:
+                    run.tick()
+                    ticks += 1
+        costs = dict.fromkeys((node.name for node in topology.reactors), 0.0)
+        owner = {topology.reaction_name(r.index): r.reactor for r in topology.reactions}
+        for _, name, began, ended, _, _ in recorded[0]:
+            costs[topology.reactors[owner[name]].name] += (ended - began) * 1e-9 / max(ticks, 1)
         return costs
     return None

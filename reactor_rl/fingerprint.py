@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Hasher", "canonical", "combine"]
+__all__ = ["Hasher", "canonical", "combine", "new_hash"]
 
 
 class Hasher(Protocol):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from reactor_rl import reactor as declare
 from reactor_rl import topology as topo
+from reactor_rl.composition import Composition, Wire
 from reactor_rl.errors import ProgramError
-
-if TYPE_CHECKING:
-    from reactor_rl.program import Program, _Wire
-    from reactor_rl.refs import Instance
+from reactor_rl.refs import Instance
 
 __all__ = ["flatten"]
 
 
-def flatten(program: Program) -> topo.Topology:
+def flatten(program: Composition) -> topo.Topology:
     """Resolve a program.
 
     Raises:
@@ -29,25 +27,25 @@ def flatten(program: Program) -> topo.Topology:
     timers: list[topo.TimerNode] = []
     actions: list[topo.ActionNode] = []
     index_of: dict[tuple[int, str], int] = {}
-    for instance in program._instances:
+    for instance in program.instances:
         for name, declaration in instance._declarations.items():
             key = (instance._index, name)
             match declaration:
                 case declare.Input():
                     index_of[key] = len(inputs)
-                    inputs.append(_input(program, outputs, len(inputs), key, declaration, program._wires.get(key)))
+                    inputs.append(_input(program, outputs, len(inputs), key, declaration, program.wires.get(key)))
                 case declare.Timer():
                     index_of[key] = len(timers)
                     timers.append(topo.TimerNode(len(timers), *key, declaration.offset, declaration.period))
                 case declare.LogicalAction():
                     index_of[key] = len(actions)
                     actions.append(topo.ActionNode(len(actions), *key))
-    for name in program._boundary_outputs:
+    for name in program.boundary_outputs:
         key = (topo.BOUNDARY, name)
-        inputs.append(_input(program, outputs, len(inputs), key, declare.Input(), program._wires.get(key)))
+        inputs.append(_input(program, outputs, len(inputs), key, declare.Input(), program.wires.get(key)))
     reactors: list[topo.ReactorNode] = []
     reactions: list[topo.ReactionNode] = []
-    for instance in program._instances:
+    for instance in program.instances:
         first = len(reactions)
         for reaction in type(instance._reactor).reactions:
             reactions.append(_reaction(instance, reaction, len(reactions), index_of, output_of))
@@ -67,30 +65,30 @@ def flatten(program: Program) -> topo.Topology:
     )  # fmt: skip
 
 
-def _outputs(program: Program) -> list[topo.Output]:
+def _outputs(program: Composition) -> list[topo.Output]:
     """Connected outputs in the order in which they were connected, then the others."""
     declared: dict[tuple[int, str], declare.Output] = {
-        (topo.BOUNDARY, name): port for name, port in program._boundary_inputs.items()
+        (topo.BOUNDARY, name): port for name, port in program.boundary_inputs.items()
     }
-    for instance in program._instances:
+    for instance in program.instances:
         for name, port in instance._declarations.items():
             if isinstance(port, declare.Output):
                 declared[instance._index, name] = port
-    order = [*program._outputs, *(key for key in declared if key not in program._outputs)]
+    order = [*program.connected, *(key for key in declared if key not in program.connected)]
     return [
         topo.Output(
             index, *key, declared[key].shape, declared[key].dtype,
-            program._rows_of.get(index, declared[key].rows_declared), tuple(sorted(program._delays.get(index, ()))),
+            program.rows_of.get(index, declared[key].rows_declared), tuple(sorted(program.delays.get(index, ()))),
         )
         for index, key in enumerate(order)
     ]  # fmt: skip
 
 
 def _input(
-    program: Program, outputs: list[topo.Output], index: int, key: tuple[int, str], declared: declare.Input, wire: _Wire | None
+    program: Composition, outputs: list[topo.Output], index: int, key: tuple[int, str], declared: declare.Input, wire: Wire | None
 ) -> topo.Input:
     reactor, name = key
-    full = name if reactor == topo.BOUNDARY else f"{program._instances[reactor].name}.{name}"
+    full = name if reactor == topo.BOUNDARY else f"{program.instances[reactor].name}.{name}"
     if wire is None:  # an input may stay unconnected: it is always absent
         return topo.Input(index, reactor, name, declared.shape, declared.dtype, None, (), 0)
     parts = tuple(sorted(wire.parts, key=lambda part: part.at or 0))

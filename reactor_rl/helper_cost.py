@@ -11,14 +11,14 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
 
+from reactor_rl.composition import Composition
+from reactor_rl.executors import ExecutorName
+from reactor_rl.flatten import flatten
 from reactor_rl.reactor import Reactor, Timer, reaction
 from reactor_rl.runtime.launch import may_start_processes
-
-if TYPE_CHECKING:
-    from reactor_rl.program import ExecutorName
-    from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.supervisor import Settings, start
 
 __all__ = ["parallel_executor", "tick_cost"]
 
@@ -77,13 +77,12 @@ def _measured(spin: float | None, away: float) -> float:
 
 
 def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
-    from reactor_rl.program import Program
-
-    program = Program("what a helper costs")
+    program = Composition("what a helper costs")
     for name in ("here", "there"):
         program.add(Idle, name=name)
-    homes = {"here": 0, "there": 1}
-    with program.start(executor=executor, workers=2, placement=homes, spin=spin, fingerprint="off") as run:
+    pickled = program.pickled_reactors()
+    settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, fingerprint="off")
+    with start(flatten(program), lambda _: pickled, (), settings) as run:
         for _ in range(WARM):
             run.tick()
         return [_batch(run, away) for _ in range(batches)]

@@ -12,16 +12,14 @@ import pickle
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from reactor_rl import topology as topo
 from reactor_rl.errors import AbsentError, UndeclaredPortError
 from reactor_rl.fingerprint import canonical, combine, new_hash
-
-if TYPE_CHECKING:
-    from reactor_rl.program import Program
+from reactor_rl.program import Program
 
 __all__ = ["Record", "interpret"]
 

@@ -3,15 +3,16 @@
 Who writes a plugin imports from here and from nowhere deeper. What is listed here is kept; the rest of the engine may change.
 """
 
-from reactor_rl.autotune import DAEMONIC, global_random_state, usable_cores
+from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
+from reactor_rl.executors import ExecutorName
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.helper_cost import parallel_executor, tick_cost
-from reactor_rl.program import ExecutorName
 from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
+from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.run import Snapshot
 from reactor_rl.runtime.worker.snapshot import Part

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,9 +19,17 @@ from reactor_rl.errors import ProgramError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reactor_rl.runtime.worker.kernel import Kernel
 
 __all__ = ["Input", "LogicalAction", "Output", "Reaction", "Reactor", "Timer", "reaction", "shutdown", "startup"]
+
+
+class Clock(Protocol):
+    """What a reactor asks of the worker that it lives on."""
+
+    time: int
+    microstep: int
+
+    def request_stop(self) -> None: ...
 
 
 class Declaration:
@@ -210,7 +218,7 @@ class Reactor:
     """
 
     bank_index: int = 0
-    _kernel: Kernel
+    _kernel: Clock
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from reactor_rl import reactor as declare
 from reactor_rl.errors import ProgramError
 
-if TYPE_CHECKING:
-    from reactor_rl.program import Program
-
 __all__ = ["Bank", "Instance", "PortRef"]
+
+
+class Owner(Protocol):
+    """The program that is being composed: reactors and ports of another one are refused."""
+
+    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,7 @@ class PortRef:
     axis) or a block of rows (``.rows[2:5]``, with it).
     """
 
-    owner: Instance | Bank | Program
+    owner: Instance | Bank | Owner
     name: str
     selection: slice | int | Literal["each"] | None = None
 
@@ -60,9 +63,7 @@ class _Rows(PortRef):
 class Instance:
     """One reactor of a program. Its ports are attributes: ``program.connect(a.out, b.inp)``."""
 
-    def __init__(
-        self, program: Program, index: int, name: str, reactor: declare.Reactor, bank: tuple[str, int, int] | None
-    ) -> None:
+    def __init__(self, program: Owner, index: int, name: str, reactor: declare.Reactor, bank: tuple[str, int, int] | None) -> None:
         self._program, self._index, self.name, self._reactor, self._bank = program, index, name, reactor, bank
         self._declarations = declare.declarations(reactor)
 

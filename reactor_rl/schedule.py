@@ -20,7 +20,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.graph import Graph
 from reactor_rl.topology import Topology
 
-__all__ = ["Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "longest_first"]
+__all__ = ["DEFAULT_COST", "Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "longest_first"]
 
 DEFAULT_COST = 10e-6
 """Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MISSING", "ActionNode", "Input", "Output", "Part", "ReactionNode", "ReactorNode", "TimerNode", "Topology"]
+__all__ = ["BOUNDARY", "MISSING", "ActionNode", "Input", "Output", "Part", "ReactionNode", "ReactorNode", "TimerNode", "Topology"]
 
 BOUNDARY = -1
 """Stands for the caller where a reactor's index is expected."""

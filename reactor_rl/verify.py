@@ -18,7 +18,7 @@ import numpy as np
 from reactor_rl.errors import ProgramError
 from reactor_rl.program import Program
 
-__all__ = ["Report", "Row", "Target", "Verifiable", "verify"]
+__all__ = ["EXECUTORS", "WORKERS", "Report", "Row", "Target", "Verifiable", "verify"]
 
 ExecutorName = Literal["inline", "threads", "processes"]
 

@@ -33,7 +33,7 @@ def bank(n: int) -> Program:
 def picked(seconds: float, n: int = 4, workers: int = 4, **more: Any) -> Choice:
     program = bank(n)
     costs = {f"beat{number}": seconds for number in range(n)}
-    return pick(program, graph.build(program.topology()), workers, costs, **more)
+    return pick(program.topology(), graph.build(program.topology()), workers, costs, **more)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_helpers_are_taken_where_they_pay(asked: list[float], seconds: float, he
 def test_what_helpers_cost_is_not_measured_where_there_is_nothing_to_share(asked: list[float]) -> None:
     program = bank(2)
     costs = {"beat0": 1e-3, "beat1": 1e-6}
-    assert pick(program, graph.build(program.topology()), 4, costs).executor == "inline"
+    assert pick(program.topology(), graph.build(program.topology()), 4, costs).executor == "inline"
     assert picked(1e-3, workers=1).executor == "inline"
 
 
@@ -164,7 +164,7 @@ def test_a_daemonic_process_runs_inline_and_says_why() -> None:
     program = bank(2)
     costs = {"beat0": 1.0, "beat1": 1.0}
     if parallel_executor() == "processes":
-        assert choose(program, graph.build(program.topology()), 2, costs=costs).executor == "inline"
+        assert choose(program.topology(), graph.build(program.topology()), 2, dict, costs=costs).executor == "inline"
         with program.start(workers=2, costs=costs) as run:
             run.tick()
             assert run.executor == "inline" and autotune.DAEMONIC in repr(run)

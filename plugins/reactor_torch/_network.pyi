@@ -1,3 +1,5 @@
+"""The compiled kernel that evaluates small networks."""
+
 from typing import Any
 
 import numpy as np

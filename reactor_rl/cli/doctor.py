@@ -16,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from reactor_rl import __version__
-from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime.block import available_memory
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.launch import context_named, new_process, start_process
+from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.supervisor import SPIN
 

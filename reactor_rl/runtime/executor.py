@@ -13,7 +13,7 @@ from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
 
-__all__ = ["ABORTED", "Aborted", "Commands", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
+__all__ = ["ABORTED", "SLICE", "Aborted", "Commands", "Deadline", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
 
 Pair = tuple[int, int]
 Reactors = Mapping[int, bytes | Reactor]

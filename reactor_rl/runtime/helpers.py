@@ -14,7 +14,8 @@ from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker import messages
-from reactor_rl.runtime.worker.kernel import NEVER, Kernel
+from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.moment import NEVER
 
 __all__ = ["Helpers"]
 

@@ -1,4 +1,4 @@
-"""What the control groups of this process allow it: cores and memory.
+"""What this process may use: cores and memory, as its affinity and its control groups allow.
 
 A group's limit holds for all groups below it, so that every group from the process's own up to the root counts. In a container the
 own group may only be known by its name outside; then its limits are those at the root of what is mounted.
@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["group_cores", "group_memory"]
+__all__ = ["group_cores", "group_memory", "usable_cores"]
 
 _SELF = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = group_cores()
+    return cores if quota is None else min(cores, quota)
 
 
 def _groups(controller: str) -> Iterator[Path]:

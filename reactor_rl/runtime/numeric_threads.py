@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reactor_rl.runtime.held import Held
+from reactor_rl.runtime.limits import usable_cores
 
 __all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "in_thread", "loading", "one_numeric_thread", "release"]
 
@@ -298,8 +299,6 @@ def loading() -> Iterator[None]:
 
 
 def _loaded() -> None:
-    from reactor_rl.autotune import usable_cores
-
     for name, value in _usual.items():
         if value is None:
             os.environ.pop(name, None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from reactor_rl import fingerprint as hashing
+from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.arena import Words
@@ -23,10 +24,9 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.messages import Reply
 from reactor_rl.runtime.worker.snapshot import Part
+from reactor_rl.runtime.worker.timeline import Slice
 from reactor_rl.topology import Topology
-
-if TYPE_CHECKING:
-    from reactor_rl.trace import Tracing
+from reactor_rl.trace import Tracing
 
 __all__ = ["Run", "Snapshot"]
 
@@ -356,8 +356,6 @@ class Run:
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """The program as a picture, with the worker of each reactor. Arguments as :meth:`Program.draw`."""
-        from reactor_rl.drawing.draw import draw
-
         return draw(self._plan.topology, path, format, schedule=self._plan.schedule)
 
     def trace(self, path: str) -> Tracing:
@@ -366,9 +364,21 @@ class Run:
         Raises:
             RunError: If a tick is going on.
         """
-        from reactor_rl.trace import Tracing
-
         return Tracing(self._ask, self._plan, path)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[Sequence[Slice]]]:
+        """Record what each worker does; the list gets the slices of each when the block ends.
+
+        Raises:
+            RunError: If a tick is going on.
+        """
+        recorded: list[Sequence[Slice]] = []
+        self._ask("trace", True)
+        try:
+            yield recorded
+        finally:
+            recorded += self._ask("trace", False)
 
     def snapshot(self) -> Snapshot:
         """The state between two ticks: reactors, slots in flight, pending events, boundary inputs that are set already.

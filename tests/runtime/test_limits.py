@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime import limits
 from reactor_rl.runtime.block import available_memory
+from reactor_rl.runtime.limits import usable_cores
 
 
 @pytest.fixture

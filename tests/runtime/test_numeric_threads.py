@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from reactor_rl import Output, Program, Reactor, Timer, reaction, shutdown, startup
-from reactor_rl.autotune import usable_cores
 from reactor_rl.runtime import numeric_threads
+from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import OneThread, one_numeric_thread
 
 WAYS = [

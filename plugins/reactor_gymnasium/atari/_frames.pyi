@@ -1,3 +1,5 @@
+"""The compiled kernel that makes Atari frames."""
+
 import numpy as np
 import numpy.typing as npt
 

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec, _find_spec
 from gymnasium.error import Error
 
 from reactor_gymnasium.atari.vector_env import AtariVectorEnv
+from reactor_gymnasium.registration.twins import original
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = ["OURS", "make_vec"]
@@ -125,6 +126,4 @@ def _base(id: str) -> str:
     module, colon, name = id.rpartition(":")
     if not name.startswith("reactor/"):
         return id
-    from reactor_gymnasium.registration.twins import original
-
     return f"{module}{colon}{original(name.removeprefix('reactor/'))}"

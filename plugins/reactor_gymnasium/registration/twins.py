@@ -9,8 +9,7 @@ Gymnasium 1.4 has no registry of vectorisers; what it has is a spec's ``vector_e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import gymnasium
@@ -21,6 +20,7 @@ from gymnasium.error import NameNotFound
 __all__ = ["follow", "original", "register"]
 
 _NAMESPACE = "reactor/"
+_ENTRY_POINTS = "reactor_gymnasium.registration.entry_points"
 
 
 def register() -> int:
@@ -71,7 +71,7 @@ def _add(name: str) -> None:
         order_enforce=spec.order_enforce,
         disable_env_checker=spec.disable_env_checker,
         kwargs=dict(spec.kwargs),
-        vector_entry_point=f"{__name__}:{name}",
+        vector_entry_point=f"{_ENTRY_POINTS}:{name}",
     )
 
 
@@ -87,16 +87,3 @@ def original(name: str) -> str:
     raise NameNotFound(
         f"no registered environment has the twin reactor/{name}; register it first, then call reactor_gymnasium.register()"
     )
-
-
-def _make(name: str, num_envs: int, **kwargs: Any) -> Any:
-    from reactor_gymnasium.registration.make import make_vec
-
-    return make_vec(name, num_envs, **kwargs)
-
-
-def __getattr__(name: str) -> Callable[..., Any]:
-    """Entry points by id: Gymnasium looks up ``reactor_gymnasium.registration.twins:<id>`` as an attribute of this module."""
-    if name in gymnasium.registry:
-        return partial(_make, name)
-    raise AttributeError(name)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import Space, spaces
 
-__all__ = ["Chooser", "Draws", "uniform_choice"]
+__all__ = ["Chooser", "Draws", "choose_discrete", "uniform_choice", "width_of"]
 
 Array = npt.NDArray[Any]
 _torch_generator = threading.Lock()

@@ -13,7 +13,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["Agent", "Block", "Census", "EnvFn"]
+__all__ = ["MASK", "Agent", "Block", "Census", "EnvFn"]
 
 Agent = Hashable
 EnvFn = Callable[[], Any]

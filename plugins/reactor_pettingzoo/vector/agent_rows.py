@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from reactor_pettingzoo.vector.agents import Agent
 
-__all__ = ["AgentRows", "AgentStep"]
+__all__ = ["AgentRows", "AgentStep", "Infos"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row in ascending order."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reactor_rl.errors import AbsentError
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.worker.handle import Handle
+from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.serialise import IMMUTABLE, decode, encode
-
-if TYPE_CHECKING:
-    from reactor_rl.runtime.worker.kernel import Kernel
 
 __all__ = ["ActionHandle", "TimerHandle"]
 
@@ -21,7 +19,7 @@ class TimerHandle(Handle):
 
     __slots__ = ("_stamp", "index", "mask", "offset", "period")
 
-    def __init__(self, kernel: Kernel, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
+    def __init__(self, kernel: Moment, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
         super().__init__(kernel, name, allowed)
         self.index, self.offset, self.period = index, offset, period
         self.mask = 0
@@ -41,7 +39,7 @@ class ActionHandle(Handle):
 
     __slots__ = ("_now", "_schedulers", "_stamp", "index", "mask", "waiting")
 
-    def __init__(self, kernel: Kernel, name: str, allowed: int, schedulers: int, index: int) -> None:
+    def __init__(self, kernel: Moment, name: str, allowed: int, schedulers: int, index: int) -> None:
         super().__init__(kernel, name, allowed)
         self._schedulers = schedulers  # reactions that may schedule it; `allowed` may read it
         self.index, self.mask = index, 0

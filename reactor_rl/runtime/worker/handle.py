@@ -6,12 +6,8 @@ the kernel keeps the bit of the reaction that is running.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from reactor_rl.errors import UndeclaredPortError
-
-if TYPE_CHECKING:
-    from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.moment import Moment
 
 __all__ = ["Handle"]
 
@@ -19,7 +15,7 @@ __all__ = ["Handle"]
 class Handle:
     __slots__ = ("_allowed", "_kernel", "name")
 
-    def __init__(self, kernel: Kernel, name: str, allowed: int) -> None:
+    def __init__(self, kernel: Moment, name: str, allowed: int) -> None:
         self._kernel, self.name, self._allowed = kernel, name, allowed
 
     def _undeclared(self, what: str) -> UndeclaredPortError:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reactor_rl.errors import AbsentError
 from reactor_rl.runtime.worker.handle import Handle
+from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.serialise import decode
 from reactor_rl.topology import MISSING
-
-if TYPE_CHECKING:
-    from reactor_rl.runtime.worker.kernel import Kernel
 
 __all__ = ["InputHandle", "LateInput", "PlainInput", "Source"]
 
@@ -25,7 +23,7 @@ class Source:
     __slots__ = ("_delay", "_hi", "_kernel", "_lo", "_ring", "_stamp", "_stride", "_times")
 
     def __init__(
-        self, kernel: Kernel, stamp: int, times: int, stride: int, ring: int, delay: int, lo: int | None, hi: int | None
+        self, kernel: Moment, stamp: int, times: int, stride: int, ring: int, delay: int, lo: int | None, hi: int | None
     ) -> None:
         self._kernel, self._stamp, self._times, self._stride, self._ring = kernel, stamp, times, stride, ring
         self._delay, self._lo, self._hi = delay, lo, hi
@@ -80,7 +78,7 @@ class InputHandle(Handle):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: Moment,
         name: str,
         allowed: int,
         sources: Sequence[Source],

@@ -11,7 +11,6 @@ import contextlib
 import heapq
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
@@ -21,28 +20,13 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
+from reactor_rl.runtime.worker.moment import ALL, Agenda, Moment
 from reactor_rl.runtime.worker.outputs import Output
 
-__all__ = ["ALL", "NEVER", "Kernel", "Mark", "Observer"]
-
-ALL = -1
-"""The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
-NEVER = 2**63 - 1
-
+__all__ = ["Kernel", "Mark", "Observer"]
 
 Mark = tuple[int, int, range | None]
 """The stamp of an output, the bits of the reactions that it triggers, and where rows are addressed, the rows' stamps."""
-
-
-@dataclass
-class Agenda:
-    """What is due at future ticks, microstep 0: reactions (masks), timers (positions) and events of actions (index, kept value)."""
-
-    always: int = 0  # reactions of timers that fire at every tick
-    times: list[int] = field(default_factory=list)  # a heap
-    masks: dict[int, int] = field(default_factory=dict)
-    timers: dict[int, list[int]] = field(default_factory=dict)
-    events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
 
 
 class Observer:
@@ -61,8 +45,8 @@ class Observer:
     def after_pass(self) -> None: ...
 
 
-class Kernel:
-    """The state of one worker. Built by :func:`reactor_rl.runtime.worker.bind.bind`.
+class Kernel(Moment):
+    """One worker. Built by :func:`reactor_rl.runtime.worker.bind.bind`.
 
     Args:
         worker: Its number.
@@ -70,39 +54,25 @@ class Kernel:
         run: A number that workers of one run have in common, where they are in one process.
 
     Attributes:
-        worker: Its number.
-        words: The words that all workers share.
-        time, microstep: The tag of the pass that is running.
-        number: The number of the pass that is running, from 1.
-        tick_number: The number of the first pass of the tick that is running.
-        pending: Bits of the reactions that are triggered and not done.
-        soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
-        current: Bit of the reaction that is running, ALL between reactions.
         stopping: Whether the shutdown reactions are due, or have run.
-        again: Actions that are present at the next microstep.
         failures: Exceptions of reactions in this tick.
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "again", "agenda", "boundary_marks", "calls",
-        "copies", "current", "failures", "handles", "initials", "late_marks", "later", "microstep", "names", "number",
-        "observers", "outputs", "pending", "reactions", "reactor_names", "reactors", "shutdown_mask", "soon",
-        "startup_mask", "steps", "stopping", "tick_number", "time", "timers", "words", "worker",
+        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "boundary_marks", "calls", "copies", "failures", "handles",
+        "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask", "startup_mask",
+        "steps", "stopping", "timers",
     )  # fmt: skip
 
     def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:
-        self.worker, self.words = worker, words
-        self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
-        self.pending, self.soon, self.current = 0, 0, ALL
+        super().__init__(worker, words)
         self.stopping = False
-        self.again: list[ActionHandle] = []
         self.failures: list[Failure] = []
         # Filled by bind():
         self.reactors: dict[int, Reactor] = {}  # by index
         self.reactor_names: tuple[str, ...] = ()
         self.calls: dict[int, Callable[[], None]] = {}  # by bit
         self.reactions: dict[int, int] = {}  # bit -> index of reaction
-        self.names: dict[int, str] = {}  # bit -> name of reaction
         self.startup_mask = self.shutdown_mask = 0
         self.steps: list[tuple[Callable[[Any], None], Any]] = []
         self.timers: list[TimerHandle] = []
@@ -113,9 +83,6 @@ class Kernel:
         self.observers: list[Observer] = []
         self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
         self.handles: dict[int, frozenset[str]] = {}  # names of the handles of each reactor, which are not its state
-        self.later: list[Callable[[], None]] = []  # to do when the running reaction is done
-        # What is due at future times: masks of reactions, timers (index) and events of actions (index, value).
-        self.agenda = Agenda()
         self._starting: int | None = None  # startup reactions that are still to run, None once they have run
         self._at = -1  # the step that is being taken, -1 between passes
         self.copies: Copies = {}  # of classes that travel by value
@@ -360,38 +327,7 @@ class Kernel:
         self.failures.append(Failure.of(self.reactions[bit], self.names[bit], (self.time, self.microstep), error))
         self.words[Words.FAILED] = 1
 
-    # ------------------------------------------------------------------ what handles ask for
-
-    @property
-    def reacting(self) -> bool:
-        """Whether a reaction is running."""
-        return self.current != ALL
-
-    def running(self) -> str:
-        """Name of the reaction that is running."""
-        return self.names.get(self.current, "(none)")
-
-    def after_reaction(self, call: Callable[[], None]) -> None:
-        """Do something when the running reaction is done."""
-        self.later.append(call)
-
-    def request_stop(self) -> None:
-        self.words[Words.STOP] = 1
-
-    def wake_at(self, time: int, mask: int) -> None:
-        """Trigger reactions at microstep 0 of a future tick."""
-        if time in self.agenda.masks:
-            self.agenda.masks[time] |= mask
-        else:
-            self.agenda.masks[time] = mask
-            self._push(time)
-
-    def schedule_at(self, time: int, action: int, kept: Any) -> None:
-        """Make an action present at a future tick."""
-        if time not in self.agenda.events:
-            self.agenda.events[time] = []
-            self._push(time)
-        self.agenda.events[time].append((action, kept))
+    # ------------------------------------------------------------------ what is due
 
     def enter(self, time: int) -> None:
         """Begin a new agenda with all that is due from ``time`` on and follows from the program and from what is in the slots.
@@ -409,16 +345,12 @@ class Kernel:
                     continue
                 upcoming -= (upcoming - time) // timer.period * timer.period
             self.agenda.timers.setdefault(upcoming, []).append(position)
-            self._push(upcoming)
+            self.push(upcoming)
         for delay, mask in self.initials:
             for arrival in range(time, delay):
                 self.wake_at(arrival, mask)
         for port in self.outputs.values():
             port.wake_again(time)
-        self.words[Words.NEXT + self.worker] = self.next_time()
-
-    def _push(self, time: int) -> None:
-        heapq.heappush(self.agenda.times, time)
         self.words[Words.NEXT + self.worker] = self.next_time()
 
     def _due(self, time: int) -> None:
@@ -443,9 +375,3 @@ class Kernel:
             action.waiting.append(kept)
         self.again += [action for action in arriving if action.arrive()]
         self.words[Words.NEXT + self.worker] = self.next_time()
-
-    def next_time(self) -> int:
-        """The next time at which something is due here by itself; 0 if something is due at every tick."""
-        if self.agenda.always or self.soon:
-            return 0
-        return self.agenda.times[0] if self.agenda.times else NEVER

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reactor_rl.runtime.worker.cells import Cells
 from reactor_rl.runtime.worker.handle import Handle
+from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.serialise import IMMUTABLE, encode
-
-if TYPE_CHECKING:
-    from reactor_rl.runtime.worker.kernel import Kernel
 
 __all__ = ["ArrayOutput", "LocalObjectOutput", "ObjectOutput", "Output"]
 
@@ -27,7 +25,7 @@ class Output(Handle):
 
     __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_soon", "_stamp", "_stride", "_times")
 
-    def __init__(self, kernel: Kernel, name: str, allowed: int, stamp: int, times: int, stride: int, ring: int) -> None:
+    def __init__(self, kernel: Moment, name: str, allowed: int, stamp: int, times: int, stride: int, ring: int) -> None:
         super().__init__(kernel, name, allowed)
         self._stamp, self._times, self._stride, self._ring = stamp, times, stride, ring
         self._mask = self._soon = 0

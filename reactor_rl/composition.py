@@ -1,0 +1,316 @@
+"""Composing a program: reactor instances, banks, connections with delays, and the ports of the boundary."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+
+from reactor_rl import reactor as declare
+from reactor_rl import topology as topo
+from reactor_rl.errors import ProgramError
+from reactor_rl.refs import Bank, Instance, PortRef
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Composition", "Wire"]
+
+
+@dataclass
+class Wire:
+    """One input as it is being connected."""
+
+    delay: int
+    initial: Any
+    parts: list[topo.Part] = field(default_factory=list)
+    gathers: bool = False
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+class Composition:
+    """Reactors and their connections, as far as they have been composed.
+
+    Args:
+        name: Its name, in drawings and traces.
+
+    Attributes:
+        reserved: Names that a boundary port cannot have.
+        instances: The reactors, by index.
+        boundary_inputs: What each boundary input carries, by name.
+        boundary_outputs: Names of the boundary's outputs.
+        wires: What each input is connected to, by reactor and name.
+        connected: Numbers of those outputs that are connected, in the order of their connection.
+        rows_of: How many rows an output has that are connected by themselves.
+        delays: After how many ticks an output is read.
+        changes: How often something was added, so that what was derived is known to be out of date.
+        setup: What every helper runs before its reactors are built.
+    """
+
+    reserved: Container[str] = ()
+
+    def __init__(self, name: str = "program") -> None:
+        self.name = name
+        self.instances: list[Instance] = []
+        self.boundary_inputs: dict[str, declare.Output] = {}
+        self.boundary_outputs: list[str] = []
+        self.wires: dict[tuple[int, str], Wire] = {}
+        self.connected: dict[tuple[int, str], int] = {}
+        self.rows_of: dict[int, int] = {}
+        self.delays: dict[int, set[int]] = {}
+        self.changes = 0
+        self.setup: list[Callable[[], None]] = []
+        self._names: set[str] = set()
+
+    def add(self, cls: type[declare.Reactor], /, *args: Any, name: str | None = None, **params: Any) -> Instance:
+        """Add one reactor, made by ``cls(*args, **params)``.
+
+        Args:
+            cls: A subclass of :class:`~reactor_rl.Reactor`.
+            *args: Positional parameters of its ``__init__``.
+            name: Its name; by default the class's in snake case, numbered if taken.
+            **params: Keyword parameters of its ``__init__``.
+
+        Raises:
+            ProgramError: If ``cls`` is no reactor class or the name is taken.
+        """
+        return self._instance(cls, args, params, self._fresh_name(cls, name), None)
+
+    def bank(self, cls: type[declare.Reactor], n: int, /, *args: Any, name: str | None = None, **params: Any) -> Bank:
+        """Add ``n`` reactors of one class. An ``__init__`` that takes ``bank_index`` is given it.
+
+        Raises:
+            ProgramError: As for :meth:`add`, or if ``n < 1``.
+        """
+        if n < 1:
+            raise ProgramError(f"a bank needs at least one member, not {n}")
+        base = self._fresh_name(cls, name)
+        wants_index = "bank_index" in inspect.signature(cls.__init__).parameters
+        members = []
+        for index in range(n):
+            given = {**params, "bank_index": index} if wants_index else params
+            members.append(self._instance(cls, args, given, f"{base}[{index}]", (base, index, n)))
+        return Bank(base, tuple(members))
+
+    def input(
+        self, name: str, shape: int | tuple[int, ...] | None = None, dtype: npt.DTypeLike | None = None, *, rows: int | None = None
+    ) -> PortRef:
+        """A boundary input: what the caller sets before a tick with ``run.set(name=value)``.
+
+        Without a dtype it carries any picklable object (``rows``: how many, if its rows are connected one by one).
+
+        Raises:
+            ProgramError: If the name is taken or no identifier.
+        """
+        self._boundary_name(name)
+        self.boundary_inputs[name] = declare.Output(shape, dtype, rows=rows)
+        return PortRef(self, name)
+
+    def output(self, name: str) -> PortRef:
+        """A boundary output: what the caller reads after a tick as ``run.name``.
+
+        Raises:
+            ProgramError: If the name is taken or no identifier.
+        """
+        self._boundary_name(name)
+        self.boundary_outputs.append(name)
+        return PortRef(self, name)
+
+    def connect(self, source: PortRef, target: PortRef, *, after: int | None = None, initial: Any = topo.MISSING) -> None:
+        """Connect an output to an input.
+
+        Args:
+            source: An output port, a boundary input, or rows of one. ``bank.port`` stands for every member's.
+            target: An input port, a boundary output, or rows of one.
+            after: Delay in ticks, at least 1. Without it the value arrives at the same tag.
+            initial: With ``after``: the value that arrives at ticks ``0`` to ``after - 1``.
+
+        Raises:
+            ProgramError: If the ends do not fit together, the input has a source already, or ``after < 1``.
+        """
+        if not isinstance(source, PortRef) or not isinstance(target, PortRef):
+            raise ProgramError(f"connect() takes two ports, not {source!r} and {target!r}")
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int | np.integer) or after < 1):
+            raise ProgramError(
+                f"connect({source}, {target}, after={after!r}): a delay is a whole number of ticks >= 1. For the same tag leave "
+                "`after` out; for the next microstep (Lingua Franca's `after 0`) use a logical action"
+            )
+        if initial is not topo.MISSING and after is None:
+            raise ProgramError(f"connect({source}, {target}): `initial` is for delayed connections; add after=1 or more")
+        pairs = list(self._pairs(source, target))
+        for one, other in pairs:  # check everything before anything changes
+            self._check_ends(one, other)
+        for one, other in pairs:
+            self._connect_one(one, other, int(after or 0), self._initial_of(one, initial))
+        self.changes += 1
+
+    def worker_setup(self, function: Callable[[], None]) -> None:
+        """Run ``function()`` in every helper before its reactors are built (to repeat registrations, say). Pickled by value."""
+        self.setup.append(function)
+
+    def pickled_reactors(self, *, by_reference: bool = False) -> tuple[bytes | declare.Reactor, ...]:
+        """Every reactor pickled by itself, so that no two ever share an object, whatever the executor.
+
+        Args:
+            by_reference: Give those that cannot be pickled as they are, for workers that are forks of the caller.
+
+        Raises:
+            ProgramError: If one cannot be pickled.
+        """
+        return tuple(_pickled(instance, by_reference) for instance in self.instances)
+
+    # ------------------------------------------------------------------ inside
+
+    def _fresh_name(self, cls: type[declare.Reactor], name: str | None) -> str:
+        if not (isinstance(cls, type) and issubclass(cls, declare.Reactor)):
+            raise ProgramError(f"expected a subclass of Reactor, not {cls!r}")
+        if name is None:
+            base = name = _snake(cls.__name__)
+            number = 2
+            while name in self._names:
+                name, number = f"{base}_{number}", number + 1
+        elif name in self._names:
+            raise ProgramError(f"the program {self.name!r} already has a reactor named {name!r}")
+        self._names.add(name)
+        return name
+
+    def _boundary_name(self, name: str) -> None:
+        if not name.isidentifier() or name.startswith("_"):
+            raise ProgramError(f"a boundary port's name must be an identifier without a leading underscore, not {name!r}")
+        if name in self.reserved:
+            raise ProgramError(f"a boundary port cannot be named {name!r}: a run has a method of that name")
+        if name in self.boundary_inputs or name in self.boundary_outputs:
+            raise ProgramError(f"the program {self.name!r} already has a boundary port named {name!r}")
+
+    def _instance(
+        self,
+        cls: type[declare.Reactor],
+        args: tuple[Any, ...],
+        params: Mapping[str, Any],
+        name: str,
+        bank: tuple[str, int, int] | None,
+    ) -> Instance:
+        reactor = cls(*args, **params)
+        reactor.bank_index = bank[1] if bank else 0
+        instance = Instance(self, len(self.instances), name, reactor, bank)
+        self.instances.append(instance)
+        self.changes += 1
+        return instance
+
+    def _pairs(self, source: PortRef, target: PortRef) -> Iterator[tuple[PortRef, PortRef]]:
+        """Resolve banks and `.rows` to one-to-one connections."""
+        sources = [PortRef(m, source.name, source.selection) for m in source.owner] if isinstance(source.owner, Bank) else [source]
+        targets = [PortRef(m, target.name, target.selection) for m in target.owner] if isinstance(target.owner, Bank) else [target]
+        if source.selection == "each":
+            if len(sources) > 1 or target.selection is not None:
+                raise ProgramError(
+                    f"connect({source}, {target}): .rows of one output go to one plain port of each member of a bank"
+                )
+            sources = [PortRef(source.owner, source.name, i) for i in range(len(targets))]
+        if target.selection == "each":
+            if len(targets) > 1 or source.selection is not None:
+                raise ProgramError(
+                    f"connect({source}, {target}): .rows of one input gather one plain port of each member of a bank"
+                )
+            targets = [PortRef(target.owner, target.name, i) for i in range(len(sources))]
+        if len(sources) == 1:
+            sources *= len(targets)
+        if len(sources) != len(targets):
+            hint = f"; to gather in index order connect it to {target}.rows" if len(targets) == 1 else ""
+            raise ProgramError(f"connect({source}, {target}): {len(sources)} sources for {len(targets)} inputs{hint}")
+        yield from zip(sources, targets, strict=True)
+
+    def _declared(self, ref: PortRef) -> tuple[int, declare.Port]:
+        """The reactor's index (or BOUNDARY) and the declaration behind a reference."""
+        if isinstance(ref.owner, Composition):
+            if ref.owner is not self:
+                raise ProgramError(f"{ref} belongs to another program, {ref.owner.name!r}")
+            if ref.name in self.boundary_inputs:
+                return topo.BOUNDARY, self.boundary_inputs[ref.name]
+            return topo.BOUNDARY, declare.Input()
+        assert isinstance(ref.owner, Instance)
+        if ref.owner._program is not self:
+            raise ProgramError(f"{ref} belongs to another program, {ref.owner._program.name!r}")
+        port = ref.owner._declarations[ref.name]
+        assert isinstance(port, declare.Port)
+        return ref.owner._index, port
+
+    def _check_ends(self, source: PortRef, target: PortRef) -> None:
+        _, out = self._declared(source)
+        owner, inp = self._declared(target)
+        if not isinstance(out, declare.Output):
+            raise ProgramError(
+                f"connect({source}, {target}): {source} is an input; connect an output (or a boundary input) to an input"
+            )
+        if not isinstance(inp, declare.Input):
+            raise ProgramError(f"connect({source}, {target}): {target} is an output; it cannot be written from outside its reactor")
+        if source.selection is not None:
+            n = (out.shape[0] if out.shape else None) if out.dtype is not None else out.rows_declared
+            if n is None:
+                raise ProgramError(f"{source}: this port has no rows; give it a leading axis, or rows=n for an object port")
+            last = source.selection if isinstance(source.selection, int) else source.selection.stop - 1  # type: ignore[union-attr]
+            if last >= n:
+                raise ProgramError(f"{source}: this port has {n} rows")
+        wire = self.wires.get((owner, target.name))
+        if wire is None:
+            return
+        if target.selection is None or not wire.gathers:
+            raise ProgramError(f"connect({source}, {target}): {target} already has a source; an input has one")
+        lo = target.selection if isinstance(target.selection, int) else target.selection.start  # type: ignore[union-attr]
+        hi = lo + 1 if isinstance(target.selection, int) else target.selection.stop  # type: ignore[union-attr]
+        if any(part.at is not None and part.at < hi and lo < part.at + part.width for part in wire.parts):
+            raise ProgramError(f"connect({source}, {target}): that row already has a source; a row has one")
+
+    def _initial_of(self, source: PortRef, initial: Any) -> Any:
+        """The part of an initial value that goes to one reader: its rows, if the value has the shape of the whole output."""
+        shape = self._declared(source)[1].shape
+        if initial is topo.MISSING or source.selection is None or shape is None or np.shape(initial) != shape:
+            return initial
+        return np.asarray(initial)[source.selection]
+
+    def _connect_one(self, source: PortRef, target: PortRef, delay: int, initial: Any) -> None:
+        writer, out = self._declared(source)
+        owner, _ = self._declared(target)
+        assert isinstance(out, declare.Output)
+        key = (writer, source.name)
+        index = self.connected.setdefault(key, len(self.connected))
+        self.delays.setdefault(index, set()).add(delay)
+        lo = hi = at = None
+        single, width = False, 1
+        if source.selection is not None:
+            self.rows_of[index] = out.shape[0] if out.shape else out.rows_declared or 0
+            if isinstance(source.selection, int):
+                lo, hi, single = source.selection, source.selection + 1, True
+            elif isinstance(source.selection, slice):
+                lo, hi = source.selection.start, source.selection.stop
+        if isinstance(target.selection, int):
+            at = target.selection
+        elif isinstance(target.selection, slice):
+            at, width = target.selection.start, target.selection.stop - target.selection.start
+        part = topo.Part(index, lo, hi, single, at, width, isinstance(target.selection, slice))
+        wire = self.wires.get((owner, target.name))
+        if wire is None:
+            self.wires[owner, target.name] = wire = Wire(delay, initial, gathers=at is not None)
+        elif wire.delay != delay:
+            raise ProgramError(f"connect({source}, {target}): all rows of one input have the same delay; it is {wire.delay} so far")
+        wire.parts.append(part)
+
+
+def _pickled(instance: Instance, by_reference: bool) -> bytes | declare.Reactor:
+    try:
+        return cloudpickle.dumps(instance._reactor)  # type: ignore[no-any-return]
+    except Exception as error:
+        if by_reference:
+            return instance._reactor
+        raise ProgramError(
+            f"reactor {instance.name!r} cannot be pickled ({type(error).__name__}: {error}). Pass light parameters to its "
+            "__init__ and build the heavy parts in a startup reaction, on the worker that it lives on"
+        ) from error

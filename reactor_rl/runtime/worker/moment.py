@@ -1,0 +1,128 @@
+"""What a worker knows of the pass that is running, and of what is to come: all that the handles of ports and events touch.
+
+Which reactions are triggered is one bit each; a handle that is written sets the bits of those that it triggers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from reactor_rl.runtime.arena import Words
+
+__all__ = ["ALL", "NEVER", "Agenda", "Arriving", "Moment"]
+
+ALL = -1
+"""The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
+NEVER = 2**63 - 1
+
+
+class Arriving(Protocol):
+    """A logical action that has values waiting for further microsteps."""
+
+    def arrive(self) -> bool:
+        """Deliver the next one at the pass that begins. Returns whether more are waiting."""
+        ...
+
+
+@dataclass
+class Agenda:
+    """What is due at future ticks, microstep 0: reactions (masks), timers (positions) and events of actions (index, kept value)."""
+
+    always: int = 0  # reactions of timers that fire at every tick
+    times: list[int] = field(default_factory=list)  # a heap
+    masks: dict[int, int] = field(default_factory=dict)
+    timers: dict[int, list[int]] = field(default_factory=dict)
+    events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
+
+
+class Moment:
+    """The tag, what is triggered, and what is due later, of one worker.
+
+    Args:
+        worker: Its number.
+        words: The words that all workers share.
+
+    Attributes:
+        worker: Its number.
+        words: The words that all workers share.
+        time, microstep: The tag of the pass that is running.
+        number: The number of the pass that is running, from 1.
+        tick_number: The number of the first pass of the tick that is running.
+        pending: Bits of the reactions that are triggered and not done.
+        soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
+        current: Bit of the reaction that is running, ALL between reactions.
+        again: Actions that are present at the next microstep.
+        later: What is to be done when the running reaction is done.
+        names: Names of the reactions, by bit.
+        agenda: What is due at future ticks.
+    """
+
+    __slots__ = (
+        "again",
+        "agenda",
+        "current",
+        "later",
+        "microstep",
+        "names",
+        "number",
+        "pending",
+        "soon",
+        "tick_number",
+        "time",
+        "words",
+        "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: int, words: memoryview) -> None:
+        self.worker, self.words = worker, words
+        self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
+        self.pending, self.soon, self.current = 0, 0, ALL
+        self.again: list[Arriving] = []
+        self.later: list[Callable[[], None]] = []
+        self.names: dict[int, str] = {}
+        self.agenda = Agenda()
+
+    @property
+    def reacting(self) -> bool:
+        """Whether a reaction is running."""
+        return self.current != ALL
+
+    def running(self) -> str:
+        """Name of the reaction that is running."""
+        return self.names.get(self.current, "(none)")
+
+    def after_reaction(self, call: Callable[[], None]) -> None:
+        """Do something when the running reaction is done."""
+        self.later.append(call)
+
+    def request_stop(self) -> None:
+        self.words[Words.STOP] = 1
+
+    def wake_at(self, time: int, mask: int) -> None:
+        """Trigger reactions at microstep 0 of a future tick."""
+        if time in self.agenda.masks:
+            self.agenda.masks[time] |= mask
+        else:
+            self.agenda.masks[time] = mask
+            self.push(time)
+
+    def schedule_at(self, time: int, action: int, kept: Any) -> None:
+        """Make an action present at a future tick."""
+        if time not in self.agenda.events:
+            self.agenda.events[time] = []
+            self.push(time)
+        self.agenda.events[time].append((action, kept))
+
+    def push(self, time: int) -> None:
+        """Something is due at a future tick."""
+        heapq.heappush(self.agenda.times, time)
+        self.words[Words.NEXT + self.worker] = self.next_time()
+
+    def next_time(self) -> int:
+        """The next time at which something is due here by itself; 0 if something is due at every tick."""
+        if self.agenda.always or self.soon:
+            return 0
+        return self.agenda.times[0] if self.agenda.times else NEVER
