@@ -111,9 +111,9 @@ def not_exported(modules: dict[str, Module]) -> list[str]:
     wrong = []
     for module in modules.values():
         for found in module.imports:
-            if found.name and found.module in modules and target(found, modules) == found.module:
-                if found.name not in modules[found.module].exported:
-                    wrong.append(f"{module.name}:{found.line} imports {found.name}, which {found.module} does not list")
+            of_module = found.name and found.module in modules and target(found, modules) == found.module
+            if of_module and found.name not in modules[found.module].exported:
+                wrong.append(f"{module.name}:{found.line} imports {found.name}, which {found.module} does not list")
     return wrong
 
 

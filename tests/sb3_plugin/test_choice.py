@@ -8,7 +8,6 @@ import pytest
 
 from reactor_sb3 import SyncDQN
 from reactor_sb3.training.placing import WORTH_IT, Choice, choose, gained, placed, recommendations
-from reactor_sb3.training.trainer_program import plan_of
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -57,7 +56,7 @@ def test_one_worker_has_everything() -> None:
 def test_what_changes_results_is_only_recommended(actor: float, learner: float, pipeline: int, words: list[str]) -> None:
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
-        found = recommendations(model, Choice("processes", 2, homes, actor, learner))
+        found = recommendations(model.specification(), Choice("processes", 2, homes, actor, learner))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
 
@@ -97,5 +96,5 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
     monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: 5e-3)
     monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
-        found = choose(model, plan_of(model))
+        found = choose(model.specification(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)

@@ -41,7 +41,6 @@ from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.placing import actor_cost
 from reactor_sb3.training.records import transition_record
 from reactor_sb3.training.replay import store
-from reactor_sb3.training.trainer_program import plan_of
 
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dqn": (
@@ -1077,7 +1076,7 @@ def test_what_is_measured_includes_the_network() -> None:
     """The first rounds may be all random; it is the later ones that an executor is chosen for."""
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
-    blueprint = plan_of(model).actors
+    blueprint = model.specification().actors
     assert actor_cost(model, replace(blueprint, network=Counting(blueprint.network))) > 0
     assert len(CALLS) >= model.rollout_steps
 

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,13 @@ import torch
 from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_rl.plugin import Pickled, Topology
+from reactor_rl.plugin import Part, Pickled, Topology
 from reactor_sb3.checkpoints.archive import CorruptError
+from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import kept_env
 from reactor_sb3.environments.makers import Made
 from reactor_sb3.training.arguments import NOT_KEPT
-
-if TYPE_CHECKING:
-    from reactor_rl.plugin import Part
-    from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.training.specification import Specification
 
 __all__ = [
     "alike",
@@ -36,7 +34,6 @@ __all__ = [
     "check_run",
     "check_run_parts",
     "check_state",
-    "columns",
     "want",
 ]
 
@@ -175,31 +172,32 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
 # ---------------------------------------------------------------------- before anything is put into it
 
 
-def check_state(model: Trainer, state: dict[str, Any], counters: Mapping[str, Any]) -> None:
+def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torch.optim.Optimizer, buffer: Any) -> None:
     """Refuse what does not fit a trainer that was just made.
 
     Args:
-        model: The trainer.
         state: What was saved.
-        counters: The trainer's own.
+        fresh: The trainer's own.
+        optimizer: The trainer's.
+        buffer: The trainer's replay buffer, ``None`` if it has none.
 
     Raises:
         CorruptError: If anything is something else.
     """
-    found = state["counters"]
+    found, counters = state["counters"], fresh["counters"]
     want(type(found) is dict and found.keys() == counters.keys(), "the counters")
     for name, value in found.items():
         whole = not isinstance(counters[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
         want(_number(value) and (type(value) is int or not whole), name)
         # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
         want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)
-    alike(state["policy"], dict(model.policy.state_dict()), "policy")
-    _check_optimizer(model.policy.optimizer, state["optimizer"])
-    streams = model.streams()
+    alike(state["policy"], fresh["policy"], "policy")
+    _check_optimizer(optimizer, state["optimizer"])
+    streams = fresh["streams"]
     want(type(state["streams"]) is dict and state["streams"].keys() == streams.keys(), "the random streams")
-    for name, generator in streams.items():
-        _check_stream(state["streams"][name], generator)
-    alike(state["torch_stream"], model._torch_stream, "torch_stream")
+    for name, stream in streams.items():
+        _check_stream(state["streams"][name], stream)
+    alike(state["torch_stream"], fresh["torch_stream"], "torch_stream")
     torch.Generator().set_state(state["torch_stream"])
     for name in ("episodes", "successes", "evaluations"):
         want(type(state[name]) is list, name)
@@ -208,7 +206,7 @@ def check_state(model: Trainer, state: dict[str, Any], counters: Mapping[str, An
     want(all(map(_number, state["successes"])), "successes")
     for one in state["evaluations"]:
         want(type(one) is list and len(one) == 3 and _count(one[0]) and _played(*one[1:]) and bool(one[1]), "an evaluation")
-    _check_replay(model, state["replay_buffer"])
+    _check_replay(state["replay_buffer"], fresh["replay_buffer"], buffer)
 
 
 def _played(returns: Any, lengths: Any) -> bool:
@@ -218,9 +216,9 @@ def _played(returns: Any, lengths: Any) -> bool:
     return all(type(one) in (int, float) for one in returns) and all(map(_count, lengths))
 
 
-def _check_stream(saved: Any, generator: np.random.Generator) -> None:
-    alike(saved, dict(generator.bit_generator.state), "a random stream")
-    type(generator.bit_generator)().state = saved
+def _check_stream(saved: Any, fresh: dict[str, Any]) -> None:
+    alike(saved, fresh, "a random stream")
+    np.random.PCG64().state = saved
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> None:
@@ -268,20 +266,8 @@ def _of_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
     return dict(other.state[parameter])
 
 
-def columns(buffer: Any) -> dict[str, Array]:
-    """The arrays of a replay buffer, by name."""
-    found: dict[str, Array] = {}
-    for name, value in sorted(vars(buffer).items()):
-        if isinstance(value, np.ndarray):
-            found[name] = value
-        elif isinstance(value, dict):
-            found.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
-    return found
-
-
-def _check_replay(model: Trainer, saved: Any) -> None:
-    buffer = getattr(model, "replay_buffer", None)
-    if buffer is None or model.wants_infos:
+def _check_replay(saved: Any, fresh: Any, buffer: Any) -> None:
+    if fresh is None or "whole" in fresh:
         want(saved is None if buffer is None else type(saved) is dict and type(saved.get("whole")) is type(buffer), "replay_buffer")
         return
     want(type(saved) is dict and saved.keys() == {"pos", "full", "columns"}, "replay_buffer")
@@ -298,26 +284,32 @@ def _check_replay(model: Trainer, saved: Any) -> None:
 # ---------------------------------------------------------------------- before the run is started, and before it goes on
 
 
-def check_run(model: Trainer, run: dict[str, Any], topology: Topology) -> None:
+def check_run(run: dict[str, Any], given: Specification, topology: Topology, whole_infos: bool) -> None:
     """Refuse the state of a run that is not one of this program's, before it takes any memory.
+
+    Args:
+        run: What was saved.
+        given: What the program is made from.
+        topology: The program.
+        whole_infos: Whether infos are kept, which are objects.
 
     Raises:
         CorruptError: If it is not.
     """
     reactors = {node.index: node.kind for node in topology.reactors if node.kind in ("Actor", "Evaluator")}
     want(run["reactors"].keys() == reactors.keys(), "the reactors")
-    actions = int(getattr(model.action_space, "n", 0))
+    actions = int(given.actors.action_space.n)
     for index, state in run["reactors"].items():
         actor = reactors[index] == "Actor"
         names = {"random", "envs"} if actor else {"envs", "snapshot", "began", "wait", "returns", "lengths"}
         want(type(state) is dict and state.keys() == names and type(state["envs"]) is list, "a reactor")
-        want(len(state["envs"]) == (model.envs_per_actor if actor else 1), "a reactor's environments")
+        want(len(state["envs"]) == (given.actors.envs if actor else 1), "a reactor's environments")
         for saved in state["envs"]:
             kept_env.check(saved, actions)
         if actor:
-            _check_stream(state["random"], np.random.Generator(np.random.PCG64()))
+            _check_stream(state["random"], dict(np.random.PCG64().state))
         else:
-            alike(state["snapshot"], np.zeros((), model.parameter_record()), "the evaluated parameters")
+            alike(state["snapshot"], np.zeros((), given.parameters.dtype), "the evaluated parameters")
             want((state["began"] is None or _count(state["began"])) and _count(state["wait"], -_LARGE), "the evaluator")
             want(_played(state["returns"], state["lengths"]), "the evaluator's episodes")
     outputs = {output.index: output for output in topology.outputs}
@@ -328,7 +320,7 @@ def check_run(model: Trainer, run: dict[str, Any], topology: Topology) -> None:
         want(all(_count(stamp, -1) for stamp in saved["stamps"]), "what is present on a port")
         slots = saved["slots"]
         if port.dtype is None:
-            want(slots is None or model.wants_infos, "what is on a port")
+            want(slots is None or whole_infos, "what is on a port")
             want(slots is None or (type(slots) is list and all(one is None or type(one) is Pickled for one in slots)), "a port")
         else:
             want(type(slots) is list and len(slots) > 0, "what is on a port")

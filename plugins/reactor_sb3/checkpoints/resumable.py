@@ -1,15 +1,34 @@
-"""What a trainer can do with checkpoints; what is in them is the business of :mod:`reactor_sb3.checkpoints.checkpoint`."""
+"""A trainer's state, and what it can do with checkpoints; how they are written is the business of
+:mod:`reactor_sb3.checkpoints.checkpoint`.
+"""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
+from collections import deque
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from reactor_rl import Run
 from reactor_sb3.checkpoints import checkpoint
+from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_state
+from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
+from reactor_sb3.streams import restore, state_of
+from reactor_sb3.training.evaluator import Evaluation
+from reactor_sb3.training.specification import Specification, program_of
 
 __all__ = ["Resumable"]
+
+Array = npt.NDArray[Any]
+COUNTERS = (
+    "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
+    "_current_progress_remaining", "exploration_rate", "_base_seed",
+)  # fmt: skip
 
 
 class Resumable(BaseAlgorithm):
@@ -20,6 +39,117 @@ class Resumable(BaseAlgorithm):
     """Whether a round has begun that has not been told in full."""
     _due: list[str | os.PathLike[str]]
     """Checkpoints to be written when it has."""
+    arguments: dict[str, Any]
+    """Of the constructor."""
+    evaluations: list[Evaluation]
+    wants_infos: bool
+    pipeline: int
+    _run: Run | None
+    _sent: str
+    """Fingerprint of the parameters that the actors have."""
+    _torch_stream: torch.Tensor
+    _afresh: bool
+    _late_cut: Array | None
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @abstractmethod
+    def specification(self) -> Specification:
+        """What the program is made from."""
+
+    @abstractmethod
+    def start(self) -> Run:
+        """Start the workers, if they do not run yet."""
+
+    @abstractmethod
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+
+    @abstractmethod
+    def cut_episodes(self, which: Array) -> None:
+        """Note that the episodes of some environments, ``(n_envs,)``, were cut off."""
+
+    # ------------------------------------------------------------------ its state
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the coming rounds depend on, between two rounds."""
+        buffer = getattr(self, "replay_buffer", None)
+        part = None if self._run is None else self._run.snapshot().part
+        return {
+            "arguments": {name: self._plain_now(name, value) for name, value in self.arguments.items()},
+            "environment": environment_state(self.env),
+            "counters": {name: getattr(self, name) for name in COUNTERS if hasattr(self, name)},
+            "policy": dict(self.policy.state_dict()),
+            "optimizer": self.policy.optimizer.state_dict(),
+            "streams": {name: state_of(generator) for name, generator in self.streams().items()},
+            "torch_stream": self._torch_stream,
+            "episodes": [dict(info) for info in self.ep_info_buffer or ()],
+            "successes": [float(one) for one in self.ep_success_buffer or ()],
+            "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in self.evaluations],
+            "replay_buffer": replay_state(buffer, self.wants_infos),
+            "sent": None if part is None else self._sent,
+            "run": None if part is None else run_state(part, whole_infos=self.wants_infos),
+        }
+
+    def _plain_now(self, name: str, value: Any) -> Any:
+        """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
+        now = vars(self).get(name, value)
+        plain = (bool, int, float)
+        return now if isinstance(now, plain) and isinstance(value, plain) else value
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what a state says, but for the run; of a trainer that was just made.
+
+        Raises:
+            CorruptError: If the state is none of such a trainer.
+        """
+        check_state(state, self.state(), self.policy.optimizer, getattr(self, "replay_buffer", None))
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+        self.policy.load_state_dict(state["policy"])
+        self.policy.optimizer.load_state_dict(state["optimizer"])
+        for name, generator in self.streams().items():
+            restore(generator, state["streams"][name])
+        self._torch_stream = state["torch_stream"].clone()
+        window = self._stats_window_size
+        self.ep_info_buffer, self.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
+        self.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
+        if state["run"] is None:
+            self._fill_replay(state["replay_buffer"])
+        else:
+            given = self.specification()
+            check_run(state["run"], given, program_of(given).topology(), self.wants_infos)
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Start the run and make it the one that a state has, if it has one.
+
+        Raises:
+            CorruptError: If it is none of this trainer.
+        """
+        saved = state["run"]
+        if saved is None:
+            return
+        run = self.start()
+        fresh = run.snapshot()
+        check_run_parts(fresh.part, saved)
+        overlay(fresh.part, saved)
+        run.restore(fresh)
+        self._sent = state["sent"]
+        self._fill_replay(state["replay_buffer"])  # after the start, which would mark the end of episodes that go on
+        self._afresh = False
+        actors = [reactor for _, reactor in sorted(saved["reactors"].items()) if "random" in reactor]
+        begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)
+        if self.pipeline:
+            self._late_cut = begun
+        else:
+            self.cut_episodes(begun)
+
+    def _fill_replay(self, saved: Any) -> None:
+        if saved is not None:
+            target: Any = self
+            target.replay_buffer = fill_replay(target.replay_buffer, saved)
+
+    # ------------------------------------------------------------------ files
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Save everything that the coming rounds depend on.
@@ -57,8 +187,7 @@ class Resumable(BaseAlgorithm):
             self._write(path)
 
     def _write(self, path: str | os.PathLike[str]) -> None:
-        trainer: Any = self
-        checkpoint.save(trainer, path)
+        checkpoint.save(path, type(self).__name__, self.state())
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
@@ -88,8 +217,7 @@ class Resumable(BaseAlgorithm):
         free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log"}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
-        kind: Any = cls
-        model: Self = checkpoint.load(kind, path, env, allow_pickle, changed)
+        model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)
         return model
 
     @classmethod

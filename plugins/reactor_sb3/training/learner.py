@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from reactor_rl import Input, Output, Reactor, reaction
+from reactor_sb3.training.actor import Ended
 from reactor_torch import write_parameters
 
-if TYPE_CHECKING:
-    from reactor_sb3.training.trainer import Trainer
+__all__ = ["Learner", "Learning", "Live", "Logger"]
 
-__all__ = ["Learner", "Live", "Logger"]
+Array = npt.NDArray[Any]
 
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
@@ -41,6 +44,20 @@ class Live:
             raise LookupError("this reactor lives with its trainer: place it on worker 0") from None
 
 
+class Learning(Protocol):
+    """What the reactors and the placement ask of a trainer; see :class:`~reactor_sb3.training.trainer.Trainer`."""
+
+    wants_infos: bool
+
+    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None: ...
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]: ...
+
+    def limited_threads(self) -> AbstractContextManager[None]: ...
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]: ...
+
+
 class Learner(Reactor):
     """Stores a round of transitions, learns from it, and sends the parameters out.
 
@@ -62,7 +79,7 @@ class Learner(Reactor):
     @reaction(beat, uses=(transitions, infos), effects=parameters)
     def learn(self) -> None:
         """One round, if one has arrived."""
-        trainer: Trainer = self.trainer.target
+        trainer: Learning = self.trainer.target
         if np.all(self.transitions.present):
             trainer.learn_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         write_parameters(self.parameters.buffer, trainer.broadcast_state())

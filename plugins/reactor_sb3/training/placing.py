@@ -11,18 +11,15 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from reactor_rl import Program
 from reactor_rl.plugin import global_random_state, may_start_processes, tick_cost, usable_cores
-from reactor_sb3.training.actor import Actor, Blueprint
-from reactor_torch import write_parameters
-
-if TYPE_CHECKING:
-    from reactor_sb3.training.trainer import Trainer
-    from reactor_sb3.training.trainer_program import Plan
+from reactor_sb3.training.actor import Actor
+from reactor_sb3.training.learner import Learning
+from reactor_sb3.training.specification import Specification
 
 __all__ = ["Choice", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
 
@@ -52,28 +49,27 @@ class Choice:
     learner: float | None
 
 
-def choose(trainer: Trainer, plan: Plan) -> Choice:
-    """Decide how a trainer's program is run."""
-    evaluator = plan.evaluator_cost
+def choose(given: Specification, learning: Learning) -> Choice:
+    """Decide how a trainer's program is run.
+
+    Args:
+        given: What the program is made from.
+        learning: The trainer, a throw-away update of which may be timed.
+    """
+    evaluator, actors, overlap = given.evaluator_cost, given.actors.actors, bool(given.pipeline)
     actor = learner = None
-    if trainer.executor == "auto" or trainer.pipeline:  # else the actors are simply shared out
-        actor, learner = actor_cost(trainer, plan.actors), learner_cost(trainer)
-    workers = min(trainer.workers or usable_cores(), trainer.n_actors + (trainer.pipeline or evaluator is not None))
-    executor = trainer.executor
+    if given.executor == "auto" or overlap:  # else the actors are simply shared out
+        actor, learner = actor_cost(given), learner_cost(learning)
+    workers = min(given.workers or usable_cores(), actors + (overlap or evaluator is not None))
+    executor = given.executor
     if executor == "auto":
-        gain = gained(trainer.n_actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=bool(trainer.pipeline))
+        gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap)
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
     unit = actor or 1.0
-    homes = placed(
-        trainer.n_actors,
-        workers,
-        unit,
-        learner or 0.0,
-        None if evaluator is None else unit * evaluator,
-        overlap=bool(trainer.pipeline),
-    )
+    evaluating = None if evaluator is None else unit * evaluator
+    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap)
     return Choice(executor, workers, homes, actor, learner)
 
 
@@ -119,15 +115,14 @@ def placed(actors: int, workers: int, actor: float, learner: float, evaluator: f
     return homes
 
 
-def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
+def actor_cost(given: Specification) -> float:
     """Seconds of a round of a throw-away actor: the shortest of up to three, after one to warm up.
 
     The process's global random generators are put back afterwards.
     """
     program = Program("throw-away actor")
+    blueprint, record = given.actors, given.parameters
     actor = program.add(Actor, blueprint, 0, name="actor")
-    record = np.zeros((), trainer.parameter_record())
-    write_parameters(record, trainer.broadcast_state())
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
     program.connect(program.input("changed", (), record.dtype), actor.changed)
     program.connect(program.input("epsilon", (blueprint.steps,), np.float32), actor.epsilon)
@@ -147,11 +142,11 @@ def actor_cost(trainer: Trainer, blueprint: Blueprint) -> float:
     return best
 
 
-def learner_cost(trainer: Trainer) -> float:
+def learner_cost(learning: Learning) -> float:
     """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks."""
     best = math.inf
-    with global_random_state(), trainer.limited_threads():
-        update, count = trainer.throw_away_update()
+    with global_random_state(), learning.limited_threads():
+        update, count = learning.throw_away_update()
         for _ in range(1 + ROUNDS):
             begin = time.perf_counter()
             update()
@@ -159,7 +154,7 @@ def learner_cost(trainer: Trainer) -> float:
     return best * count
 
 
-def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
+def recommendations(given: Specification, choice: Choice) -> list[str]:
     """What would be faster but changes results, and is therefore the user's to decide."""
     if choice.actor is None or choice.learner is None:
         return []
@@ -170,13 +165,13 @@ def recommendations(trainer: Trainer, choice: Choice) -> list[str]:
     sampling, learning = choice.actor * busiest, choice.learner
     found = []
     cores = usable_cores()
-    if not trainer.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
-        both = max(learning, (trainer.n_actors * choice.actor + learning) / choice.workers)
+    if not given.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
+        both = max(learning, (given.actors.actors * choice.actor + learning) / choice.workers)
         found.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    if learning > 2 * sampling and cores > 2 and trainer.learner_threads == 1:
+    if learning > 2 * sampling and cores > 2 and given.learner_threads == 1:
         found.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
@@ -21,17 +22,19 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, canonical, new_hash
+from reactor_rl.plugin import FORKED, Pickled, canonical, dumps, new_hash
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import Blueprint, Ended
 from reactor_sb3.training.arguments import check_parallelism
+from reactor_sb3.training.evaluator import EvaluationPlan
 from reactor_sb3.training.learner import Live
-from reactor_sb3.training.placing import Choice, choose, recommendations
+from reactor_sb3.training.networks import network_of
+from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.reporter import Reporter
-from reactor_sb3.training.trainer_program import plan_of, program_of
+from reactor_sb3.training.specification import Specification, program_of
 from reactor_torch import parameter_record, torch_state, write_parameters
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ class Trainer(Resumable, Reporter):
         self._base_seed = int(entropy) % 2**63 if given.seed is None else int(given.seed)
         self.evaluations = []
         self._run: Run | None = None
-        self._choice: Choice | None = None
+        self._advice: list[str] = []  # what would make it faster
         self._afresh = True  # whether the actors are to begin new episodes
         self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
@@ -144,7 +147,41 @@ class Trainer(Resumable, Reporter):
 
     def program(self) -> Program:
         """The reactor program that :meth:`learn` runs, one tick a round."""
-        return program_of(self, plan_of(self))
+        return program_of(self.specification())
+
+    def specification(self) -> Specification:
+        """What the program is made from.
+
+        Raises:
+            ValueError: If the model has no environment.
+        """
+        if self.env is None:
+            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
+        assert isinstance(self.action_space, spaces.Discrete)
+        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)  # type: ignore[arg-type]
+        network = network_of(self.acting_network(), self.observation_space)
+        make = Pickled(dumps(maker_of(self.env)))
+        actors = Blueprint(
+            make, observations, self.action_space, network, self.rollout_steps, self.envs_per_actor, self.n_actors,
+            self._base_seed, self.epsilon_spread,
+        )  # fmt: skip
+        evaluation = None
+        if self.evaluate_every is not None:
+            evaluation = EvaluationPlan(
+                make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations, network,
+                self._base_seed, self.evaluate_every, self.evaluate_episodes,
+                self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
+            )  # fmt: skip
+        return Specification(
+            type(self).__name__, self._live, actors, evaluation, self._parameters(), self.pipeline, self.executor, self.workers,
+            self.learner_threads,
+        )  # fmt: skip
+
+    def _parameters(self) -> Array:
+        """A record of the parameters that actors get."""
+        record = np.zeros((), self.parameter_record())
+        write_parameters(record, self.broadcast_state())
+        return record
 
     def start(self) -> Run:
         """Start the workers, if they do not run yet. :meth:`learn` does it by itself.
@@ -155,10 +192,11 @@ class Trainer(Resumable, Reporter):
         if self._run is not None and self._run.foreign:
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
-            plan = plan_of(self)
+            given = self.specification()
             self.cut_episodes(self._all_envs())
-            choice = self._choice = choose(self, plan)
-            self._run = program_of(self, plan).start(
+            choice = choose(given, self)
+            self._advice = recommendations(given, choice)
+            self._run = program_of(given).start(
                 executor=choice.executor,
                 workers=choice.workers,
                 context=self.start_method,
@@ -242,30 +280,27 @@ class Trainer(Resumable, Reporter):
             Exception: What an environment raised, with its actor and the tag.
             WorkerDiedError: If a worker process ended.
         """
-        total, found = self._setup_learn(
+        total_timesteps, callback = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
-        found.on_training_start(locals(), globals())
-        watched = not (isinstance(found, ConvertCallback) and found.callback is None)
+        callback.on_training_start(locals(), globals())
+        watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
         try:
             run = self.start()
             if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
-                record = np.zeros((), self.parameter_record())
-                write_parameters(record, self.broadcast_state())
-                run.set(parameters=record)
-            assert self._choice is not None
-            for sentence in recommendations(self, self._choice):
+                run.set(parameters=self._parameters())
+            for sentence in self._advice:
                 self.logger.info(sentence)
-            while self.num_timesteps < total:
-                found.on_rollout_start()
+            while self.num_timesteps < total_timesteps:
+                callback.on_rollout_start()
                 self._in_round = True
                 self._tick(run, watched)
-                go_on = self._account(run, found if watched else None, log_interval)
+                go_on = self._account(run, callback if watched else None, log_interval)
                 self._in_round = False
                 self._save_due()
                 if not go_on:
                     break
-                found.on_rollout_end()
+                callback.on_rollout_end()
             self._write_records()
             self._sent = self.fingerprint()
         except BaseException:
@@ -274,7 +309,7 @@ class Trainer(Resumable, Reporter):
             raise
         finally:
             self._in_round, self._due = False, []
-        found.on_training_end()
+        callback.on_training_end()
         return self
 
     def _setup_learn(
@@ -364,6 +399,6 @@ class Trainer(Resumable, Reporter):
 
     def _excluded_save_params(self) -> list[str]:
         return [
-            *super()._excluded_save_params(), "_run", "_live", "_choice", "_late_cut", "_set_order", "_set_epsilon", "_episodes",
+            *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_epsilon", "_episodes",
             "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations", "_in_round", "_due",
         ]  # fmt: skip

@@ -59,8 +59,8 @@ class Kernel(Moment):
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "boundary_marks", "calls", "copies", "failures", "handles",
-        "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask", "startup_mask",
+        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "boundary_marks", "calls", "copies", "failures",
+        "handles", "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask", "startup_mask",
         "steps", "stopping", "timers",
     )  # fmt: skip
 

@@ -1,0 +1,89 @@
+"""The parts of a trainer's state that are taken from something large: its environment, its replay buffer, its run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl.plugin import Part, dumps, loads
+from reactor_sb3.environments.makers import maker_of
+
+__all__ = ["columns", "environment_state", "fill_replay", "overlay", "replay_state", "run_state"]
+
+Array = npt.NDArray[Any]
+
+
+def environment_state(env: Any) -> dict[str, Any]:
+    """What makes an environment: an id, which needs no pickle, or a function."""
+    made = maker_of(env).env_fn
+    match made:
+        case partial(func=gymnasium.make, args=(str() as env_id,), keywords={**keywords}) if not keywords:
+            return {"id": env_id}
+    return {"factory": made}
+
+
+def replay_state(buffer: Any, whole: bool) -> Any:
+    """The part of the replay buffer that has been filled; a class of the user's is pickled whole."""
+    if buffer is None:
+        return None
+    if whole:
+        return {"whole": buffer}
+    filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)  # one more: see optimize_memory_usage
+    return {
+        "pos": buffer.pos,
+        "full": buffer.full,
+        "columns": {name: column[:filled] for name, column in columns(buffer).items()},
+    }
+
+
+def columns(buffer: Any) -> dict[str, Array]:
+    """The arrays of a replay buffer, by name."""
+    found: dict[str, Array] = {}
+    for name, value in sorted(vars(buffer).items()):
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif isinstance(value, dict):
+            found.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
+    return found
+
+
+def fill_replay(buffer: Any, saved: Any) -> Any:
+    """Put into a replay buffer what was saved of one. Returns it, or the one that was saved whole."""
+    if saved is None:
+        return buffer
+    if "whole" in saved:
+        return saved["whole"]
+    buffer.pos, buffer.full = saved["pos"], saved["full"]
+    for name, column in columns(buffer).items():
+        column[: len(saved["columns"][name])] = saved["columns"][name]
+    return buffer
+
+
+def run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
+    """Of a snapshot, what is not the trainer's own."""
+    reactors = {index: loads(data) for index, data in part.reactors.items()}
+    return {
+        "reactors": {index: state for index, state in reactors.items() if "envs" in state},
+        "outputs": {
+            index: {
+                "stamps": stamps,
+                "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else None,
+            }
+            for index, (stamps, slots) in part.outputs.items()
+        },
+        "clock": part.clock,
+    }
+
+
+def overlay(part: Part, saved: dict[str, Any]) -> None:
+    """Make the snapshot of a run that has just started one of the run that was saved."""
+    for index, state in saved["reactors"].items():
+        part.reactors[index] = dumps(state)
+    for index, output in saved["outputs"].items():
+        slots = output["slots"]
+        part.outputs[index] = output["stamps"], part.outputs[index][1] if slots is None else slots
+    part.clock = saved["clock"]

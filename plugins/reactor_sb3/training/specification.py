@@ -1,0 +1,80 @@
+"""What the program of a trainer is made from, and the program itself: who is connected with whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.plugin import repeat_registrations
+from reactor_rl import Program
+from reactor_rl.plugin import ExecutorName
+from reactor_sb3.training.actor import Actor, Blueprint
+from reactor_sb3.training.evaluator import EvaluationPlan, Evaluator
+from reactor_sb3.training.learner import Learner, Live, Logger
+
+__all__ = ["Specification", "program_of"]
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A trainer as far as its program and its placement are concerned, as it was when the program was made.
+
+    Attributes:
+        name: Of the algorithm.
+        live: Names the trainer, for the reactors that live with it.
+        actors: For every actor.
+        evaluation: For the evaluator, ``None`` if there is none.
+        parameters: The parameters that actors and evaluator begin with, a record.
+        pipeline: Rounds by which the learner is behind the actors, 0 or 1.
+        executor: As the user has named it.
+        workers: Likewise, ``None`` for the cores that this process may use.
+        learner_threads: Threads of torch that the learner has.
+    """
+
+    name: str
+    live: Live
+    actors: Blueprint
+    evaluation: EvaluationPlan | None
+    parameters: npt.NDArray[Any]
+    pipeline: int
+    executor: ExecutorName
+    workers: int | None
+    learner_threads: int
+
+    @property
+    def evaluator_cost(self) -> float | None:
+        """What the evaluator does at a tick, in rounds of an actor; ``None`` if there is none."""
+        return None if self.evaluation is None else self.evaluation.steps / (self.actors.steps * self.actors.envs)
+
+
+def program_of(given: Specification) -> Program:
+    """The program, of which a tick is a round."""
+    record, late = given.parameters.dtype, given.pipeline or None
+    program = Program(given.name)
+    actors = program.bank(Actor, given.actors.actors, given.actors, name="actor")
+    learner = program.add(Learner, given.live, record, name="learner")
+    beat, orders = program.input("epsilon", (given.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
+    program.connect(beat, actors.epsilon)
+    program.connect(orders, actors.orders)
+    program.connect(beat, learner.beat)
+    program.connect(actors.transitions, learner.transitions.rows, after=late)
+    program.connect(actors.infos, learner.infos.rows, after=late)
+    changed = program.input("parameters", (), record)
+    program.connect(learner.parameters, actors.parameters, after=1, initial=given.parameters)
+    program.connect(changed, actors.changed)
+    program.connect(actors.transitions, program.output("transitions").rows)
+    program.connect(actors.infos, program.output("infos").rows)
+    program.connect(actors.episodes, program.output("episodes").rows)
+    if given.evaluation is not None:
+        evaluator = program.add(Evaluator, given.evaluation, record, name="evaluator")
+        program.connect(learner.parameters, evaluator.parameters, after=1, initial=given.parameters)
+        program.connect(changed, evaluator.changed)
+        program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
+        program.connect(evaluator.result, program.output("evaluation"))
+    logger = program.add(Logger, given.live, name="logger")
+    program.connect(program.input("records"), logger.records)
+    program.worker_setup(repeat_registrations())
+    return program
