@@ -5,7 +5,7 @@ Who writes a plugin imports from here and from nowhere deeper. What is listed he
 
 from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
-from reactor_rl.executors import ExecutorName
+from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
@@ -14,7 +14,7 @@ from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
-from reactor_rl.runtime.run import Snapshot
+from reactor_rl.runtime.snapshot import Snapshot
 from reactor_rl.runtime.worker.snapshot import Part
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
@@ -22,11 +22,13 @@ from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 
 __all__ = [
+    "CHOICES",
     "DAEMONIC",
     "DEFAULT_COST",
     "FORKED",
     "ExecutorName",
     "Failure",
+    "NamedExecutor",
     "Part",
     "Pickled",
     "Snapshot",

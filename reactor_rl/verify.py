@@ -11,18 +11,17 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from reactor_rl.errors import ProgramError
+from reactor_rl.executors import EXECUTORS, NamedExecutor
 from reactor_rl.program import Program
 
-__all__ = ["EXECUTORS", "WORKERS", "Report", "Row", "Target", "Verifiable", "verify"]
+__all__ = ["WORKERS", "Report", "Row", "Target", "Verifiable", "verify"]
 
-ExecutorName = Literal["inline", "threads", "processes"]
 
-EXECUTORS: tuple[ExecutorName, ...] = ("inline", "threads", "processes")
 WORKERS = (1, 2, 3, 4)
 
 
@@ -121,7 +120,7 @@ class Report:
 
 
 def verify(
-    target: Target, *, executors: Sequence[ExecutorName] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
+    target: Target, *, executors: Sequence[NamedExecutor] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
 ) -> Report:
     """Run a program on every executor with every number of workers, and compare what was on all of its ports.
 
@@ -159,13 +158,13 @@ def verify(
     return Report(tuple(rows), ticks, tuple(touched), isinstance(made, Program))
 
 
-def _ways(executors: Sequence[ExecutorName], workers: Sequence[int]) -> Iterator[tuple[ExecutorName, int]]:
+def _ways(executors: Sequence[NamedExecutor], workers: Sequence[int]) -> Iterator[tuple[NamedExecutor, int]]:
     for executor in dict.fromkeys(executors):
         for count in (1,) if executor == "inline" else dict.fromkeys(workers):
             yield executor, count
 
 
-def _run(made: Program | Verifiable, executor: ExecutorName, workers: int, ticks: int) -> Row:
+def _run(made: Program | Verifiable, executor: NamedExecutor, workers: int, ticks: int) -> Row:
     ran = ""
     try:
         if isinstance(made, Program):

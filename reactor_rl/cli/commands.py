@@ -16,8 +16,9 @@ from typing import Any
 
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import ProgramError
+from reactor_rl.executors import EXECUTORS
 from reactor_rl.program import Program
-from reactor_rl.verify import EXECUTORS, WORKERS, Target, verify
+from reactor_rl.verify import WORKERS, Target, verify
 
 __all__ = ["UsageError", "draw_command", "importable_here", "load_target", "trace_command", "verify_command"]
 

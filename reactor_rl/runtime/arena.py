@@ -20,7 +20,7 @@ import numpy as np
 from reactor_rl import topology as topo
 from reactor_rl.schedule import Schedule
 
-__all__ = ["CELL", "Buffer", "Layout", "Place", "Words", "lay_out"]
+__all__ = ["CELL", "Buffer", "Layout", "Place", "Stop", "Words", "lay_out"]
 
 LINE = 64
 CELL = 1024
@@ -32,6 +32,12 @@ class Words:
 
     COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
     NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
+
+
+class Stop:
+    """What the word STOP says of a run: it goes on, a reaction has asked for its end, its shutdown reactions have run."""
+
+    NO, REQUESTED, DONE = range(3)
 
 
 @dataclass(frozen=True)

@@ -2,73 +2,39 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw
-from reactor_rl.errors import RunClosedError, RunError
-from reactor_rl.failure import Failure
+from reactor_rl.errors import RunError
 from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor, Reactors
-from reactor_rl.runtime.forks import FORKED, when_forked
+from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.forks import when_forked
 from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.lifetime import GRACE, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.snapshot import Snapshot, shape_of
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.messages import Reply
-from reactor_rl.runtime.worker.snapshot import Part
 from reactor_rl.runtime.worker.timeline import Slice
-from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 
-__all__ = ["Run", "Snapshot"]
-
-_runs: weakref.WeakSet[Run] = weakref.WeakSet()
-
-GRACE = 1.0
-"""Seconds that workers get to end by themselves when nobody asked them to."""
-
-State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
-WHOLE = ("ready", "ticking", "stopped", "failed")
-"""The states in which every worker is where the caller thinks it is. An operation leaves them with its first line and comes back
-with its last; whatever strikes in between, at whatever line, leaves a run of which nothing is known, and that is torn down."""
+__all__ = ["Run"]
 
 
-_NO_COPY = "a run cannot be copied or pickled, for its workers are only there once; start another one, or take its snapshot()"
-
-
-class Snapshot:
-    """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
-
-    def __init__(self, topology: Topology, part: Part) -> None:
-        self.program, self.part = _shape(topology), part
-
-
-def _shape(topology: Topology) -> tuple[Any, ...]:
-    """What two programs must have in common for a snapshot of one to fit the other: the name first."""
-    ports = [(topology.port_name(o), o.shape, o.dtype and o.dtype.str, o.rows, o.ring) for o in topology.outputs]
-    return topology.name, [node.name for node in topology.reactors], ports, [node.name for node in topology.actions]
-
-
-class Run:
+class Run(Lifetime):
     """A running program. Made by :meth:`Program.start`; a context manager.
 
     The boundary's outputs are attributes: ``run.best`` is the caller's own copy of what was written in the last tick, ``None`` if
     nothing was.
     """
 
-    _state: State = "closed"  # until there is something to close
-
     def __init__(self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str) -> None:
         self._plan, self._executor, self._choice = plan, executor, choice
-        self._why = ""
         self._started_pass = False  # whether a timeout has left the pass in its middle
         self._late = False  # whether a tick was done, but not in time
         self._ticks = 0
@@ -77,7 +43,7 @@ class Run:
         self._words, self._start = helpers.words, helpers.start
         self._state = "busy"
         try:
-            _runs.add(self)
+            runs.add(self)
             when_forked(self)
             executor.launch(reactors)
             self._kernel, outputs, inputs = bind(
@@ -404,7 +370,7 @@ class Run:
         """
         if self._state != "ready":
             raise self._unusable("restore a snapshot")
-        if snapshot.program != _shape(self._plan.topology):
+        if snapshot.program != shape_of(self._plan.topology):
             raise RunError(
                 f"a snapshot of program {snapshot.program[0]!r} does not fit program {self._plan.topology.name!r}: they differ in "
                 "name, reactors, ports or delays"
@@ -429,193 +395,7 @@ class Run:
             + f", time={self._ticks}, {self._state})"
         )
 
-    # ------------------------------------------------------------------ the end
-
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """End the run: shutdown reactions, then the workers. May be called again, and does nothing in a forked child.
-
-        Args:
-            timeout: Seconds to wait for what is still going on, after which workers are terminated; ``None``: no limit.
-            terminate: Do not wait at all.
-
-        Raises:
-            Exception: What a shutdown reaction raised.
-        """
-        if self._state in ("closed", "foreign"):
-            return
-        raised: BaseException | None = None
-        try:
-            state, self._state = self._state, "closing"
-            if terminate:
-                grace: float | None = 0.0
-            elif state in WHOLE:
-                raised, grace = self._end_well(state, Deadline(timeout))
-            else:
-                grace = ABORTED
-            self._tear_down(grace)
-        except BaseException:
-            self._tear_down(ABORTED)
-            raise
-        if raised is not None:
-            raise raised
-
-    def _end_well(self, state: State, deadline: Deadline) -> tuple[BaseException | None, float | None]:
-        """Run the shutdown reactions of a run that is whole.
-
-        Returns:
-            What one of them raised, and how long the helpers have to end after that.
-        """
-        helpers, words = self._helpers, self._words
-        try:
-            if state == "ticking":
-                if not self._resume(deadline):
-                    return None, 0.0
-                self._ticks = self._boundary.time = self._ticks + 1
-                self._failure()  # it was not waited for, so it is nobody's error any more
-            helpers.deadline = deadline
-            failure = self._shut_down()
-        except TimeoutError:
-            return None, 0.0
-        except Exception as error:
-            return error if state != "ticking" or words[Words.STOP] else None, ABORTED
-        return None if failure is None else failure.raised(), None if deadline.never else GRACE
-
-    def _tear_down(self, grace: float | None) -> None:
-        """End the workers, wherever they are. May be interrupted and called again."""
-        words = self._words
-        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
-        for give in self._start:
-            give()
-        if "_boundary" in self.__dict__:
-            self._boundary.open = False
-        if "_kernel" in self.__dict__:
-            self._kernel.shut_down_alone()
-        self._executor.stop(grace)
-        self._state = "closed"
-        _runs.discard(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if error is None:
-            self.close()
-        else:  # do not let the end hide what went wrong
-            with contextlib.suppress(Exception):
-                self.close(timeout=GRACE)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close(timeout=GRACE)
-
-    def __copy__(self) -> Self:
-        raise TypeError(_NO_COPY)
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        raise TypeError(_NO_COPY)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(_NO_COPY)
-
-    # ------------------------------------------------------------------ inside
-
-    @contextlib.contextmanager
-    def _operation(self, what: str, states: tuple[State, ...]) -> Iterator[None]:
-        """Something that is done between two ticks. An ordinary error changes nothing; whatever interrupts it ends the run."""
-        if self._state not in states:
-            raise self._unusable(what)
-        state = self._state
-        try:
-            self._state = "busy"
-            yield
-            self._state = state
-        except Exception:
-            if self._state == "busy":
-                self._state = state
-            raise
-        except BaseException as error:
-            self._broke(error)
-            raise
-
     def _ask(self, request: str, argument: Any) -> list[Any]:
         """Ask every worker something, between ticks."""
         with self._operation(f"answer {request!r}", ("ready", "stopped", "failed")):
             return [reply.get() for reply in self._asked(request, argument)]
-
-    def _asked(self, request: str, argument: Any) -> list[Reply]:
-        try:
-            return self._helpers.ask(request, argument)
-        except BaseException as error:
-            self._broke(error)
-            raise
-
-    def _failure(self) -> Failure | None:
-        """What a reaction has raised; of several, what the first one in the program's order has."""
-        if not self._words[Words.FAILED]:
-            return None
-        failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
-        self._words[Words.FAILED] = 0
-        return min(failures, key=lambda failure: (failure.reaction, failure.tag))
-
-    def _raise_failures(self) -> None:
-        first = self._failure()
-        if first is not None:
-            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
-            raise first.raised()
-
-    def _stop(self) -> None:
-        first = self._shut_down()
-        self._end("stopped", "the program requested a stop")
-        if first is not None:
-            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
-            raise first.raised()
-
-    def _shut_down(self) -> Failure | None:
-        if self._words[Words.STOP] == 2:
-            return None
-        self._words[Words.STOP] = 2
-        self._words[Words.TIME] = last = max(0, self._ticks - 1)
-        self._helpers.begin(Commands.STOP, self._kernel.number + 1)
-        self._kernel.stop_pass(last)
-        failure = self._failure()
-        if failure is None and self._hash:
-            self._boundary.hash(self._kernel.number)
-        return failure
-
-    def _broke(self, error: BaseException | str) -> None:
-        """Something has gone wrong in the middle of an operation, unless it has said itself what that means."""
-        if self._state in ("ready", "ticking", "busy"):
-            interrupted = isinstance(error, KeyboardInterrupt)
-            what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
-            self._end("broken", "it was interrupted" if interrupted else what)
-
-    def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
-        self._state, self._why = state, why
-        if "_boundary" in self.__dict__:
-            self._boundary.open = False
-
-    def _forked(self) -> None:
-        """This is a copy in a forked child of the process that started the run."""
-        if self._state != "closed":
-            self._state = "foreign"
-            if "_boundary" in self.__dict__:
-                self._boundary.open, self._boundary.shut = False, f"for {FORKED}"
-
-    def _unusable(self, what: str, hint: str = "") -> RunError:
-        if self._state == "ready":
-            return RunError(f"cannot {what}: {hint}")
-        if self._state == "ticking":
-            return RunError(f"cannot {what} while a tick is going on; call tick_wait() first")
-        if self._state == "busy":
-            return RunError(f"cannot {what} while the run is in the middle of something; if that was interrupted, close() it")
-        if self._state == "foreign":
-            return RunError(f"cannot {what}, for {FORKED}")
-        why = f" because {self._why}" if self._why else ""
-        return RunClosedError(f"cannot {what}: the run is over{why}. Start a new one with Program.start()")
-
-
-@atexit.register
-def _close_all() -> None:
-    for run in list(_runs):
-        with contextlib.suppress(Exception, KeyboardInterrupt):
-            run.close(timeout=GRACE)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
-from reactor_rl.executors import EXECUTORS, ExecutorName
+from reactor_rl.executors import CHOICES, ExecutorName
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.executor import Executor, Reactors
@@ -51,8 +51,8 @@ def check(settings: Settings) -> None:
         ProgramError: Naming the setting and what it may be.
     """
     executor, workers, spin = settings.executor, settings.workers, settings.spin
-    if executor not in EXECUTORS:
-        raise ProgramError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
+    if executor not in CHOICES:
+        raise ProgramError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")
     if settings.fingerprint not in ("boundary", "all", "off"):
         raise ProgramError(f"fingerprint={settings.fingerprint!r}: choose 'boundary', 'all' or 'off'")
     if spin is not None and not 0.0 <= spin <= LONGEST_SPIN:

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from reactor_gymnasium.vector.arguments import (
 )
 from reactor_gymnasium.vector.sharded import Bank, Inputs, ShardedVectorEnv
 from reactor_rl import Program
-from reactor_rl.plugin import begin, context_named, needs, usable_cores
+from reactor_rl.plugin import ExecutorName, begin, context_named, needs, usable_cores
 
 __all__ = ["AtariVectorEnv", "rom_path"]
 
@@ -126,7 +126,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         copy: bool = True,
         context: str | None = None,
         workers: int | None = None,
-        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        executor: ExecutorName = "auto",
         caller_works: bool | None = None,
     ) -> None:
         super().__init__()

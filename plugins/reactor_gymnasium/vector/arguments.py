@@ -14,7 +14,7 @@ from gymnasium import Space
 from gymnasium.vector import VectorWrapper
 
 from reactor_rl import ProgramError
-from reactor_rl.plugin import Pickled, encode, usable_cores
+from reactor_rl.plugin import CHOICES, Pickled, encode, usable_cores
 
 __all__ = [
     "Bools", "EnvFn", "check_actions", "check_travel",
@@ -56,8 +56,8 @@ def checked_number(name: str, number: Any, least: int) -> None:
 
 
 def checked_executor(executor: Any) -> None:
-    if executor not in ("auto", "inline", "threads", "processes"):
-        raise ValueError(f"executor={executor!r}: choose 'auto', 'inline', 'threads' or 'processes'")
+    if executor not in CHOICES:
+        raise ValueError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")
 
 
 def checked_batch_size(batch_size: int | None, num_envs: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -37,7 +37,7 @@ from reactor_gymnasium.vector.calls import CallingVectorEnv
 from reactor_gymnasium.vector.shard import EnvShard, Extras
 from reactor_gymnasium.vector.sharded import Bank, Inputs
 from reactor_rl import Program
-from reactor_rl.plugin import begin, context_named, encode, tick_cost
+from reactor_rl.plugin import ExecutorName, begin, context_named, encode, tick_cost
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -115,7 +115,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         max_concurrency: int | None = None,
         *,
         workers: int | None = None,
-        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        executor: ExecutorName = "auto",
         caller_works: bool | None = None,
         batch_size: int | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -38,7 +38,7 @@ from reactor_pettingzoo.vector.agents import agents_of, as_parallel, padding, sh
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import Extras, ParallelShard
 from reactor_rl import Program
-from reactor_rl.plugin import begin, context_named, encode, global_random_state, usable_cores
+from reactor_rl.plugin import ExecutorName, begin, context_named, encode, global_random_state, usable_cores
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -110,7 +110,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         num_envs: int = 1,
         *,
         workers: int | None = None,
-        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        executor: ExecutorName = "auto",
         copy: bool = True,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         context: str | None = None,

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.plugin import Casting, EnvFn, Packed, unpack
-from reactor_rl.plugin import encode, tick_cost
+from reactor_rl.plugin import ExecutorName, encode, tick_cost
 from reactor_sb3.environments.makers import Made
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class ReactorVecEnv(VecEnv):
         start_method: str | None = None,
         *,
         workers: int | None = None,
-        executor: Literal["auto", "inline", "threads", "processes"] = "auto",
+        executor: ExecutorName = "auto",
         caller_works: bool = True,
     ) -> None:
         multiprocessing.get_context(start_method)  # for its error

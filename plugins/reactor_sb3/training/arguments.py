@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.utils import get_device
@@ -11,9 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "ExecutorName", "check_actions", "check_parallelism", "check_places"]
+__all__ = ["NOT_KEPT", "check_actions", "check_parallelism", "check_places"]
 
-ExecutorName = Literal["auto", "inline", "threads", "processes"]
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
 """Of a constructor's local names, those that are no argument to make the same trainer again with."""
 

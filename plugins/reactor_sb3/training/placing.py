@@ -11,12 +11,11 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from reactor_rl import Program
-from reactor_rl.plugin import global_random_state, may_start_processes, tick_cost, usable_cores
+from reactor_rl.plugin import NamedExecutor, global_random_state, may_start_processes, tick_cost, usable_cores
 from reactor_sb3.training.actor import Actor
 from reactor_sb3.training.learner import Learning
 from reactor_sb3.training.specification import Specification
@@ -42,7 +41,7 @@ class Choice:
         learner: Seconds of the learner's round, ``None`` if not measured.
     """
 
-    executor: Literal["inline", "threads", "processes"]
+    executor: NamedExecutor
     workers: int
     placement: Mapping[str, int]
     actor: float | None

@@ -18,10 +18,10 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_rl.plugin import one_numeric_thread
+from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.training.actor import Ended
-from reactor_sb3.training.arguments import NOT_KEPT, ExecutorName, check_actions
+from reactor_sb3.training.arguments import NOT_KEPT, check_actions
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.training.records import by_step
 from reactor_sb3.training.trainer import Trainer

@@ -21,10 +21,10 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from torch.nn import functional
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_rl.plugin import one_numeric_thread
+from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.training.actor import Ended
-from reactor_sb3.training.arguments import NOT_KEPT, ExecutorName, check_actions
+from reactor_sb3.training.arguments import NOT_KEPT, check_actions
 from reactor_sb3.training.replay import BLOCKWISE, store
 from reactor_sb3.training.trainer import Trainer
 from reactor_torch import torch_stream

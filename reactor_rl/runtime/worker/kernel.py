@@ -60,8 +60,8 @@ class Kernel(Moment):
 
     __slots__ = (
         "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "boundary_marks", "calls", "copies", "failures",
-        "handles", "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask", "startup_mask",
-        "steps", "stopping", "timers",
+        "handles", "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask",
+        "startup_mask", "steps", "stopping", "timers",
     )  # fmt: skip
 
     def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.arena import Stop, Words
 
 __all__ = ["ALL", "NEVER", "Agenda", "Arriving", "Moment"]
 
@@ -99,7 +99,7 @@ class Moment:
         self.later.append(call)
 
     def request_stop(self) -> None:
-        self.words[Words.STOP] = 1
+        self.words[Words.STOP] = Stop.REQUESTED
 
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""

@@ -1,0 +1,239 @@
+"""What state a run is in, and its end, however it comes."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from reactor_rl.errors import RunClosedError, RunError
+from reactor_rl.failure import Failure
+from reactor_rl.runtime.arena import Stop, Words
+from reactor_rl.runtime.boundary import Boundary
+from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
+from reactor_rl.runtime.forks import FORKED
+from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.messages import Reply
+
+__all__ = ["GRACE", "Lifetime", "runs"]
+
+runs: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+
+GRACE = 1.0
+"""Seconds that workers get to end by themselves when nobody asked them to."""
+
+State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
+WHOLE = ("ready", "ticking", "stopped", "failed")
+"""The states in which every worker is where the caller thinks it is. An operation leaves them with its first line and comes back
+with its last; whatever strikes in between, at whatever line, leaves a run of which nothing is known, and that is torn down."""
+
+
+_NO_COPY = "a run cannot be copied or pickled, for its workers are only there once; start another one, or take its snapshot()"
+
+
+class Lifetime:
+    """The part of a run that begins and ends operations, and ends the run."""
+
+    _state: State = "closed"  # until there is something to close
+    _why = ""  # it is over
+    _executor: Executor
+    _helpers: Helpers
+    _words: memoryview
+    _start: list[Any]
+    _boundary: Boundary
+    _kernel: Kernel
+    _hash: bool
+    _ticks: int
+
+    @abstractmethod
+    def _resume(self, deadline: Deadline) -> bool:
+        """Go on with the tick that was begun. Returns whether it was done in time."""
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """End the run: shutdown reactions, then the workers. May be called again, and does nothing in a forked child.
+
+        Args:
+            timeout: Seconds to wait for what is still going on, after which workers are terminated; ``None``: no limit.
+            terminate: Do not wait at all.
+
+        Raises:
+            Exception: What a shutdown reaction raised.
+        """
+        if self._state in ("closed", "foreign"):
+            return
+        raised: BaseException | None = None
+        try:
+            state, self._state = self._state, "closing"
+            if terminate:
+                grace: float | None = 0.0
+            elif state in WHOLE:
+                raised, grace = self._end_well(state, Deadline(timeout))
+            else:
+                grace = ABORTED
+            self._tear_down(grace)
+        except BaseException:
+            self._tear_down(ABORTED)
+            raise
+        if raised is not None:
+            raise raised
+
+    def _end_well(self, state: State, deadline: Deadline) -> tuple[BaseException | None, float | None]:
+        """Run the shutdown reactions of a run that is whole.
+
+        Returns:
+            What one of them raised, and how long the helpers have to end after that.
+        """
+        helpers, words = self._helpers, self._words
+        try:
+            if state == "ticking":
+                if not self._resume(deadline):
+                    return None, 0.0
+                self._ticks = self._boundary.time = self._ticks + 1
+                self._failure()  # it was not waited for, so it is nobody's error any more
+            helpers.deadline = deadline
+            failure = self._shut_down()
+        except TimeoutError:
+            return None, 0.0
+        except Exception as error:
+            return error if state != "ticking" or words[Words.STOP] else None, ABORTED
+        return None if failure is None else failure.raised(), None if deadline.never else GRACE
+
+    def _tear_down(self, grace: float | None) -> None:
+        """End the workers, wherever they are. May be interrupted and called again."""
+        words = self._words
+        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
+        for give in self._start:
+            give()
+        if "_boundary" in self.__dict__:
+            self._boundary.open = False
+        if "_kernel" in self.__dict__:
+            self._kernel.shut_down_alone()
+        self._executor.stop(grace)
+        self._state = "closed"
+        runs.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:  # do not let the end hide what went wrong
+            with contextlib.suppress(Exception):
+                self.close(timeout=GRACE)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close(timeout=GRACE)
+
+    def __copy__(self) -> Self:
+        raise TypeError(_NO_COPY)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        raise TypeError(_NO_COPY)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(_NO_COPY)
+
+    @contextlib.contextmanager
+    def _operation(self, what: str, states: tuple[State, ...]) -> Iterator[None]:
+        """Something that is done between two ticks. An ordinary error changes nothing; whatever interrupts it ends the run."""
+        if self._state not in states:
+            raise self._unusable(what)
+        state = self._state
+        try:
+            self._state = "busy"
+            yield
+            self._state = state
+        except Exception:
+            if self._state == "busy":
+                self._state = state
+            raise
+        except BaseException as error:
+            self._broke(error)
+            raise
+
+    def _asked(self, request: str, argument: Any) -> list[Reply]:
+        try:
+            return self._helpers.ask(request, argument)
+        except BaseException as error:
+            self._broke(error)
+            raise
+
+    def _failure(self) -> Failure | None:
+        """What a reaction has raised; of several, what the first one in the program's order has."""
+        if not self._words[Words.FAILED]:
+            return None
+        failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
+        self._words[Words.FAILED] = 0
+        return min(failures, key=lambda failure: (failure.reaction, failure.tag))
+
+    def _raise_failures(self) -> None:
+        first = self._failure()
+        if first is not None:
+            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            raise first.raised()
+
+    def _stop(self) -> None:
+        first = self._shut_down()
+        self._end("stopped", "the program requested a stop")
+        if first is not None:
+            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            raise first.raised()
+
+    def _shut_down(self) -> Failure | None:
+        if self._words[Words.STOP] == Stop.DONE:
+            return None
+        self._words[Words.STOP] = Stop.DONE
+        self._words[Words.TIME] = last = max(0, self._ticks - 1)
+        self._helpers.begin(Commands.STOP, self._kernel.number + 1)
+        self._kernel.stop_pass(last)
+        failure = self._failure()
+        if failure is None and self._hash:
+            self._boundary.hash(self._kernel.number)
+        return failure
+
+    def _broke(self, error: BaseException | str) -> None:
+        """Something has gone wrong in the middle of an operation, unless it has said itself what that means."""
+        if self._state in ("ready", "ticking", "busy"):
+            interrupted = isinstance(error, KeyboardInterrupt)
+            what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
+            self._end("broken", "it was interrupted" if interrupted else what)
+
+    def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
+        self._state, self._why = state, why
+        if "_boundary" in self.__dict__:
+            self._boundary.open = False
+
+    def _forked(self) -> None:
+        """This is a copy in a forked child of the process that started the run."""
+        if self._state != "closed":
+            self._state = "foreign"
+            if "_boundary" in self.__dict__:
+                self._boundary.open, self._boundary.shut = False, f"for {FORKED}"
+
+    def _unusable(self, what: str, hint: str = "") -> RunError:
+        if self._state == "ready":
+            return RunError(f"cannot {what}: {hint}")
+        if self._state == "ticking":
+            return RunError(f"cannot {what} while a tick is going on; call tick_wait() first")
+        if self._state == "busy":
+            return RunError(f"cannot {what} while the run is in the middle of something; if that was interrupted, close() it")
+        if self._state == "foreign":
+            return RunError(f"cannot {what}, for {FORKED}")
+        why = f" because {self._why}" if self._why else ""
+        return RunClosedError(f"cannot {what}: the run is over{why}. Start a new one with Program.start()")
+
+
+@atexit.register
+def _close_all() -> None:
+    for run in list(runs):
+        with contextlib.suppress(Exception, KeyboardInterrupt):
+            run.close(timeout=GRACE)

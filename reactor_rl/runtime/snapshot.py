@@ -1,0 +1,23 @@
+"""The state of a whole run between two ticks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reactor_rl.runtime.worker.snapshot import Part
+from reactor_rl.topology import Topology
+
+__all__ = ["Snapshot", "shape_of"]
+
+
+class Snapshot:
+    """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
+
+    def __init__(self, topology: Topology, part: Part) -> None:
+        self.program, self.part = shape_of(topology), part
+
+
+def shape_of(topology: Topology) -> tuple[Any, ...]:
+    """What two programs must have in common for a snapshot of one to fit the other: the name first."""
+    ports = [(topology.port_name(o), o.shape, o.dtype and o.dtype.str, o.rows, o.ring) for o in topology.outputs]
+    return topology.name, [node.name for node in topology.reactors], ports, [node.name for node in topology.actions]

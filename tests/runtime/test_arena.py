@@ -1,0 +1,94 @@
+"""The layout: nothing overlaps, no two workers write into one cache line, and what is gathered lies together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from machines import ProgramSpec, build
+from random_programs import QUIET, programs
+
+from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
+from reactor_rl.runtime.arena import CELL, LINE, Layout, Words, lay_out
+from reactor_rl.schedule import compile_schedule
+from reactor_rl.topology import Topology
+
+WORD = 8
+
+
+def laid_out(program: Program, workers: int) -> tuple[Topology, Layout]:
+    topology = program.topology()
+    return topology, lay_out(topology, compile_schedule(topology, graph.build(topology), workers))
+
+
+def extents(topology: Topology, layout: Layout) -> Iterator[tuple[int, int, int]]:
+    """First byte, end, and writer of everything that somebody writes; buffers are written by whoever owns a place in them."""
+    for output in topology.outputs:
+        index, writer = output.index, layout.owner[output.index]
+        stride = layout.stride[index]
+        yield layout.stamps[index] * WORD, (layout.stamps[index] + stride) * WORD, writer
+        if layout.times[index] >= 0:
+            yield layout.times[index] * WORD, (layout.times[index] + stride * output.ring) * WORD, writer
+        if layout.cells[index] >= 0:
+            yield layout.cells[index], layout.cells[index] + CELL * output.ring * (output.rows or 1), writer
+    for buffer in layout.buffers:
+        yield buffer.offset, buffer.offset + buffer.nbytes, -1
+
+
+@settings(QUIET, max_examples=100)
+@given(programs(), st.integers(1, 4))
+def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramSpec, workers: int) -> None:
+    try:
+        topology, layout = laid_out(build(spec), workers)
+    except ProgramError:
+        assume(False)
+    everything = sorted(extents(topology, layout))
+    assert everything[0][0] >= (Words.NEXT + workers) * WORD or not topology.outputs
+    for (_, end, writer), (begin, _, other) in zip(everything, everything[1:], strict=False):
+        assert end <= begin
+        if writer != other and -1 not in (writer, other):
+            assert (end - 1) // LINE < begin // LINE
+    assert max((end for _, end, _ in everything), default=0) <= layout.size
+    assert all(buffer.offset % LINE == 0 and buffer.offset >= layout.words * WORD for buffer in layout.buffers)
+
+
+class Source(Reactor):
+    out = Output((3,), np.float64)
+
+    @reaction(startup, effects=out)
+    def begin(self) -> None:
+        """Write."""
+
+
+class Sink(Reactor):
+    rows = Input()
+
+    @reaction(rows)
+    def read(self) -> None:
+        """Read."""
+
+
+def test_what_one_input_gathers_is_one_buffer_and_a_second_one_gets_copies() -> None:
+    program = Program()
+    sources = program.bank(Source, 4)
+    first, second = program.add(Sink), program.add(Sink)
+    program.connect(sources.out, first.rows.rows)
+    for index in range(4):  # the other way round
+        program.connect(sources[3 - index].out, second.rows.rows[index])
+    topology, layout = laid_out(program, 2)
+    one, other = (layout.gathers[inp.index] for inp in topology.inputs)
+    assert one != other and layout.buffers[one].shape == layout.buffers[other].shape == (4, 3)
+    assert [[place.lo for place in places] for places in layout.places] == [[0, 3], [1, 2], [2, 1], [3, 0]]
+    assert [[place.buffer for place in places] for places in layout.places] == [[one, other]] * 4
+
+
+def test_a_delay_of_d_ticks_takes_d_plus_one_slots() -> None:
+    program = Program()
+    source, sink = program.add(Source), program.add(Sink)
+    program.connect(source.out, sink.rows, after=3)
+    topology, layout = laid_out(program, 1)
+    (buffer,) = layout.buffers
+    assert topology.outputs[0].ring == buffer.ring == 4 and buffer.nbytes == 4 * 3 * 8
+    assert layout.times[0] >= 0

@@ -1,0 +1,138 @@
+"""A block is the same memory for everyone who maps it, grows in place, and is gone with the last of its views."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import threading
+from multiprocessing.connection import Connection
+
+import pytest
+
+from reactor_rl import ArenaError
+from reactor_rl.runtime.block import Block, available_memory
+
+PAGE = mmap.PAGESIZE
+
+
+def test_what_is_written_is_there_whoever_looks() -> None:
+    block = Block(100, "a test")
+    first, second = block.view(100), block.view(50)
+    first[7] = 42
+    assert second[7] == 42 and len(first) >= 100
+    block.close()
+
+
+@pytest.mark.parametrize("pages", [2, 5, 100])
+def test_it_grows_and_views_of_before_stay_valid(pages: int) -> None:
+    block = Block(10, "a test")
+    before = block.view(10)
+    before[0] = 1
+    block.grow(pages * PAGE)
+    after = block.view(pages * PAGE)
+    after[pages * PAGE - 1] = 9
+    assert after[0] == 1
+    before[1] = 2
+    assert after[1] == 2
+    block.grow(1)  # never smaller
+    assert block.size == pages * PAGE
+    block.close()
+
+
+def test_nothing_there_takes_no_memory() -> None:
+    block = Block(0, "a test")
+    assert block.size == 0
+    with pytest.raises(ArenaError, match="8 bytes are wanted of a block of 0"):
+        block.view(8)
+    block.close()
+
+
+def test_views_outlive_the_block() -> None:
+    block = Block(PAGE, "a test")
+    view = block.view(PAGE)
+    block.close()
+    view[5] = 3
+    assert view[5] == 3
+
+
+def test_too_much_is_refused_before_it_is_used() -> None:
+    free = available_memory()
+    if free is None:
+        pytest.skip("this system does not tell how much memory there is")
+    with pytest.raises(ArenaError, match=r"cannot reserve .* for a test: .* fewer environments"):
+        Block(4 * free, "a test")
+
+
+def test_it_does_not_pickle_but_into_a_process() -> None:
+    import pickle
+
+    block = Block(8, "a test")
+    with pytest.raises(RuntimeError):
+        pickle.dumps(block)
+    block.close()
+
+
+def other_side(block: Block, line: Connection) -> None:
+    view = block.view(block.size)
+    line.send(bytes(view[:4]))
+    view[10] = 77
+    line.send("written")
+    size = line.recv()
+    grown = block.view(size)
+    line.send((grown[size - 1], grown[10]))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_another_process_maps_the_same_memory_also_what_was_added_later(method: str) -> None:
+    block = Block(PAGE, "a test")
+    mine = block.view(PAGE)
+    mine[:4] = b"here"
+    line, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context(method).Process(target=other_side, args=(block, theirs))
+    process.start()
+    try:
+        assert line.poll(30) and line.recv() == b"here"
+        assert line.poll(30) and line.recv() == "written" and mine[10] == 77
+        block.grow(3 * PAGE)
+        block.view(3 * PAGE)[3 * PAGE - 1] = 5
+        line.send(3 * PAGE)
+        assert line.poll(30) and line.recv() == (5, 77)
+        process.join(30)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join()
+        line.close()
+        theirs.close()
+        block.close()
+
+
+def test_threads_that_write_into_their_own_bytes_do_not_meet() -> None:
+    block = Block(PAGE, "a test")
+    view = block.view(PAGE)
+
+    def write(number: int) -> None:
+        for value in range(20_000):
+            view[number] = value & 255
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert list(view[:6]) == [19_999 & 255] * 4 + [0, 0]
+    block.close()
+
+
+def test_closing_twice_closes_one_descriptor() -> None:
+    block = Block(8, "a test")
+    fd = block._fd
+    block.close()
+    other = os.open(os.devnull, os.O_RDONLY)  # very likely the same number
+    try:
+        block.close()
+        os.fstat(other)
+    finally:
+        os.close(other)
+    assert fd >= 0
