@@ -23,7 +23,7 @@ def flatten(program: Composition) -> topo.Topology:
     """
     outputs = _outputs(program)
     output_of = {(o.reactor, o.name): o.index for o in outputs}
-    inputs: list[topo.Input] = []
+    inputs: list[topo.InputNode] = []
     timers: list[topo.TimerNode] = []
     actions: list[topo.ActionNode] = []
     index_of: dict[tuple[int, str], int] = {}
@@ -65,7 +65,7 @@ def flatten(program: Composition) -> topo.Topology:
     )  # fmt: skip
 
 
-def _outputs(program: Composition) -> list[topo.Output]:
+def _outputs(program: Composition) -> list[topo.OutputNode]:
     """Connected outputs in the order in which they were connected, then the others."""
     declared: dict[tuple[int, str], declare.Output] = {
         (topo.BOUNDARY, name): port for name, port in program.boundary_inputs.items()
@@ -76,7 +76,7 @@ def _outputs(program: Composition) -> list[topo.Output]:
                 declared[instance._index, name] = port
     order = [*program.connected, *(key for key in declared if key not in program.connected)]
     return [
-        topo.Output(
+        topo.OutputNode(
             index, *key, declared[key].shape, declared[key].dtype,
             program.rows_of.get(index, declared[key].rows_declared), tuple(sorted(program.delays.get(index, ()))),
         )
@@ -85,12 +85,17 @@ def _outputs(program: Composition) -> list[topo.Output]:
 
 
 def _input(
-    program: Composition, outputs: list[topo.Output], index: int, key: tuple[int, str], declared: declare.Input, wire: Wire | None
-) -> topo.Input:
+    program: Composition,
+    outputs: list[topo.OutputNode],
+    index: int,
+    key: tuple[int, str],
+    declared: declare.Input,
+    wire: Wire | None,
+) -> topo.InputNode:
     reactor, name = key
     full = name if reactor == topo.BOUNDARY else f"{program.instances[reactor].name}.{name}"
     if wire is None:  # an input may stay unconnected: it is always absent
-        return topo.Input(index, reactor, name, declared.shape, declared.dtype, None, (), 0)
+        return topo.InputNode(index, reactor, name, declared.shape, declared.dtype, None, (), 0)
     parts = tuple(sorted(wire.parts, key=lambda part: part.at or 0))
     kinds = {outputs[part.output].dtype for part in parts}
     if len(kinds) > 1:
@@ -116,17 +121,17 @@ def _input(
             initial = np.array(np.broadcast_to(array, shape or ()), dtype)
         except ValueError as error:
             raise ProgramError(f"{full}: the initial value does not fit {dtype}{shape} ({error})") from error
-    return topo.Input(index, reactor, name, shape, dtype, rows, parts, wire.delay, initial)
+    return topo.InputNode(index, reactor, name, shape, dtype, rows, parts, wire.delay, initial)
 
 
-def _part_shape(output: topo.Output, part: topo.Part) -> tuple[int, ...] | None:
+def _part_shape(output: topo.OutputNode, part: topo.Part) -> tuple[int, ...] | None:
     if output.shape is None or part.lo is None:
         return output.shape
     return output.shape[1:] if part.single else ((part.hi or 0) - part.lo, *output.shape[1:])
 
 
 def _gathered(
-    name: str, outputs: list[topo.Output], parts: tuple[topo.Part, ...], dtype: Any
+    name: str, outputs: list[topo.OutputNode], parts: tuple[topo.Part, ...], dtype: Any
 ) -> tuple[int, tuple[int, ...] | None]:
     """Number of rows and shape of an input that gathers; every row must have a source of the same shape."""
     expected = 0

@@ -188,7 +188,7 @@ class _Interpreter:
 
     # ------------------------------------------------------------------ ports
 
-    def write(self, node: topo.Output, value: Any, row: int | None = None) -> None:
+    def write(self, node: topo.OutputNode, value: Any, row: int | None = None) -> None:
         """Put a copy of a value on an output, or on one row of it."""
         if node.shape is not None:
             shape = node.shape if row is None else node.shape[1:]
@@ -214,7 +214,7 @@ class _Interpreter:
         else:
             found.rows.add(row)
 
-    def found(self, inp: topo.Input, part: topo.Part, source: Any) -> _Written:
+    def found(self, inp: topo.InputNode, part: topo.Part, source: Any) -> _Written:
         if inp.delay:
             arrives = self.microstep == 0
             return self.past.get((part.output, self.time - inp.delay), _Written()) if arrives else _Written()
@@ -222,7 +222,7 @@ class _Interpreter:
             return source.get((part.output, self.time), _Written())  # type: ignore[no-any-return]
         return self.now.get(part.output, _Written())
 
-    def present(self, inp: topo.Input, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def present(self, inp: topo.InputNode, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Presence: by row for an input that gathers, else by row of its source if that has any.
 
         What is gathered as one row is present if all of it was written, but any row of it triggers.
@@ -243,7 +243,7 @@ class _Interpreter:
                 mask += [any(here) if any_row else all(here)] * part.width
         return np.array(mask, bool)
 
-    def value(self, inp: topo.Input, source: Any = None) -> Any:
+    def value(self, inp: topo.InputNode, source: Any = None) -> Any:
         """The reader's own copy."""
         if inp.initial is not topo.MISSING and self.time < inp.delay:
             if inp.dtype is None and inp.rows is not None:
@@ -301,7 +301,7 @@ def _topological(topology: topo.Topology) -> list[int]:
 class _Output:
     """Stands for an output in reactions."""
 
-    def __init__(self, interpreter: _Interpreter, node: topo.Output) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.OutputNode) -> None:
         self._interpreter, self._node = interpreter, node
 
     def _check(self) -> None:
@@ -338,7 +338,7 @@ class _Row:
 class _Input:
     """Stands for an input in reactions."""
 
-    def __init__(self, interpreter: _Interpreter, node: topo.Input) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.InputNode) -> None:
         self._interpreter, self._node = interpreter, node
 
     def _mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -15,7 +15,7 @@ from reactor_rl.runtime.launch import begin, context_named, may_start_processes,
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.snapshot import Snapshot
-from reactor_rl.runtime.worker.snapshot import Part
+from reactor_rl.runtime.worker.snapshot import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
 from reactor_rl.topology import Topology
@@ -29,7 +29,7 @@ __all__ = [
     "ExecutorName",
     "Failure",
     "NamedExecutor",
-    "Part",
+    "WorkerState",
     "Pickled",
     "Snapshot",
     "Topology",

@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BOUNDARY", "MISSING", "ActionNode", "Input", "Output", "Part", "ReactionNode", "ReactorNode", "TimerNode", "Topology"]
+__all__ = [
+    "BOUNDARY",
+    "MISSING",
+    "ActionNode",
+    "InputNode",
+    "OutputNode",
+    "Part",
+    "ReactionNode",
+    "ReactorNode",
+    "TimerNode",
+    "Topology",
+]
 
 BOUNDARY = -1
 """Stands for the caller where a reactor's index is expected."""
@@ -59,7 +70,7 @@ class ReactionNode:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputNode:
     """An output port, or a boundary input (``reactor == BOUNDARY``: the caller writes it).
 
     ``rows`` is how many rows have presence of their own, ``None`` if nothing addresses them.
@@ -96,7 +107,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Input:
+class InputNode:
     """An input port, or a boundary output (``reactor == BOUNDARY``: the caller reads it).
 
     ``rows`` is how many rows are gathered, ``None`` if the input has one plain source. An input without parts is never present.
@@ -136,22 +147,22 @@ class Topology:
     name: str
     reactors: tuple[ReactorNode, ...]
     reactions: tuple[ReactionNode, ...]
-    outputs: tuple[Output, ...]
-    inputs: tuple[Input, ...]
+    outputs: tuple[OutputNode, ...]
+    inputs: tuple[InputNode, ...]
     timers: tuple[TimerNode, ...]
     actions: tuple[ActionNode, ...]
     writers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # output -> reactions, in program order
     readers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # input -> reactions, in program order
 
     @property
-    def boundary_inputs(self) -> tuple[Output, ...]:
+    def boundary_inputs(self) -> tuple[OutputNode, ...]:
         return tuple(o for o in self.outputs if o.reactor == BOUNDARY)
 
     @property
-    def boundary_outputs(self) -> tuple[Input, ...]:
+    def boundary_outputs(self) -> tuple[InputNode, ...]:
         return tuple(i for i in self.inputs if i.reactor == BOUNDARY)
 
-    def port_name(self, port: Output | Input) -> str:
+    def port_name(self, port: OutputNode | InputNode) -> str:
         """``reactor.port``, or the bare name of a boundary port."""
         return port.name if port.reactor == BOUNDARY else f"{self.reactors[port.reactor].name}.{port.name}"
 

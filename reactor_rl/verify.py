@@ -19,7 +19,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.executors import EXECUTORS, NamedExecutor
 from reactor_rl.program import Program
 
-__all__ = ["WORKERS", "Report", "Row", "Target", "Verifiable", "verify"]
+__all__ = ["WORKERS", "Verification", "Row", "Target", "Verifiable", "verify"]
 
 
 WORKERS = (1, 2, 3, 4)
@@ -61,7 +61,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class Verification:
     """What came out of every way of running.
 
     Attributes:
@@ -121,7 +121,7 @@ class Report:
 
 def verify(
     target: Target, *, executors: Sequence[NamedExecutor] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
-) -> Report:
+) -> Verification:
     """Run a program on every executor with every number of workers, and compare what was on all of its ports.
 
     Args:
@@ -155,7 +155,7 @@ def verify(
         if executor == "inline":
             after = _generators()
             touched = [name for name in before if before[name] != after[name]]
-    return Report(tuple(rows), ticks, tuple(touched), isinstance(made, Program))
+    return Verification(tuple(rows), ticks, tuple(touched), isinstance(made, Program))
 
 
 def _ways(executors: Sequence[NamedExecutor], workers: Sequence[int]) -> Iterator[tuple[NamedExecutor, int]]:

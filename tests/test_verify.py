@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction
-from reactor_rl.verify import Report, Row, verify
+from reactor_rl.verify import Row, Verification, verify
 
 
 class Draw(Reactor):
@@ -122,7 +122,7 @@ def test_a_program_too_small_for_its_workers_says_what_it_ran_on():
 
 def test_the_rows_of_a_table_are_aligned():
     rows = (Row("inline", 1, "aa"), Row("processes", 12, "bb"), Row("threads", 2, "", "ValueError: x"))
-    lines = str(Report(rows, 7, ())).splitlines()
+    lines = str(Verification(rows, 7, ())).splitlines()
     assert lines[:3] == [
         "  inline     workers=1   aa",
         "  processes  workers=12  bb   DIFFERS",
@@ -133,11 +133,11 @@ def test_the_rows_of_a_table_are_aligned():
 
 def test_what_fails_everywhere_does_not_differ():
     rows = (Row("inline", 1, "", "ValueError: x"), Row("threads", 2, "", "ValueError: x"))
-    assert str(Report(rows, 7, ())).splitlines()[-1] == "all 2 failed alike: nothing to compare"
+    assert str(Verification(rows, 7, ())).splitlines()[-1] == "all 2 failed alike: nothing to compare"
     rows = (rows[0], Row("threads", 2, "", "ValueError: y"))
-    assert str(Report(rows, 7, ())).splitlines()[-1] == "all 2 failed: nothing to compare"
+    assert str(Verification(rows, 7, ())).splitlines()[-1] == "all 2 failed: nothing to compare"
     rows = (rows[0], Row("threads", 2, "aa"))
-    report = Report(rows, 7, ())
+    report = Verification(rows, 7, ())
     assert not report.ok
     assert str(report).splitlines()[-1] == "1 of 2 failed after 7 ticks"
 
@@ -146,7 +146,7 @@ def test_what_fails_everywhere_does_not_differ():
     ("programs", "says", "advice"), [(True, "reactions draw", "bank_index"), (False, "what it runs draws", "np_random")]
 )
 def test_global_generators_are_told_in_the_words_of_the_target(programs: bool, says: str, advice: str):
-    last = str(Report((Row("inline", 1, "aa"),), 7, ("random",), programs)).splitlines()[-1]
+    last = str(Verification((Row("inline", 1, "aa"),), 7, ("random",), programs)).splitlines()[-1]
     assert says in last
     assert advice in last
     assert ("bank_index" in last) is programs

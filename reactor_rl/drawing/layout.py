@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from reactor_rl.drawing.picture import Arrow, Box, Picture
 
-__all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Layout", "Node", "text_width"]
+__all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Arrangement", "Node", "text_width"]
 
 ROW = 20  # everything that a line may touch lies on this grid, so that ports of neighbours can face each other
 MARGIN = 20
@@ -47,7 +47,7 @@ class Node:
     y: int = 0
     width: float = 0
     height: int = 0
-    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Layout._ordered
+    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Arrangement._ordered
 
     @classmethod
     def of(cls, box: Box) -> Node:
@@ -99,7 +99,7 @@ class _Track:
         return -start if end > start else start
 
 
-class Layout:
+class Arrangement:
     def __init__(self, what: Picture) -> None:
         self.what = what
         self.nodes = [Node.of(box) for box in what.boxes]

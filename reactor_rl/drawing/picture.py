@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from reactor_rl.schedule import Schedule
-from reactor_rl.topology import BOUNDARY, Output, Part, ReactionNode, ReactorNode, Topology
+from reactor_rl.topology import BOUNDARY, OutputNode, Part, ReactionNode, ReactorNode, Topology
 
 __all__ = ["Arrow", "Box", "Picture", "picture"]
 
@@ -129,7 +129,7 @@ def picture(topology: Topology, schedule: Schedule | None = None) -> Picture:
 class _Link:
     """One part of one input, with its ends."""
 
-    output: Output
+    output: OutputNode
     target: int  # reactor or BOUNDARY
     target_port: str
     delay: int

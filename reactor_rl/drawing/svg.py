@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.sax.saxutils import escape
 
-from reactor_rl.drawing.layout import MARGIN, ROW, SIZE, SMALL, STACK, Layout, Node, text_width
+from reactor_rl.drawing.layout import MARGIN, ROW, SIZE, SMALL, STACK, Arrangement, Node, text_width
 from reactor_rl.drawing.picture import Arrow, Picture
 
 __all__ = ["svg"]
@@ -16,7 +16,7 @@ INK, FAINT, EDGE, PAPER, PLAIN = "#1b1f24", "#57606a", "#3b4550", "#ffffff", "#e
 
 def svg(what: Picture) -> str:
     """The picture as a self-contained SVG."""
-    layout = Layout(what)
+    layout = Arrangement(what)
     legend, legend_width, legend_rows = _legend(what.legend, max(layout.width, 480))
     width = max(layout.width, legend_width, text_width(what.name, SIZE + 3) + 2 * MARGIN)
     head = 2 * MARGIN + ROW * legend_rows + 20
@@ -102,7 +102,7 @@ def _header(node: Node) -> Iterable[str]:
         yield f'<rect x="{x:.2f}" y="{node.y + 1}" width="{stripe:.2f}" height="{height}" fill="{colour}"/>'
 
 
-def _arrow(layout: Layout, index: int, arrow: Arrow, labelled: set[tuple[int, str]]) -> Iterable[str]:
+def _arrow(layout: Arrangement, index: int, arrow: Arrow, labelled: set[tuple[int, str]]) -> Iterable[str]:
     points = layout.points(index)
     tip_x, tip_y = points[-1]
     points[-1] = (tip_x - 7, tip_y)

@@ -11,7 +11,7 @@ from reactor_rl.errors import ProgramError, RunError
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.runtime.worker.inputs import InputHandle
 from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.outputs import Output
+from reactor_rl.runtime.worker.outputs import OutputHandle
 
 __all__ = ["Boundary"]
 
@@ -26,7 +26,9 @@ class Boundary:
         time: The time of the coming tick.
     """
 
-    def __init__(self, program: str, kernel: Kernel, inputs: Mapping[str, Output], outputs: Mapping[str, InputHandle]) -> None:
+    def __init__(
+        self, program: str, kernel: Kernel, inputs: Mapping[str, OutputHandle], outputs: Mapping[str, InputHandle]
+    ) -> None:
         self._program, self._kernel, self._inputs, self.outputs = program, kernel, inputs, outputs
         self._hashes = {name: new_hash() for name in outputs}
         self.open, self.fed, self.time = True, False, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reactor_rl.runtime.worker.snapshot import Part
+from reactor_rl.runtime.worker.snapshot import WorkerState
 from reactor_rl.topology import Topology
 
 __all__ = ["Snapshot", "shape_of"]
@@ -13,7 +13,7 @@ __all__ = ["Snapshot", "shape_of"]
 class Snapshot:
     """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
 
-    def __init__(self, topology: Topology, part: Part) -> None:
+    def __init__(self, topology: Topology, part: WorkerState) -> None:
         self.program, self.part = shape_of(topology), part
 
 

@@ -19,8 +19,8 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.runner.layout import Census
 from reactor_pettingzoo.runner.policies import acting_part, structure
+from reactor_pettingzoo.runner.roster import Roster
 from reactor_torch.stacked import Batched, Compiled, Stacked, dense_network_of, stack
 
 Array = npt.NDArray[Any]
@@ -395,9 +395,9 @@ def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
 
 
 def test_plain_models_are_stacked() -> None:
-    (block,) = Census.of(Herd).blocks
+    (block,) = Roster.of(Herd).blocks
     assert all(structure(made_by(algorithm, Trained()), block) for algorithm in (PPO, A2C, DQN))
-    (continuous,) = Census.of(partial(Herd, actions=SMALL)).blocks
+    (continuous,) = Roster.of(partial(Herd, actions=SMALL)).blocks
     assert structure(made_by(PPO, Trained(SMALL)), continuous) is None
 
 
@@ -547,7 +547,7 @@ def test_a_random_policy_says_what_it_is() -> None:
 
 def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     """Probabilities are drawn from as they are, whether or not a network can be stacked."""
-    (block,) = Census.of(Still).blocks
+    (block,) = Roster.of(Still).blocks
     network = nn.Sequential(mlp(0, *(block.space.shape or ()), 5), nn.Hardtanh(-99, 99), nn.Softmax(-1))
     assert structure(network, block) is None
     with torch.inference_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import assume, given, settings
@@ -46,7 +47,7 @@ def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramS
         assume(False)
     everything = sorted(extents(topology, layout))
     assert everything[0][0] >= (Words.NEXT + workers) * WORD or not topology.outputs
-    for (_, end, writer), (begin, _, other) in zip(everything, everything[1:], strict=False):
+    for (_, end, writer), (begin, _, other) in pairwise(everything):
         assert end <= begin
         if writer != other and -1 not in (writer, other):
             assert (end - 1) // LINE < begin // LINE

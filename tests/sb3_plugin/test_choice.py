@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reactor_sb3 import SyncDQN
-from reactor_sb3.training.placing import WORTH_IT, Choice, choose, gained, placed, recommendations
+from reactor_sb3.training.placing import WORTH_IT, Placement, choose, gained, placed, recommendations
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -56,7 +56,7 @@ def test_one_worker_has_everything() -> None:
 def test_what_changes_results_is_only_recommended(actor: float, learner: float, pipeline: int, words: list[str]) -> None:
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
-        found = recommendations(model.specification(), Choice("processes", 2, homes, actor, learner))
+        found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
 

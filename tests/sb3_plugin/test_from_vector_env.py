@@ -29,8 +29,8 @@ pettingzoo = pytest.importorskip("pettingzoo")
 from reactor_pettingzoo import ParallelVectorEnv  # noqa: E402
 
 SAME_STEP = AutoresetMode.SAME_STEP
-Made = Callable[[Sequence[Any]], VectorEnv[Any, Any, Any]]
-VECTORS: dict[str, Made] = {
+EnvMaker = Callable[[Sequence[Any]], VectorEnv[Any, Any, Any]]
+VECTORS: dict[str, EnvMaker] = {
     "sync": partial(SyncVectorEnv, autoreset_mode=SAME_STEP),
     "inline": partial(ReactorVectorEnv, autoreset_mode=SAME_STEP, executor="inline"),
     "processes": partial(ReactorVectorEnv, autoreset_mode=SAME_STEP, executor="processes", workers=2),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from reactor_pettingzoo.runner.groups import Group
 from reactor_rl.plugin import Failure, new_hash
 
-__all__ = ["Account", "Ended", "Told"]
+__all__ = ["Account", "EpisodeRecord", "ShardReport"]
 
 Array = npt.NDArray[Any]
 
@@ -21,7 +21,7 @@ STEPS = 256
 
 
 @dataclass(frozen=True)
-class Ended:
+class EpisodeRecord:
     """An episode that has ended: in which copy, at which step of the run; of each agent whether it took part, its return, and the
     steps in which it acted.
     """
@@ -34,7 +34,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Told:
+class ShardReport:
     """What a shard has to tell since it was last asked.
 
     Attributes:
@@ -47,7 +47,7 @@ class Told:
         failed: The first exception, and what it is ordered by: the step, whether in a policy (0) or an environment (1), which.
     """
 
-    episodes: list[Ended]
+    episodes: list[EpisodeRecord]
     steps: int
     busy: int
     digests: list[bytes]
@@ -89,7 +89,7 @@ class Account:
         self._forget()
 
     def _forget(self) -> None:
-        self._episodes: list[Ended] = []
+        self._episodes: list[EpisodeRecord] = []
         self._steps = 0
         self._log: dict[str, list[Array]] = {}
         self._seen: list[Array] = []
@@ -142,7 +142,7 @@ class Account:
         for at, copy, present in self._ends:
             self._add(rewards, acted, copy, since[copy], at + 1)
             returns, lengths = self._returns[copy], self._lengths[copy]
-            ended = Ended(self.first + copy, begun + at + 1, present, tuple(returns.tolist()), tuple(lengths.tolist()))
+            ended = EpisodeRecord(self.first + copy, begun + at + 1, present, tuple(returns.tolist()), tuple(lengths.tolist()))
             self._episodes.append(ended)
             returns.fill(0)
             lengths.fill(0)
@@ -166,7 +166,7 @@ class Account:
             returns[:] = np.add.accumulate(np.concatenate([returns[None], rewards[begin:end, copy]]))[-1]
             self._lengths[copy] += acted[begin:end, copy].sum(0)
 
-    def tell(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> Told:
+    def tell(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardReport:
         """What has happened since this was last asked."""
         if self._at:
             self._sum_up()
@@ -174,7 +174,7 @@ class Account:
         if self._seen:
             log["seen"] = np.array(self._seen)
         digests = [b"".join(one.digest() for one in hashes) for hashes in self._hashes]
-        told = Told(self._episodes, self._steps, busy, digests, log, frames, failed)
+        told = ShardReport(self._episodes, self._steps, busy, digests, log, frames, failed)
         self._forget()
         return told
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.account import Told
+from reactor_pettingzoo.runner.account import ShardReport
 from reactor_pettingzoo.runner.copies import Copy
 from reactor_pettingzoo.runner.inference import Asking
-from reactor_pettingzoo.runner.layout import Census
+from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.shard import Shard
 from reactor_rl import Timer, reaction, startup
 from reactor_rl.plugin import Failure
@@ -44,10 +44,10 @@ class ActingShard(Shard):
         for group in self.groups:
             part = group.part(self.first, self.first + self.count)
             if part is not None:
-                self.asked.append((group.number, Asking(part, self.census)))
+                self.asked.append((group.number, Asking(part, self.roster)))
         self.straight: Straight | None = None
         if len(self.groups) == 1 and len(self.asked) == 1 and Straight.possible(self.asked[0][1]):
-            self.straight = Straight(self.asked[0][1], self.census)
+            self.straight = Straight(self.asked[0][1], self.roster)
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
     @reaction(Shard.begin, every, uses=Shard.report, effects=Shard.told)
@@ -100,9 +100,9 @@ class ActingShard(Shard):
         straight = self.straight
         return straight is not None and not self.account.keep and straight.fill(self.copies)
 
-    def _tell(self) -> Told:
+    def _tell(self) -> ShardReport:
         if self.failed is not None:
-            return Told([], 0, 0, [], {}, [], self.failed)
+            return ShardReport([], 0, 0, [], {}, [], self.failed)
         told = self.account.tell(self._busy(), self.frames)
         self.frames = []
         return told
@@ -113,12 +113,12 @@ class Straight:
 
     Args:
         asking: The policies.
-        census: The agents.
+        roster: The agents.
     """
 
-    def __init__(self, asking: Asking, census: Census) -> None:
+    def __init__(self, asking: Asking, roster: Roster) -> None:
         assert asking.stacked is not None
-        group, agents, self.asking = asking.group, census.agents, asking
+        group, agents, self.asking = asking.group, roster.agents, asking
         self.of_agents = itemgetter(*agents) if len(agents) > 1 else lambda found: (found[agents[0]],)
         order = [copy * len(agents) + row for copy, row in group.seats.reshape(-1, 2).tolist()]
         self.order = itemgetter(*order) if len(order) > 1 else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reactor_pettingzoo.runner.layout import Agent, Census
+from reactor_pettingzoo.agents import Agent
 from reactor_pettingzoo.runner.policies import check_policy
+from reactor_pettingzoo.runner.roster import Roster
 
 __all__ = ["assigned", "checked", "single"]
 
 
-def assigned(census: Census, policies: Mapping[str, Any], policy_of: Callable[[Agent], str] | None) -> dict[Agent, str]:
+def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[Agent], str] | None) -> dict[Agent, str]:
     """The name of every agent's policy.
 
     Raises:
@@ -21,7 +22,7 @@ def assigned(census: Census, policies: Mapping[str, Any], policy_of: Callable[[A
     if not policies:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
     names = {}
-    for agent in census.agents:
+    for agent in roster.agents:
         if policy_of is not None:
             name = policy_of(agent)
         elif agent in policies:
@@ -33,7 +34,7 @@ def assigned(census: Census, policies: Mapping[str, Any], policy_of: Callable[[A
         if name not in policies:
             raise ValueError(f"policy_of({agent!r}) is {name!r}, which is none of the policies {list(policies)}")
         names[agent] = name
-    checked(census, policies, [names])
+    checked(roster, policies, [names])
     return names
 
 
@@ -48,7 +49,7 @@ def single(policy: Any) -> dict[str, Any]:
     return {"all": policy}
 
 
-def checked(census: Census, policies: Mapping[str, Any], acts: list[dict[Agent, str]]) -> None:
+def checked(roster: Roster, policies: Mapping[str, Any], acts: list[dict[Agent, str]]) -> None:
     """Refuse policies that are none, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
@@ -58,14 +59,14 @@ def checked(census: Census, policies: Mapping[str, Any], acts: list[dict[Agent, 
     blocks: dict[str, dict[int, Agent]] = {}
     for names in acts:
         for agent, name in names.items():
-            blocks.setdefault(name, {}).setdefault(census.block_of(agent)[0].number, agent)
+            blocks.setdefault(name, {}).setdefault(roster.block_of(agent)[0].number, agent)
     for name, of_blocks in blocks.items():
         if len(of_blocks) > 1:
             one, other = list(of_blocks.values())[:2]
-            (block, _), (differing, _) = census.block_of(one), census.block_of(other)
+            (block, _), (differing, _) = roster.block_of(one), roster.block_of(other)
             raise ValueError(
                 f"the policy {name!r} is to act for {one!r}, which has {block.given} and {block.action_space}, and for {other!r}, "
                 f"which has {differing.given} and {differing.action_space}: give agents with different spaces policies of their own"
             )
         (number,) = of_blocks
-        check_policy(name, policies[name], census.blocks[number])
+        check_policy(name, policies[name], roster.blocks[number])

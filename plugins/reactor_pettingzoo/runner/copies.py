@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.layout import MASK, Agent, Block, Census
+from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.runner.roster import MASK, Block, Roster
 
 __all__ = ["Copy", "Together", "Turns"]
 
@@ -25,8 +26,8 @@ class Copy:
 
     Args:
         env: The environment.
-        census: Its agents.
-        record: Its part of what the policies see: a record of shape ``()``, see :meth:`Census.record`.
+        roster: Its agents.
+        record: Its part of what the policies see: a record of shape ``()``, see :meth:`Roster.record`.
         source: For each agent, which group of policies acts for it.
         acting: Its part of who acts in the coming step, ``(agents,)``, bool.
 
@@ -34,21 +35,21 @@ class Copy:
         present: Who has been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
         observations: What the agents see now, as the environment says it, where they act together.
-        full: Whether all agents that there may be are there and act together, in the census's order.
+        full: Whether all agents that there may be are there and act together, in the roster's order.
     """
 
-    def __init__(self, env: Any, census: Census, record: Array, source: Sequence[int], acting: Array) -> None:
-        self.env, self.census, self.record, self.source, self.acting = env, census, record, source, acting
-        self.index = {agent: index for index, agent in enumerate(census.agents)}
+    def __init__(self, env: Any, roster: Roster, record: Array, source: Sequence[int], acting: Array) -> None:
+        self.env, self.roster, self.record, self.source, self.acting = env, roster, record, source, acting
+        self.index = {agent: index for index, agent in enumerate(roster.agents)}
         self.over = self.full = False
         self.present: set[Agent] = set()
         self.live: list[Agent] = []
         self.observations: Mapping[Agent, Any] = {}
         # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
-        self.places = {agent: self._places(agent) for agent in census.agents}
+        self.places = {agent: self._places(agent) for agent in roster.agents}
 
     def _places(self, agent: Agent) -> tuple[Block, int, list[tuple[Array, str]], Array | None]:
-        block, row = self.census.block_of(agent)
+        block, row = self.roster.block_of(agent)
         parts = [(self.record[block.field(f"observation.{key}")][row, ...], key) for key in block.parts]
         mask = self.record[block.field(MASK)][row] if block.mask else None
         if block.mask == "observation" and parts[0][1] == "":
@@ -77,7 +78,7 @@ class Copy:
 
     def took_part(self) -> tuple[bool, ...]:
         """Of each agent whether it has been there in this episode."""
-        return tuple([agent in self.present for agent in self.census.agents])
+        return tuple([agent in self.present for agent in self.roster.agents])
 
     def idle(self) -> None:
         """Leave nobody to act for."""
@@ -98,7 +99,7 @@ class Copy:
                     f"agent {agent!r} joined, and is none of the environment's possible_agents {list(known)}: list every agent "
                     "that may ever join there"
                 )
-        for block in self.census.blocks:
+        for block in self.roster.blocks:
             for name, _, _ in block.fields():
                 self.record[name] = 0
         self.live = list(live)
@@ -116,7 +117,7 @@ class Together(Copy):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        agents = self.census.agents
+        agents = self.roster.agents
         self.infos: Mapping[Agent, Any] = {}
         self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
         # The group that acts for all of them, each with its own row, in their order.
@@ -143,7 +144,7 @@ class Together(Copy):
         try:
             found: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
-            found = [rewards.get(agent, 0.0) for agent in self.census.agents]
+            found = [rewards.get(agent, 0.0) for agent in self.roster.agents]
             for agent in self.live:
                 if agent not in rewards:
                     raise self._broken(agent, "step() returned no reward", list(rewards)) from None
@@ -163,9 +164,9 @@ class Together(Copy):
     def _arrive(self, agents: Sequence[Agent]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
-        self.full = tuple(live) == self.census.agents
+        self.full = tuple(live) == self.roster.agents
         self.does = [(agent, self.source[self.index[agent]], places[agent][1]) for agent in live]
-        self.acting[:] = [agent in live for agent in self.census.agents]
+        self.acting[:] = [agent in live for agent in self.roster.agents]
         for agent in live:
             self.record[places[agent][0].field("alive")][places[agent][1]] = True
         self.sees = [(place, agent) for agent in live for place, key in places[agent][2] if not key]
@@ -211,7 +212,7 @@ class Turns(Copy):
         env, agent = self.env, self.agent
         env.step(actions[self.group][self.places[agent][1]])
         rewards = env.rewards
-        found = [rewards.get(one, 0.0) for one in self.census.agents]
+        found = [rewards.get(one, 0.0) for one in self.roster.agents]
         self._next()
         return found
 

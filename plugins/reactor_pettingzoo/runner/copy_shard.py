@@ -24,7 +24,7 @@ class CopyShard(Shard):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.observations = Output((self.count,), self.census.record())
+        self.observations = Output((self.count,), self.roster.record())
 
     @reaction(startup)
     def prepare(self) -> None:

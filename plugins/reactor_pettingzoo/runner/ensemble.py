@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from reactor_gymnasium.plugin import Life, checked_executor, checked_number
-from reactor_pettingzoo.runner.account import Ended, Told
+from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.runner.account import EpisodeRecord, ShardReport
 from reactor_pettingzoo.runner.acting_shard import PACE, ActingShard
 from reactor_pettingzoo.runner.copy_shard import CopyShard
 from reactor_pettingzoo.runner.groups import Group, groups_of
 from reactor_pettingzoo.runner.inference import Inference
-from reactor_pettingzoo.runner.layout import Agent, Census, EnvFn
 from reactor_pettingzoo.runner.placing import SPIN, choose
 from reactor_pettingzoo.runner.progress import progress
+from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, Shard
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, encode, new_hash, usable_cores
@@ -45,7 +46,7 @@ class Played:
         told: All of it.
     """
 
-    def __init__(self, told: list[list[Told]]) -> None:
+    def __init__(self, told: list[list[ShardReport]]) -> None:
         self.told = told
 
     @property
@@ -54,7 +55,7 @@ class Played:
         return sum(shard.steps for stretch in self.told for shard in stretch)
 
     @property
-    def episodes(self) -> list[Ended]:
+    def episodes(self) -> list[EpisodeRecord]:
         """Episodes by their ends; at one tick, by environment."""
         found = (one for stretch in self.told for shard in stretch for one in shard.episodes)
         return sorted(found, key=lambda one: (one.step, one.copy))
@@ -83,7 +84,7 @@ class Ensemble:
 
     Args:
         env_fn: Makes one environment.
-        census: Its agents.
+        roster: Its agents.
         policies: By name.
         acts: For each copy the name of every agent's policy.
         resets: What the copies are reset with.
@@ -96,7 +97,7 @@ class Ensemble:
     def __init__(
         self,
         env_fn: EnvFn,
-        census: Census,
+        roster: Roster,
         policies: Mapping[str, Any],
         acts: Sequence[dict[Agent, str]],
         resets: Resets,
@@ -110,15 +111,15 @@ class Ensemble:
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
-        self.census, self.num_envs = census, len(acts)
-        self._groups = groups = groups_of(census, len(acts), dict(policies), list(acts), deterministic)
+        self.roster, self.num_envs = roster, len(acts)
+        self._groups = groups = groups_of(roster, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
         self._pace = PACE if alone else 1  # steps of a tick
         most = min(workers or usable_cores(), len(acts))
-        chosen, count, self._why = choose(env_fn, census, len(acts), most, executor, self._pace)
+        chosen, count, self._why = choose(env_fn, roster, len(acts), most, executor, self._pace)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._alone if alone else self._between
-        program, placement = build(Program(f"{census.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
+        program, placement = build(Program(f"{roster.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
         self._run = program.start(
             executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN
         )
@@ -143,7 +144,7 @@ class Ensemble:
         placement = {name: worker for worker, (name, _) in enumerate(shards)}
         for number, group in enumerate(groups):
             name = f"policies[{', '.join(group.names)}]"
-            inference = program.add(Inference, group, self.census, width, name=name)
+            inference = program.add(Inference, group, self.roster, width, name=name)
             placement[name] = number % len(cuts)
             program.connect(begin, inference.begin)
             for (_, shard), (lo, hi) in zip(shards, cuts, strict=True):
@@ -164,13 +165,13 @@ class Ensemble:
     ) -> list[tuple[str, Any]]:
         """The shards with their names, one for each worker, between the boundary inputs and the output."""
         report, told = program.input("report"), program.output("told")
-        source = np.full((self.num_envs, len(self.census.agents)), -1, np.int64)
+        source = np.full((self.num_envs, len(self.roster.agents)), -1, np.int64)
         for number, group in enumerate(groups):
             source[group.answers >= 0] = number
         found = []
         for worker, (lo, hi) in enumerate(cuts):
             name = f"environments[{lo}:{hi}]{suffix}"
-            shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.census, groups, source[lo:hi], name=name)
+            shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.roster, groups, source[lo:hi], name=name)
             program.connect(begin, shard.begin)
             program.connect(report, shard.report)
             program.connect(shard.told, told.rows[worker])
@@ -193,7 +194,7 @@ class Ensemble:
 
     def _ticks(
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False
-    ) -> Iterator[list[Told]]:
+    ) -> Iterator[list[ShardReport]]:
         """Begin a run, and give what each shard tells after every stretch of steps."""
         run = self._run
         assert run is not None
@@ -204,7 +205,7 @@ class Ensemble:
                 run.run(ticks=ticks)
             run.set(report=(render, last + 1))
             run.tick()
-            told: list[Told] = run.values("told")
+            told: list[ShardReport] = run.values("told")
             failures = [one.failed for one in told if one.failed is not None]
             if failures:
                 _, failure = min(failures, key=lambda failed: failed[0])
@@ -274,8 +275,8 @@ class Ensemble:
     def __repr__(self) -> str:
         how = "closed" if self._run is None else f"executor={self._run.executor!r}, workers={self._run.workers}"
         why = f" [{self._why}]" if self._why else ""
-        agents = f"{len(self.census.agents)} agents"
-        return f"{type(self).__name__}({self.census.name}, {agents}, num_envs={self.num_envs}, {how}{why})"
+        agents = f"{len(self.roster.agents)} agents"
+        return f"{type(self).__name__}({self.roster.name}, {agents}, num_envs={self.num_envs}, {how}{why})"
 
 
 def _stretches(steps: float) -> Iterator[int]:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.layout import Agent, Block, Census
+from reactor_pettingzoo.agents import Agent
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, structure
+from reactor_pettingzoo.runner.roster import Block, Roster
 from reactor_rl.plugin import encode
 from reactor_torch import DenseNetwork, is_compiled
 
@@ -100,18 +101,18 @@ class Group:
         )
 
 
-def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[dict[Agent, str]], greedy: bool) -> list[Group]:
+def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[dict[Agent, str]], greedy: bool) -> list[Group]:
     """Which policies are asked together: those of one block that have equal layers, every other one by itself.
 
     Args:
-        census: The agents.
+        roster: The agents.
         copies: Environments.
         policies: By name.
         acts: For each environment the name of every agent's policy.
         greedy: Whether the best action is taken.
     """
     found: list[Group] = []
-    for block in census.blocks:
+    for block in roster.blocks:
         used = sorted({names[agent] for names in acts for agent in block.agents}, key=list(policies).index)
         layers = {name: structure(policies[name], block) for name in used}
         together: dict[Any, list[str]] = {}
@@ -120,28 +121,28 @@ def groups_of(census: Census, copies: int, policies: dict[str, Any], acts: list[
             together.setdefault(name if shape is None else ("layers", shape.kinds), []).append(name)
         for names in together.values():
             stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
-            seats, answers = _seats(census, block, names, acts)
+            seats, answers = _seats(roster, block, names, acts)
             policy = None if stacked else encode(acting_part(policies[names[0]]))
             by_row = is_compiled(stacked[0]) if stacked else isinstance(policies[names[0]], RandomPolicy)
             found.append(Group(len(found), tuple(names), policy, stacked, block, 0, copies, seats, answers, greedy, by_row))
     return found
 
 
-def _seats(census: Census, block: Block, names: list[str], acts: list[dict[Agent, str]]) -> tuple[Array, Array]:
+def _seats(roster: Roster, block: Block, names: list[str], acts: list[dict[Agent, str]]) -> tuple[Array, Array]:
     of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
-    answers = np.full((len(acts), len(census.agents)), -1, np.int64)
+    answers = np.full((len(acts), len(roster.agents)), -1, np.int64)
     row_of: dict[tuple[int, int, int], int] = {}
     for copy, by_agent in enumerate(acts):
         for agent in block.agents:
             if by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), census.block_of(agent)[1]
+                number, row = names.index(by_agent[agent]), roster.block_of(agent)[1]
                 if (number, copy, row) not in row_of:  # agents that take turns share a row
                     row_of[number, copy, row] = len(of_policy[number])
                     of_policy[number].append((copy, row))
     rows = max(map(len, of_policy))
     for copy, by_agent in enumerate(acts):
-        for index, agent in enumerate(census.agents):
+        for index, agent in enumerate(roster.agents):
             if agent in block.agents and by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), census.block_of(agent)[1]
+                number, row = names.index(by_agent[agent]), roster.block_of(agent)[1]
                 answers[copy, index] = number * rows + row_of[number, copy, row]
     return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), answers

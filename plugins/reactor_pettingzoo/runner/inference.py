@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from reactor_pettingzoo.runner.actions import Chooser, Draws, choose_discrete, width_of
 from reactor_pettingzoo.runner.groups import Group
-from reactor_pettingzoo.runner.layout import MASK, Census
 from reactor_pettingzoo.runner.policies import evaluator
+from reactor_pettingzoo.runner.roster import MASK, Roster
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.plugin import decode
 from reactor_torch import Stacked, stack
@@ -26,24 +26,24 @@ class Inference(Reactor):
 
     Args:
         group: The group.
-        census: The agents.
+        roster: The agents.
         width: Bytes of the actions of an environment, of the group with the widest ones.
     """
 
     observations = Input()
-    """A record for each environment, see :meth:`~reactor_pettingzoo.runner.layout.Census.record`."""
+    """A record for each environment, see :meth:`~reactor_pettingzoo.runner.roster.Roster.record`."""
     begin = Input()
     """What a run begins with, at its first tick."""
     actions = Output((0, 0), np.uint8)
 
-    def __init__(self, group: Group, census: Census, width: int) -> None:
-        self.group, self.census = group, census
+    def __init__(self, group: Group, roster: Roster, width: int) -> None:
+        self.group, self.roster = group, roster
         self.actions = Output((group.copies, width), np.uint8)
 
     @reaction(startup)
     def build(self) -> None:
         """Build the networks, here where they will be used."""
-        self.asking = Asking(self.group, self.census)
+        self.asking = Asking(self.group, self.roster)
         self.views: dict[int, tuple[Array, Array]] = {}
 
     @reaction(observations, uses=begin, effects=actions)
@@ -67,23 +67,23 @@ class Asking:
 
     Args:
         group: The group, or its part for some environments.
-        census: The agents.
+        roster: The agents.
     """
 
-    def __init__(self, group: Group, census: Census) -> None:
-        self.group, self.census = group, census
+    def __init__(self, group: Group, roster: Roster) -> None:
+        self.group, self.roster = group, roster
         block = group.block
         self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
         self.asked = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
         self.chooser = Chooser()
         self.draws: Draws | None = None
         if not group.greedy or getattr(self.asked, "draws", False):
-            self.draws = Draws(group.first, group.copies, len(census.agents), width_of(block.action_space))
+            self.draws = Draws(group.first, group.copies, len(roster.agents), width_of(block.action_space))
         self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
-        indices = [census.agents.index(agent) for agent in block.agents]
+        indices = [roster.agents.index(agent) for agent in block.agents]
         # Agents that act together have a row each: who it is, and which answer is theirs, never changes.
-        self.agents = None if census.turns else np.array(indices)
-        self.answers = None if census.turns else group.answers[:, indices]
+        self.agents = None if roster.turns else np.array(indices)
+        self.answers = None if roster.turns else group.answers[:, indices]
         self.served = None if self.answers is None else self.answers >= 0
         self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
         self.regular = self._regular()
@@ -100,7 +100,7 @@ class Asking:
         """Write actions for every row; 0 where nobody is alive.
 
         Args:
-            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.runner.layout.Census.record`.
+            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.runner.roster.Roster.record`.
             out: Their actions, ``(copies, rows of the block, ...)``.
 
         Raises:
@@ -199,7 +199,7 @@ class Asking:
         wrong &= alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
-            agent = self.census.agents[int(acting[copy])] if self.agents is None else block.agents[row]
+            agent = self.roster.agents[int(acting[copy])] if self.agents is None else block.agents[row]
             legal = f" and the action mask {record[block.field(MASK)][copy, row].tolist()}" if block.mask else ""
             raise ValueError(
                 f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.plugin import EnvCosts, decide, step_cost
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.layout import MASK, Census, EnvFn
+from reactor_pettingzoo.runner.roster import MASK, EnvFn, Roster
 from reactor_rl.plugin import global_random_state, tick_cost
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ SPIN = 1e-3
 
 
 def choose(
-    env_fn: EnvFn, census: Census, copies: int, workers: int, executor: ExecutorName, pace: int
+    env_fn: EnvFn, roster: Roster, copies: int, workers: int, executor: ExecutorName, pace: int
 ) -> tuple[ExecutorName, int, str]:
     """The executor, the number of workers, and why.
 
     Args:
         env_fn: Makes one environment.
-        census: Its agents.
+        roster: Its agents.
         copies: How many environments.
         workers: How many workers there may be.
         executor: What the user asked for.
@@ -39,13 +39,13 @@ def choose(
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    found = decide(lambda: _costs(env_fn, census, copies), copies, workers, executor, True, helper_cost)
+    found = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost)
     return found.executor, found.workers, found.why
 
 
-def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:
+def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
     with global_random_state():
-        timed = _Timed(env_fn(), census)
+        timed = _Timed(env_fn(), roster)
         try:
             cost = step_cost(timed)  # type: ignore[arg-type]
         finally:
@@ -58,12 +58,12 @@ def _costs(env_fn: EnvFn, census: Census, copies: int) -> EnvCosts:
 class _Timed:
     """A copy as something that can be timed: its action is a list of actions at random, drawn where nobody takes the time."""
 
-    def __init__(self, env: Any, census: Census) -> None:
-        record = np.zeros((), census.record())
-        blocks = [census.block_of(agent)[0].number for agent in census.agents]
-        kind = Turns if census.turns else Together
-        self.copy: Copy = kind(env, census, record, blocks, np.zeros(len(census.agents), np.bool_))
-        self.action_space = _Actions(census, record)
+    def __init__(self, env: Any, roster: Roster) -> None:
+        record = np.zeros((), roster.record())
+        blocks = [roster.block_of(agent)[0].number for agent in roster.agents]
+        kind = Turns if roster.turns else Together
+        self.copy: Copy = kind(env, roster, record, blocks, np.zeros(len(roster.agents), np.bool_))
+        self.action_space = _Actions(roster, record)
 
     def reset(self, seed: int | None = None) -> None:
         self.copy.reset(seed)
@@ -76,19 +76,19 @@ class _Timed:
 
 
 class _Actions:
-    def __init__(self, census: Census, record: Any) -> None:
-        self.census, self.record = census, record
+    def __init__(self, roster: Roster, record: Any) -> None:
+        self.roster, self.record = roster, record
 
     def __deepcopy__(self, memo: Any) -> _Actions:
         return self  # it looks at the copy's own record
 
     def seed(self, seed: int) -> None:
-        for block in self.census.blocks:
+        for block in self.roster.blocks:
             block.action_space.seed(seed)
 
     def sample(self) -> list[Any]:
         found = []
-        for block in self.census.blocks:
+        for block in self.roster.blocks:
             masks = self.record[block.field(MASK)] if block.mask else [None] * block.rows
             found.append([_sample(block.action_space, mask) for mask in masks])
         return found

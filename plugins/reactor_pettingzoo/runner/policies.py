@@ -19,15 +19,15 @@ from gymnasium import spaces
 from torch import nn
 
 from reactor_pettingzoo.runner.actions import Chooser, uniform_choice
-from reactor_pettingzoo.runner.layout import MASK, Block
+from reactor_pettingzoo.runner.roster import MASK, Block
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
 
-__all__ = ["Asked", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
+__all__ = ["AskedPolicy", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
 
 Array = npt.NDArray[Any]
 
 
-class Asked(Protocol):
+class AskedPolicy(Protocol):
     """A policy as an inference reactor asks it."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ def structure(policy: Any, block: Block) -> DenseNetwork | None:
     return found if found is not None and len(found.weights[-1][1]) == block.action_space.n else None
 
 
-def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> Asked:
+def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> AskedPolicy:
     """How to ask a policy by itself."""
     if isinstance(policy, RandomPolicy):
         return _Random(block)

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.runner.account import Ended
+from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.runner.account import EpisodeRecord
 from reactor_pettingzoo.runner.assignment import assigned, single
 from reactor_pettingzoo.runner.ensemble import Ensemble, Played
-from reactor_pettingzoo.runner.layout import MASK, Agent, Census, EnvFn
 from reactor_pettingzoo.runner.progress import write_movie
 from reactor_pettingzoo.runner.report import Episode, Report
+from reactor_pettingzoo.runner.roster import MASK, EnvFn, Roster
 from reactor_pettingzoo.runner.shard import Resets
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ class MultiAgentRunner(Ensemble):
         start_method: str | None = None,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
-        census = Census.of(env_fn)
+        roster = Roster.of(env_fn)
         if not isinstance(policies, Mapping):
             policies = single(policies)
-        names = assigned(census, policies, policy_of)
+        names = assigned(roster, policies, policy_of)
         acts, resets = [names] * num_envs, Resets(range(num_envs))
-        super().__init__(env_fn, census, policies, acts, resets, workers, executor, deterministic, start_method)
+        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running
@@ -156,12 +157,12 @@ class MultiAgentRunner(Ensemble):
                     break
         if any(not isinstance(frame, np.ndarray) for frame in frames):
             raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
-        write_movie(path, frames, fps or self.census.fps)
+        write_movie(path, frames, fps or self.roster.fps)
 
     # ------------------------------------------------------------------ what came of it
 
-    def _episode(self, ended: Ended) -> Episode:
-        took_part = [(agent, at) for at, agent in enumerate(self.census.agents) if ended.present[at]]
+    def _episode(self, ended: EpisodeRecord) -> Episode:
+        took_part = [(agent, at) for at, agent in enumerate(self.roster.agents) if ended.present[at]]
         return Episode(
             ended.copy,
             {agent: ended.returns[at] for agent, at in took_part},
@@ -171,9 +172,9 @@ class MultiAgentRunner(Ensemble):
     def _trajectories(self, found: Played) -> dict[str, Array]:
         seen = found.log("seen")
         arrays = {name: found.log(name) for name in ("acted", "rewards", "ends")}
-        if self.census.turns:
+        if self.roster.turns:
             arrays["acting"] = seen["acting"]
-        for block in self.census.blocks:
+        for block in self.roster.blocks:
             arrays[f"agents.{block.number}"] = np.array([str(agent) for agent in block.agents])
             for key in block.parts:
                 name = f"observations.{block.number}" + (f".{key}" if key else "")

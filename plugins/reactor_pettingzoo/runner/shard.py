@@ -12,7 +12,7 @@ from reactor_gymnasium.plugin import close_all
 from reactor_pettingzoo.runner.account import Account
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
 from reactor_pettingzoo.runner.groups import Group
-from reactor_pettingzoo.runner.layout import Census
+from reactor_pettingzoo.runner.roster import Roster
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import decode
 
@@ -55,7 +55,7 @@ class Shard(Reactor):
         env_fn: Makes one; encoded.
         first: Index of the first one.
         resets: What they are reset with.
-        census: The agents.
+        roster: The agents.
         groups: Of policies.
         source: For each copy and agent, the number of the group that acts for it, ``(count, agents)``.
     """
@@ -65,8 +65,8 @@ class Shard(Reactor):
     """Present when the shard is to say what has happened: whether it is to render its first copy, and how many steps to take."""
     told = Output()
 
-    def __init__(self, env_fn: Any, first: int, resets: Resets, census: Census, groups: Sequence[Group], source: Array) -> None:
-        self.env_fn, self.first, self.resets, self.census = env_fn, first, resets, census
+    def __init__(self, env_fn: Any, first: int, resets: Resets, roster: Roster, groups: Sequence[Group], source: Array) -> None:
+        self.env_fn, self.first, self.resets, self.roster = env_fn, first, resets, roster
         self.count = len(resets.offsets)
         self.groups, self.source = tuple(groups), source
         self.copies: list[Copy] = []
@@ -74,9 +74,9 @@ class Shard(Reactor):
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        kind = Turns if self.census.turns else Together
-        agents = len(self.census.agents)
-        self.seen: Array = np.zeros(self.count, self.census.record())
+        kind = Turns if self.roster.turns else Together
+        agents = len(self.roster.agents)
+        self.seen: Array = np.zeros(self.count, self.roster.record())
         self.none = [0.0] * agents
         self.acting: Array = np.zeros((self.count, agents), np.bool_)
         self.account = Account(self.first, self.count, agents, self.groups)
@@ -84,7 +84,7 @@ class Shard(Reactor):
             try:
                 env = decode(self.env_fn)()
                 source = self.source[number].tolist()
-                self.copies.append(kind(env, self.census, self.seen[number, ...], source, self.acting[number]))
+                self.copies.append(kind(env, self.roster, self.seen[number, ...], source, self.acting[number]))
             except Exception as error:
                 error.add_note(f"while environment {self.first + number} was constructed")
                 raise

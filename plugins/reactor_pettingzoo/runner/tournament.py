@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
+from reactor_pettingzoo.agents import Agent
 from reactor_pettingzoo.runner.assignment import checked
 from reactor_pettingzoo.runner.ensemble import Ensemble
-from reactor_pettingzoo.runner.layout import Agent, Census, EnvFn
 from reactor_pettingzoo.runner.report import Summary
+from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.runner import fresh_seed
 from reactor_pettingzoo.runner.shard import Resets
 from reactor_rl.plugin import needs
@@ -161,24 +162,24 @@ def tournament(
         )
     if not population:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
-    census = Census.of(env_fn)
-    sides = _sides(census, side_of)
+    roster = Roster.of(env_fn)
+    sides = _sides(roster, side_of)
     names = tuple(population)
     pairings = [(first, second) for first in names for second in names]
     acts = [{agent: pairing[side] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)]
-    checked(census, population, acts)
+    checked(roster, population, acts)
     seed = fresh_seed() if seed is None else seed
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
     resets = Resets(offsets, each=True)
-    with Ensemble(env_fn, census, population, acts, resets, workers, executor, deterministic, start_method) as ensemble:
+    with Ensemble(env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method) as ensemble:
         began = time.perf_counter()
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
         seconds = time.perf_counter() - began
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     for episode in played.episodes:
         for side in range(2):
-            of_side = [at for at, agent in enumerate(census.agents) if sides[agent] == side and episode.present[at]]
+            of_side = [at for at, agent in enumerate(roster.agents) if sides[agent] == side and episode.present[at]]
             payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
             returns[side][episode.copy // num_envs].append(payoff)
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
@@ -190,12 +191,12 @@ def tournament(
     return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint)
 
 
-def _sides(census: Census, side_of: Callable[[Agent], int] | None) -> dict[Agent, int]:
-    agents = census.agents
+def _sides(roster: Roster, side_of: Callable[[Agent], int] | None) -> dict[Agent, int]:
+    agents = roster.agents
     if side_of is None:
         if len(agents) != 2:
             raise ValueError(
-                f"{census.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
+                f"{roster.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
             )
         return dict(zip(agents, (0, 1), strict=True))
     sides = {agent: int(side_of(agent)) for agent in agents}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import ParallelEnv
 
-from reactor_pettingzoo.vector.agents import Agent
+from reactor_pettingzoo.agents import Agent
 
 __all__ = ["AgentRows", "AgentStep", "Infos"]
 

@@ -12,8 +12,8 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.plugin import Extras, Leaves, close_all, pack
+from reactor_pettingzoo.agents import Agent, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows, Infos
-from reactor_pettingzoo.vector.agents import Agent, as_parallel, padding
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 

@@ -33,8 +33,8 @@ from reactor_gymnasium.plugin import (
     step_cost,
     thrown_away,
 )
+from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows
-from reactor_pettingzoo.vector.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import Extras, ParallelShard
 from reactor_rl import Program

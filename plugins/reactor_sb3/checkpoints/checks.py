@@ -18,11 +18,11 @@ import torch
 from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_rl.plugin import Part, Pickled, Topology
+from reactor_rl.plugin import Pickled, Topology, WorkerState
 from reactor_sb3.checkpoints.archive import CorruptError
 from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import kept_env
-from reactor_sb3.environments.makers import Made
+from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.training.arguments import NOT_KEPT
 from reactor_sb3.training.specification import Specification
 
@@ -107,7 +107,7 @@ def check_outline(state: Any, size: int) -> None:
     want(type(environment) is dict and list(environment) in (["id"], ["factory"]), "an environment")
     want(environment.keys() == {"factory"} or type(environment["id"]) is str, "an environment's id")
     actors, envs, threads = (arguments.get(name, 1) for name in ("n_actors", "envs_per_actor", "learner_threads"))
-    want(isinstance(arguments.get("evaluate_env"), Made | None), "where evaluations take place")
+    want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
     want(_count(actors, 1) and _count(envs, 1) and actors * envs <= size, "the number of environments")
     want(_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
     want((state["sent"] is None) == (run is None) and type(state["sent"]) in (str, type(None)), "sent")
@@ -330,7 +330,7 @@ def check_run(run: dict[str, Any], given: Specification, topology: Topology, who
     want(type(clock) is tuple and len(clock) == 2 and all(map(_count, clock)), "the clock")
 
 
-def check_run_parts(fresh: Part, run: dict[str, Any]) -> None:
+def check_run_parts(fresh: WorkerState, run: dict[str, Any]) -> None:
     """Refuse what does not fit the memory of the run that was just started.
 
     Raises:

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import Part, dumps, loads
+from reactor_rl.plugin import WorkerState, dumps, loads
 from reactor_sb3.environments.makers import maker_of
 
 __all__ = ["columns", "environment_state", "fill_replay", "overlay", "replay_state", "run_state"]
@@ -63,7 +63,7 @@ def fill_replay(buffer: Any, saved: Any) -> Any:
     return buffer
 
 
-def run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
+def run_state(part: WorkerState, *, whole_infos: bool) -> dict[str, Any]:
     """Of a snapshot, what is not the trainer's own."""
     reactors = {index: loads(data) for index, data in part.reactors.items()}
     return {
@@ -79,7 +79,7 @@ def run_state(part: Part, *, whole_infos: bool) -> dict[str, Any]:
     }
 
 
-def overlay(part: Part, saved: dict[str, Any]) -> None:
+def overlay(part: WorkerState, saved: dict[str, Any]) -> None:
     """Make the snapshot of a run that has just started one of the run that was saved."""
     for index, state in saved["reactors"].items():
         part.reactors[index] = dumps(state)

@@ -18,10 +18,10 @@ from stable_baselines3.common.vec_env.patch_gym import _patch_env
 from reactor_gymnasium.plugin import EnvFn, thrown_away
 from reactor_rl.plugin import global_random_state, loads
 
-__all__ = ["LazyEnv", "Made", "maker_of", "spare_envs"]
+__all__ = ["LazyEnv", "EnvMaker", "maker_of", "spare_envs"]
 
 
-class Made:
+class EnvMaker:
     """Makes one environment as SB3 does, without a ``Monitor``.
 
     Args:
@@ -63,13 +63,13 @@ class _Copies:
         return env
 
 
-def maker_of(env: Any) -> Made:
+def maker_of(env: Any) -> EnvMaker:
     """A function that makes environments, from whatever the user has passed as ``env``.
 
     Raises:
         TypeError: If no more of it can be made.
     """
-    if isinstance(env, Made):
+    if isinstance(env, EnvMaker):
         return env
     if isinstance(env, VecEnv):
         lazy = _lazy(env)
@@ -85,11 +85,11 @@ def maker_of(env: Any) -> Made:
             "that makes one environment, and n_actors= for how many"
         )
     if isinstance(env, str):
-        return Made(partial(gymnasium.make, env))
+        return EnvMaker(partial(gymnasium.make, env))
     if isinstance(env, gymnasium.Env) or (hasattr(env, "reset") and hasattr(env, "step") and not isinstance(env, type)):
-        return Made(_rebuilding(env))
+        return EnvMaker(_rebuilding(env))
     if callable(env):
-        return Made(env)
+        return EnvMaker(env)
     raise TypeError(f"env={env!r} is neither an id, nor a function that makes an environment, nor an environment")
 
 
@@ -131,7 +131,7 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         like: One that has been made already, for its spaces and what else can be known beforehand.
     """
 
-    def __init__(self, make: Made, like: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, make: EnvMaker, like: gymnasium.Env[Any, Any]) -> None:
         self.make = make
         self.observation_space, self.action_space = like.observation_space, like.action_space
         self.metadata, self.spec = dict(like.metadata), like.spec
@@ -183,7 +183,7 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         return f"<LazyEnv{self.make.env_fn}>"
 
 
-def spare_envs(make: Made, count: int) -> DummyVecEnv:
+def spare_envs(make: EnvMaker, count: int) -> DummyVecEnv:
     """What ``get_env()`` gives: as many environments as the actors have, made when they are first used."""
     with global_random_state():
         like = thrown_away(make)

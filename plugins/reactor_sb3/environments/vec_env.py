@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.plugin import Casting, EnvFn, Packed, unpack
 from reactor_rl.plugin import ExecutorName, encode, tick_cost
-from reactor_sb3.environments.makers import Made
+from reactor_sb3.environments.makers import EnvMaker
 
 if TYPE_CHECKING:
     from reactor_gymnasium.plugin import Bank
@@ -117,7 +117,7 @@ class ReactorVecEnv(VecEnv):
         multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
         self._envs = envs = _Envs(
-            [Made(env_fn) for env_fn in env_fns],
+            [EnvMaker(env_fn) for env_fn in env_fns],
             shared_memory=False,
             context=start_method,
             autoreset_mode=AutoresetMode.SAME_STEP,

@@ -19,11 +19,11 @@ from reactor_sb3.streams import Purpose, restore, state_of, stream
 from reactor_sb3.training.records import Observations, transition_record
 from reactor_torch import FILLING, Greedy, Network
 
-__all__ = ["Actor", "Blueprint", "Ended"]
+__all__ = ["Actor", "Blueprint", "StepInfo"]
 
 Array = npt.NDArray[Any]
 
-Ended = tuple[int, int, dict[str, Any]]
+StepInfo = tuple[int, int, dict[str, Any]]
 """Step, environment and info of a transition that has one to report.
 
 Where an episode has ended with a round, and somebody watches, another one follows: with the number of steps of a round in the place
@@ -95,7 +95,7 @@ class Actor(Reactor):
     episodes = Output((0, 0), EPISODE)
     """Which episodes ended, ``(steps, envs)``."""
     infos = Output()
-    """Those infos that there is something to do with, as a list of :data:`Ended`; absent if there are none."""
+    """Those infos that there is something to do with, as a list of :data:`StepInfo`; absent if there are none."""
 
     def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
         self.blueprint, self.index = blueprint, bank_index
@@ -150,7 +150,7 @@ class Actor(Reactor):
             found = self.networks[key] = record, self.blueprint.network.bind(record, slot.observations)
         return found[1]
 
-    def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[Ended]:
+    def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
         rates = self.epsilon.value**self.exponent
@@ -164,7 +164,7 @@ class Actor(Reactor):
         episodes = self.episodes.buffer
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
-        ended: list[Ended] = []
+        ended: list[StepInfo] = []
         put, put_next, envs = slot.put, slot.put_next, self.envs
         for number, kept in enumerate(envs):
             put(number, kept.observation)

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 
 from reactor_rl import Input, Output, Reactor, reaction
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import StepInfo
 from reactor_torch import write_parameters
 
-__all__ = ["Learner", "Learning", "Live", "Logger"]
+__all__ = ["Learner", "Learning", "LocalRef", "Logger"]
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +24,7 @@ _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
-class Live:
+class LocalRef:
     """Names an object of this process, so that a reactor that is pickled finds it again. It never keeps the object alive."""
 
     def __init__(self, target: Any) -> None:
@@ -49,7 +49,7 @@ class Learning(Protocol):
 
     wants_infos: bool
 
-    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None: ...
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None: ...
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]: ...
 
@@ -72,7 +72,7 @@ class Learner(Reactor):
     """Present at every tick."""
     parameters = Output((), np.uint8)
 
-    def __init__(self, trainer: Live, record: npt.DTypeLike) -> None:
+    def __init__(self, trainer: LocalRef, record: npt.DTypeLike) -> None:
         self.trainer = trainer
         self.parameters = Output((), record)
 
@@ -91,7 +91,7 @@ class Logger(Reactor):
     records = Input()
     """Values and what is to be left out of which format, by name, and the number of steps, as SB3's formats take them."""
 
-    def __init__(self, trainer: Live) -> None:
+    def __init__(self, trainer: LocalRef) -> None:
         self.trainer = trainer
 
     @reaction(records)

@@ -20,7 +20,7 @@ from reactor_sb3.training.actor import Actor
 from reactor_sb3.training.learner import Learning
 from reactor_sb3.training.specification import Specification
 
-__all__ = ["Choice", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
+__all__ = ["Placement", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
 
 ROUNDS, SECONDS = 3, 0.2
 AWAY = 1e-3
@@ -30,7 +30,7 @@ WORTH_IT = 0.9
 
 
 @dataclass(frozen=True)
-class Choice:
+class Placement:
     """How a trainer's program is run.
 
     Attributes:
@@ -48,7 +48,7 @@ class Choice:
     learner: float | None
 
 
-def choose(given: Specification, learning: Learning) -> Choice:
+def choose(given: Specification, learning: Learning) -> Placement:
     """Decide how a trainer's program is run.
 
     Args:
@@ -69,7 +69,7 @@ def choose(given: Specification, learning: Learning) -> Choice:
     unit = actor or 1.0
     evaluating = None if evaluator is None else unit * evaluator
     homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap)
-    return Choice(executor, workers, homes, actor, learner)
+    return Placement(executor, workers, homes, actor, learner)
 
 
 def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool) -> float:
@@ -153,7 +153,7 @@ def learner_cost(learning: Learning) -> float:
     return best * count
 
 
-def recommendations(given: Specification, choice: Choice) -> list[str]:
+def recommendations(given: Specification, choice: Placement) -> list[str]:
     """What would be faster but changes results, and is therefore the user's to decide."""
     if choice.actor is None or choice.learner is None:
         return []

@@ -20,7 +20,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, stream
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import NOT_KEPT, check_actions
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.training.records import by_step
@@ -187,7 +187,7 @@ class PQN(Trainer):
         part = np.minimum(progress / max(self.exploration_fraction, 1e-12), 1.0)
         return self.exploration_initial_eps + part * (self.exploration_final_eps - self.exploration_initial_eps)
 
-    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
         size = self.rollout_steps * self.n_envs
         # Of what had been learned when the round began: at the end of the last round nothing remains, and neither would its rate.
@@ -239,8 +239,8 @@ class PQN(Trainer):
 
     def _update(self, policy: PQNPolicy, observations: Any, actions: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
         """One gradient step. Returns the loss."""
-        found = policy.q_net(observations).gather(1, actions[:, None]).flatten()
-        loss = 0.5 * torch.nn.functional.mse_loss(found, returns)
+        old_val = policy.q_net(observations).gather(1, actions[:, None]).flatten()
+        loss = 0.5 * torch.nn.functional.mse_loss(old_val, returns)
         policy.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.records import Observations, by_step
 
 __all__ = ["BLOCKWISE", "store"]
@@ -18,7 +18,7 @@ BLOCKWISE: tuple[type[ReplayBuffer], ...] = (ReplayBuffer, NStepReplayBuffer, Di
 """Buffers whose arrays are written directly, many steps at once; any other gets its ``add`` called step by step."""
 
 
-def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos: list[list[Ended]]) -> None:
+def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos: list[list[StepInfo]]) -> None:
     """Store a round as ``add`` would, step by step.
 
     Args:

@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger as Sb3Logger
 
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.evaluator import Evaluation
 from reactor_sb3.training.records import Observations, by_step
 
@@ -44,27 +44,27 @@ class Reporter(BaseAlgorithm):
 
     def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
-        found: list[Ended] = [ended for of_actor in run.values("infos") for ended in of_actor]
+        step_infos: list[StepInfo] = [info for of_actor in run.values("infos") for info in of_actor]
         before = self._episode_num
         go_on = True
         self._evaluated(run)
         if callback is None:
             self.num_timesteps += self.rollout_steps * self.n_envs
-            self._count_round(found)
+            self._count_round(step_infos)
         else:
-            go_on = self._tell(run, found, callback)
+            go_on = self._tell(run, step_infos, callback)
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         self._round_done()
         if log_interval is not None and self._episode_num // log_interval > before // log_interval:
             self.dump_logs()
         return go_on
 
-    def _count_round(self, found: list[Ended]) -> None:
+    def _count_round(self, step_infos: list[StepInfo]) -> None:
         """Episodes that have ended in a round, when nobody wants to know of each step."""
         episodes = by_step(self._episodes)
         steps, numbers = np.nonzero(episodes["length"])
         self._episode_num += len(steps)
-        told = {(step, number): info for step, number, info in found}
+        told = {(step, number): info for step, number, info in step_infos}
         infos = []
         for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
             key = int(steps[at]), int(numbers[at])
@@ -78,7 +78,7 @@ class Reporter(BaseAlgorithm):
         info["episode"].setdefault("t", round((time.time_ns() - self.start_time) / 1e9, 6))
         return info
 
-    def _tell(self, run: Run, found: list[Ended], callback: BaseCallback) -> bool:
+    def _tell(self, run: Run, step_infos: list[StepInfo], callback: BaseCallback) -> bool:
         """Call callbacks, step by step."""
         n, env, go_on = self.n_envs, self.env, True
         rounds = run.transitions
@@ -87,7 +87,7 @@ class Reporter(BaseAlgorithm):
         nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
         news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
         told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
-        for step, number, info in found:
+        for step, number, info in step_infos:
             told[step][number] = info
         episodes = by_step(self._episodes)
         replay_buffer = getattr(self, "replay_buffer", None)
@@ -119,12 +119,12 @@ class Reporter(BaseAlgorithm):
     def _evaluated(self, run: Run) -> None:
         if self.evaluate_every is None:
             return
-        found: Evaluation | None = run.evaluation
-        if found is not None:
-            self.evaluations.append(found)
-            self.logger.record("eval/mean_reward", found.mean)
-            self.logger.record("eval/mean_ep_length", float(np.mean(found.lengths)))
-            self.logger.record("eval/timesteps", found.timesteps, exclude="tensorboard")
+        evaluation: Evaluation | None = run.evaluation
+        if evaluation is not None:
+            self.evaluations.append(evaluation)
+            self.logger.record("eval/mean_reward", evaluation.mean)
+            self.logger.record("eval/mean_ep_length", float(np.mean(evaluation.lengths)))
+            self.logger.record("eval/timesteps", evaluation.timesteps, exclude="tensorboard")
 
     def _round_done(self) -> None:
         """What an algorithm does after each round."""
@@ -165,8 +165,8 @@ class Reporter(BaseAlgorithm):
 
 def _begun(last: dict[str, Array], begun: dict[int, dict[str, Any]]) -> dict[str, Array]:
     """The observations after a round: its last ones, but where an episode has ended, the first of the next one."""
-    found = {key: part.copy() for key, part in last.items()} if begun else last
+    observations = {key: part.copy() for key, part in last.items()} if begun else last
     for number, of_number in begun.items():
         for key, part in of_number.items():
-            found[key][number] = part
-    return found
+            observations[key][number] = part
+    return observations

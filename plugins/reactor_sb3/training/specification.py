@@ -13,7 +13,7 @@ from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.training.actor import Actor, Blueprint
 from reactor_sb3.training.evaluator import EvaluationPlan, Evaluator
-from reactor_sb3.training.learner import Learner, Live, Logger
+from reactor_sb3.training.learner import Learner, LocalRef, Logger
 
 __all__ = ["Specification", "program_of"]
 
@@ -35,7 +35,7 @@ class Specification:
     """
 
     name: str
-    live: Live
+    live: LocalRef
     actors: Blueprint
     evaluation: EvaluationPlan | None
     parameters: npt.NDArray[Any]

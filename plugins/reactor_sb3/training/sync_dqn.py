@@ -23,7 +23,7 @@ from torch.nn import functional
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.training.actor import Ended
+from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import NOT_KEPT, check_actions
 from reactor_sb3.training.replay import BLOCKWISE, store
 from reactor_sb3.training.trainer import Trainer
@@ -207,7 +207,7 @@ class SyncDQN(Trainer, DQN):
         rates = [1.0 if at < self.learning_starts else self.exploration_schedule(1.0 - at / total) for at in steps.tolist()]
         return np.array(rates, np.float32)
 
-    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Store a round, update the target network as often as it is time, and make the gradient steps."""
         assert self.replay_buffer is not None
         store(self.replay_buffer, self._layout, transitions, infos)
@@ -278,8 +278,8 @@ class SyncDQN(Trainer, DQN):
             else:
                 values = following.amax(1)
             targets = batch.rewards.flatten() + (1 - batch.dones.flatten()) * discounts * values
-        found = q_net(batch.observations).gather(1, batch.actions.long()).flatten()
-        loss = _LOSSES[self.loss](found, targets)
+        current_q_values = q_net(batch.observations).gather(1, batch.actions.long()).flatten()
+        loss = _LOSSES[self.loss](current_q_values, targets)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, self.max_grad_norm)

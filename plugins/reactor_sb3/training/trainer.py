@@ -26,10 +26,10 @@ from reactor_rl.plugin import FORKED, Pickled, canonical, dumps, new_hash
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.actor import Blueprint, Ended
+from reactor_sb3.training.actor import Blueprint, StepInfo
 from reactor_sb3.training.arguments import check_parallelism
 from reactor_sb3.training.evaluator import EvaluationPlan
-from reactor_sb3.training.learner import Live
+from reactor_sb3.training.learner import LocalRef
 from reactor_sb3.training.networks import network_of
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
@@ -98,7 +98,7 @@ class Trainer(Resumable, Reporter):
             assert spare is not None
             self.env = self._wrap_env(spare)
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
-        self._live = Live(self)
+        self._live = LocalRef(self)
         self._layout = Observations(self.observation_space, self.observation_space)
 
     # ------------------------------------------------------------------ what an algorithm says
@@ -112,7 +112,7 @@ class Trainer(Resumable, Reporter):
         """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
 
     @abstractmethod
-    def learn_from(self, transitions: Array, infos: list[list[Ended]]) -> None:
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Learn from one round.
 
         Args:
@@ -236,10 +236,10 @@ class Trainer(Resumable, Reporter):
 
     def fingerprint(self) -> str:
         """A hash of the parameters that actors get: the same for every executor and number of workers."""
-        found = new_hash()
+        digest = new_hash()
         for name, tensor in self.broadcast_state().items():
-            canonical((name, tensor.detach().cpu().numpy()), found)
-        return str(found.hexdigest())
+            canonical((name, tensor.detach().cpu().numpy()), digest)
+        return str(digest.hexdigest())
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"

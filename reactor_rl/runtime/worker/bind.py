@@ -16,7 +16,7 @@ from reactor_rl.runtime.worker.cells import Cells, Side
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.inputs import InputHandle, LateInput, PlainInput, Source
 from reactor_rl.runtime.worker.kernel import Kernel, Mark
-from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, Output
+from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, OutputHandle
 from reactor_rl.runtime.worker.poison import Poison
 from reactor_rl.runtime.worker.port_hashes import AllPorts
 from reactor_rl.schedule import Exec, Signal, Wait
@@ -35,7 +35,7 @@ def bind(
     reactors: Mapping[int, bytes | Reactor],
     wait: Callable[[int], None],
     signal: Callable[[int], None],
-) -> tuple[Kernel, dict[str, InputHandle], dict[str, Output]]:
+) -> tuple[Kernel, dict[str, InputHandle], dict[str, OutputHandle]]:
     """Build the kernel of one worker.
 
     Args:
@@ -64,7 +64,7 @@ class _Binder:
 
     def bind(
         self, reactors: Mapping[int, bytes | Reactor], wait: Callable[[int], None], signal: Callable[[int], None]
-    ) -> tuple[Kernel, dict[str, InputHandle], dict[str, Output]]:
+    ) -> tuple[Kernel, dict[str, InputHandle], dict[str, OutputHandle]]:
         kernel, topology = self.kernel, self.topology
         kernel.reactor_names = tuple(node.name for node in topology.reactors)
         for index, given in reactors.items():
@@ -86,7 +86,7 @@ class _Binder:
             if isinstance(output, LocalObjectOutput):
                 output.finish()
         timers, actions = self._timers(), self._actions()
-        boundary_in: dict[str, Output] = {}
+        boundary_in: dict[str, OutputHandle] = {}
         boundary_out: dict[str, InputHandle] = {}
         handles: dict[int, dict[str, Any]] = {index: {} for index in kernel.reactors}
         groups: tuple[tuple[Sequence[Any], dict[int, Any]], ...] = (
@@ -97,7 +97,7 @@ class _Binder:
                 if node.index not in found:
                     continue
                 if node.reactor == topo.BOUNDARY:
-                    (boundary_in if isinstance(node, topo.Output) else boundary_out)[node.name] = found[node.index]
+                    (boundary_in if isinstance(node, topo.OutputNode) else boundary_out)[node.name] = found[node.index]
                 else:
                     handles[node.reactor][node.name] = found[node.index]
         for index, reactor in kernel.reactors.items():
@@ -151,7 +151,7 @@ class _Binder:
         ring = flat.reshape(buffer.ring, *buffer.shape)
         return [ring[slot, ...] for slot in range(buffer.ring)]
 
-    def _outputs(self) -> dict[int, Output]:
+    def _outputs(self) -> dict[int, OutputHandle]:
         for node in self.topology.outputs:
             if node.dtype is None:
                 offset = self.layout.cells[node.index]
@@ -170,7 +170,7 @@ class _Binder:
             allowed = self._allowed(node.reactor, lambda r, i=index: i in r.effects)  # type: ignore[misc]
             where = (self.layout.stamps[index], self.layout.times[index], self.layout.stride[index], node.ring)
             name = self.topology.port_name(node)
-            handle: Output
+            handle: OutputHandle
             if node.dtype is None:
                 local = self.layout.cells[index] < 0 and node.rows is None
                 handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, *where)
@@ -225,14 +225,14 @@ class _Binder:
                 handle.bind(self.layout.times[source], self.topology.outputs[source].ring)
         return found
 
-    def _source(self, node: topo.Input, part: topo.Part) -> Source:
+    def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
         output, layout = part.output, self.layout
         ring = self.topology.outputs[output].ring
         return Source(
             self.kernel, layout.stamps[output], layout.times[output], layout.stride[output], ring, node.delay, part.lo, part.hi
         )  # fmt: skip
 
-    def _input_views(self, node: topo.Input) -> list[View]:
+    def _input_views(self, node: topo.InputNode) -> list[View]:
         if node.index in self.layout.gathers:
             slots = self._buffer(self.layout.gathers[node.index])
         else:
@@ -244,7 +244,7 @@ class _Binder:
             slot.flags.writeable = False
         return slots
 
-    def _object_reader(self, node: topo.Input) -> Callable[[int], Any]:
+    def _object_reader(self, node: topo.InputNode) -> Callable[[int], Any]:
         """What reads all of an input: the value of its one source, or a list with one value for each row that it gathers."""
         if node.parts[0].at is None:
             return self._part_reader(node.parts[0])
@@ -268,7 +268,7 @@ class _Binder:
 
     # ------------------------------------------------------------------ who triggers whom
 
-    def _triggered(self, node: topo.Input) -> int:
+    def _triggered(self, node: topo.InputNode) -> int:
         bits = 0
         for reaction in self.topology.readers[node.index] if self._here(node.reactor) else ():
             if node.index in self.topology.reactions[reaction].triggers:

@@ -21,7 +21,7 @@ from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.moment import ALL, Agenda, Moment
-from reactor_rl.runtime.worker.outputs import Output
+from reactor_rl.runtime.worker.outputs import OutputHandle
 
 __all__ = ["Kernel", "Mark", "Observer"]
 
@@ -81,7 +81,7 @@ class Kernel(Moment):
         self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
         self.initials: list[tuple[int, int]] = []  # delay and mask of inputs with an initial value, which is there before that time
         self.observers: list[Observer] = []
-        self.outputs: dict[int, Output] = {}  # handles of the outputs that are written here, by index
+        self.outputs: dict[int, OutputHandle] = {}  # handles of the outputs that are written here, by index
         self.handles: dict[int, frozenset[str]] = {}  # names of the handles of each reactor, which are not its state
         self._starting: int | None = None  # startup reactions that are still to run, None once they have run
         self._at = -1  # the step that is being taken, -1 between passes

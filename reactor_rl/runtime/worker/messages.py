@@ -62,7 +62,7 @@ def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
     return ports.digests()
 
 
-def _restore(kernel: Kernel, part: snapshot.Part) -> None:
+def _restore(kernel: Kernel, part: snapshot.WorkerState) -> None:
     snapshot.put_back(kernel, part)
     for observer in kernel.observers:
         if isinstance(observer, AllPorts):

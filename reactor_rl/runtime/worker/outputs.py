@@ -13,10 +13,10 @@ from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.serialise import IMMUTABLE, encode
 
-__all__ = ["ArrayOutput", "LocalObjectOutput", "ObjectOutput", "Output"]
+__all__ = ["ArrayOutput", "LocalObjectOutput", "ObjectOutput", "OutputHandle"]
 
 
-class Output(Handle):
+class OutputHandle(Handle):
     """The common part of array and object outputs: presence, and who is woken.
 
     ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag, ``soon`` of those that it
@@ -107,7 +107,7 @@ class Output(Handle):
 class _RowsOfOutput:
     __slots__ = ("_port",)
 
-    def __init__(self, port: Output) -> None:
+    def __init__(self, port: OutputHandle) -> None:
         self._port = port
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class _RowsOfOutput:
 class _RowOfOutput:
     __slots__ = ("_port", "_row")
 
-    def __init__(self, port: Output, row: int) -> None:
+    def __init__(self, port: OutputHandle, row: int) -> None:
         self._port, self._row = port, row
 
     def set(self, value: Any) -> None:
@@ -134,7 +134,7 @@ class _RowOfOutput:
         port._publish_row(self._row)
 
 
-class ArrayOutput(Output):
+class ArrayOutput(OutputHandle):
     """An array port that this reactor writes."""
 
     __slots__ = ("_copies", "_direct", "_only", "_views", "dtype", "shape")
@@ -212,7 +212,7 @@ class ArrayOutput(Output):
         return self._views[time % len(self._views)]
 
 
-class ObjectOutput(Output):
+class ObjectOutput(OutputHandle):
     """An object port that this reactor writes."""
 
     __slots__ = ("_cells", "_rows")

@@ -6,7 +6,7 @@ from typing import Any
 
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.runtime.worker.kernel import Kernel, Observer
-from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput, Output
+from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput, OutputHandle
 
 __all__ = ["AllPorts"]
 
@@ -41,7 +41,7 @@ class AllPorts(Observer):
         return {index: found.copy().digest() for index, found in self._hashes.items()}
 
 
-def _present_rows(port: Output, kernel: Kernel) -> list[int] | None:
+def _present_rows(port: OutputHandle, kernel: Kernel) -> list[int] | None:
     """Rows that were written one by one at this tag; [] for all of the port; None if it is absent."""
     words, number = kernel.words, kernel.number
     if words[port._stamp] == number:
@@ -51,7 +51,7 @@ def _present_rows(port: Output, kernel: Kernel) -> list[int] | None:
     return None
 
 
-def _content(port: Output, time: int, rows: list[int]) -> list[Any]:
+def _content(port: OutputHandle, time: int, rows: list[int]) -> list[Any]:
     if isinstance(port, ArrayOutput):
         slot = port.slot(time)
         return [slot[row] for row in rows] if rows else [slot]

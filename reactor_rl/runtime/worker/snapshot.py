@@ -17,13 +17,13 @@ from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput
 from reactor_rl.serialise import dumps, loads
 
-__all__ = ["Part", "put_back", "take"]
+__all__ = ["WorkerState", "put_back", "take"]
 
 _LONG_AGO = -1
 
 
 @dataclass
-class Part:
+class WorkerState:
     """What one worker holds, or all of them.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
     events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
     waiting: dict[int, list[Any]] = field(default_factory=dict)
 
-    def merge(self, other: Part) -> None:
+    def merge(self, other: WorkerState) -> None:
         """Add another worker's part."""
         self.reactors.update(other.reactors)
         self.outputs.update(other.outputs)
@@ -54,14 +54,14 @@ class Part:
             self.events[time] = _by_action(self.events.get(time, []) + found)
 
 
-def take(kernel: Kernel, ticks: int) -> Part:
+def take(kernel: Kernel, ticks: int) -> WorkerState:
     """Copy everything that tick ``ticks`` and those after it depend on.
 
     Raises:
         RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
         TypeError: If the state of a reactor cannot be pickled.
     """
-    part = Part((ticks, kernel.microstep if kernel.time == ticks - 1 else 0))
+    part = WorkerState((ticks, kernel.microstep if kernel.time == ticks - 1 else 0))
     for index, reactor in kernel.reactors.items():
         name = kernel.reactor_names[index]
         try:
@@ -86,7 +86,7 @@ def take(kernel: Kernel, ticks: int) -> Part:
     return part
 
 
-def put_back(kernel: Kernel, part: Part) -> None:
+def put_back(kernel: Kernel, part: WorkerState) -> None:
     """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now."""
     states = {index: loads(part.reactors[index]) for index in kernel.reactors}
     for index, reactor in kernel.reactors.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from pettingzoo.utils.conversions import aec_to_parallel
 
 __all__ = ["Agent", "agents_of", "as_parallel", "padding", "shared_space"]
 
-Agent = Any
+Agent = Hashable
 """The id of an agent: a string as a rule, but anything hashable is allowed."""
 
 

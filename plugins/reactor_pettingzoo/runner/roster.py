@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from reactor_pettingzoo.agents import Agent
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["MASK", "Agent", "Block", "Census", "EnvFn"]
+__all__ = ["MASK", "Block", "EnvFn", "Roster"]
 
-Agent = Hashable
 EnvFn = Callable[[], Any]
 """Makes a ``ParallelEnv`` or an ``AECEnv``."""
 MASK = "action_mask"
@@ -65,7 +65,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Census:
+class Roster:
     """The agents of an environment.
 
     Attributes:
@@ -94,7 +94,7 @@ class Census:
         raise KeyError(agent)
 
     @classmethod
-    def of(cls, env_fn: EnvFn) -> Census:
+    def of(cls, env_fn: EnvFn) -> Roster:
         """Look at a throw-away environment. The process's global random generators are put back.
 
         Raises:
@@ -118,7 +118,7 @@ class Census:
                     env.close()
 
     @classmethod
-    def _of(cls, env: Any) -> Census:
+    def _of(cls, env: Any) -> Roster:
         if not isinstance(env, AECEnv | ParallelEnv):
             raise TypeError(
                 f"env_fn made {env!r}, which is neither a pettingzoo ParallelEnv nor an AECEnv; for an environment with one agent "
