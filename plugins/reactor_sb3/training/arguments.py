@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gymnasium import spaces
 from stable_baselines3.common.utils import get_device
@@ -11,10 +13,27 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "check_actions", "check_parallelism", "check_places"]
+__all__ = ["NOT_KEPT", "check_actions", "check_parallelism", "check_places", "keeps_arguments"]
 
-NOT_KEPT = frozenset({"self", "env", "_init_setup_model", "__class__"})
-"""Of a constructor's local names, those that are no argument to make the same trainer again with."""
+NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
+"""Of a constructor's parameters, those that are no argument to make the same trainer again with."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
+        init(self, *args, **kwargs)
+
+    return keeping
 
 
 def check_parallelism(arguments: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from stable_baselines3 import DQN
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 
@@ -21,7 +20,7 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.arguments import NOT_KEPT, check_actions
+from reactor_sb3.training.arguments import check_actions, keeps_arguments
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.training.records import by_step
 from reactor_sb3.training.trainer import Trainer
@@ -94,6 +93,7 @@ class PQN(Trainer):
     default_log_name: ClassVar[str] = "PQN"
     policy: PQNPolicy
 
+    @keeps_arguments
     def __init__(
         self,
         policy: str | type[PQNPolicy],
@@ -129,12 +129,11 @@ class PQN(Trainer):
         executor: ExecutorName = "auto",
         start_method: str | None = None,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
         for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)
         if not 0 <= q_lambda <= 1:
             raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
-        self._set_parallelism(arguments)
+        self._set_parallelism()
         size = rollout_steps * n_actors * envs_per_actor
         if size % n_minibatches:
             raise ValueError(
@@ -156,7 +155,7 @@ class PQN(Trainer):
             self._setup_model()
 
     def _setup_model(self) -> None:
-        super()._setup_model()
+        self._setup_actors()
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class
@@ -270,7 +269,12 @@ class PQN(Trainer):
         deterministic: bool = False,
     ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
         """Actions for observations: greedy if ``deterministic``, else with the present rate of exploration, as ``DQN.predict``."""
-        return DQN.predict(self, observation, state, episode_start, deterministic)  # type: ignore[arg-type]
+        if deterministic or np.random.rand() >= self.exploration_rate:
+            return self.policy.predict(observation, state, episode_start, deterministic)
+        if not self.policy.is_vectorized_observation(observation):
+            return np.array(self.action_space.sample()), state
+        rows = next(iter(observation.values())) if isinstance(observation, dict) else observation
+        return np.array([self.action_space.sample() for _ in rows]), state
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "q_net", "_minibatch_stream"]

@@ -24,7 +24,7 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.arguments import NOT_KEPT, check_actions
+from reactor_sb3.training.arguments import check_actions, keeps_arguments
 from reactor_sb3.training.replay import BLOCKWISE, store
 from reactor_sb3.training.trainer import Trainer
 from reactor_torch import torch_stream
@@ -88,6 +88,7 @@ class SyncDQN(Trainer, DQN):
 
     default_log_name: ClassVar[str] = "DQN"
 
+    @keeps_arguments
     def __init__(
         self,
         policy: str | type[DQNPolicy],
@@ -133,7 +134,6 @@ class SyncDQN(Trainer, DQN):
         executor: ExecutorName = "auto",
         start_method: str | None = None,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in NOT_KEPT}
         if rollout_steps is not None:
             checked_number("rollout_steps", rollout_steps, 1)
             if train_freq not in (4, rollout_steps, (rollout_steps, "step")):
@@ -151,7 +151,7 @@ class SyncDQN(Trainer, DQN):
                 "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
                 "theirs to themselves; use SB3's DQN, with ReactorVecEnv"
             )
-        self._set_parallelism(arguments)
+        self._set_parallelism()
         spare = self._spare(env)
         check_actions(spare)
         self.double_q, self.loss = bool(double_q), loss
@@ -167,9 +167,9 @@ class SyncDQN(Trainer, DQN):
     _replay_stream: np.random.Generator
 
     def _setup_model(self) -> None:
-        Trainer._setup_model(self)
+        self._setup_actors()
         with one_numeric_thread():  # a policy of the user's may draw its weights by linear algebra
-            DQN._setup_model(self)
+            super()._setup_model()
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
             raise ValueError(

@@ -57,10 +57,10 @@ class Trainer(Resumable, Reporter):
 
     # ------------------------------------------------------------------ construction
 
-    def _set_parallelism(self, arguments: dict[str, Any]) -> None:
+    def _set_parallelism(self) -> None:
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
-        check_parallelism(arguments)
-        given = SimpleNamespace(**arguments)
+        check_parallelism(self.arguments)
+        given = SimpleNamespace(**self.arguments)
         self.n_actors, self.envs_per_actor = int(given.n_actors), int(given.envs_per_actor)
         self.epsilon_spread, self.pipeline = float(given.epsilon_spread), int(given.pipeline)
         self.learner_threads = int(given.learner_threads)
@@ -68,7 +68,7 @@ class Trainer(Resumable, Reporter):
         self.evaluate_steps = given.evaluate_steps
         self.workers, self.executor, self.start_method = given.workers, given.executor, given.start_method
         self._evaluate_env = None if given.evaluate_env is None else maker_of(given.evaluate_env)
-        self.arguments = {**arguments, "evaluate_env": self._evaluate_env}
+        self.arguments = {**self.arguments, "evaluate_env": self._evaluate_env}
         entropy: Any = np.random.SeedSequence().entropy
         self._base_seed = int(entropy) % 2**63 if given.seed is None else int(given.seed)
         self.evaluations = []
@@ -91,7 +91,8 @@ class Trainer(Resumable, Reporter):
             env = spare_envs(made, 1)
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
-    def _setup_model(self) -> None:
+    def _setup_actors(self) -> None:
+        """What an algorithm's ``_setup_model`` begins with."""
         self.n_envs = self.n_actors * self.envs_per_actor
         if self.env is not None and self.env.num_envs != self.n_envs:  # a model that has been loaded
             spare = self._spare(self.env)
