@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -11,32 +12,49 @@ import gymnasium
 
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["step_cost"]
+__all__ = ["median_step", "step_cost"]
 
 STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
 
 
 def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
-    """Median seconds of a step of an environment that is thrown away afterwards; ``None`` if it will not be stepped.
-
-    It is reset and takes at most 20 random steps: no more after 5 ms if there are five of them, which a machine that is busy with
-    other things may take that long for, and in any case no more after 0.1 s. Global random generators are put back.
-    """
-    times = []
+    """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`."""
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         space = deepcopy(env.action_space)
         space.seed(0)
-        env.reset(seed=0)
+
+        def step(action: Any) -> bool:
+            *_, terminated, truncated, _ = env.step(action)
+            return bool(terminated or truncated)
+
+        return median_step(lambda seed: env.reset(seed=seed), space.sample, step)
+    return None
+
+
+def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:
+    """Median seconds of a step of something that is thrown away afterwards; ``None`` if it will not be stepped.
+
+    It is reset and takes at most 20 random steps: no more after 5 ms if there are five of them, which a machine that is busy with
+    other things may take that long for, and in any case no more after 0.1 s. Global random generators are put back.
+
+    Args:
+        reset: Begins an episode, with a seed or without.
+        sample: Draws an action; not timed.
+        step: Takes it, and returns whether the episode is over.
+    """
+    times: list[float] = []
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
+        reset(0)
         began = time.perf_counter()
         for _ in range(STEPS):
-            action = space.sample()
+            action = sample()
             begin = time.perf_counter()
-            *_, terminated, truncated, _ = env.step(action)
+            over = step(action)
             end = time.perf_counter()
             times.append(end - begin)
-            if terminated or truncated:
-                env.reset()
+            if over:
+                reset(None)
             if end - began > (SECONDS if len(times) >= FEWEST else LONGEST):
                 break
     return sorted(times)[len(times) // 2] if times else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from reactor_gymnasium.plugin import EnvCosts, decide, step_cost
+from reactor_gymnasium.plugin import EnvCosts, decide, median_step
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
 from reactor_pettingzoo.runner.roster import MASK, EnvFn, Roster
 from reactor_rl.plugin import global_random_state, tick_cost
@@ -45,53 +45,41 @@ def choose(
 
 def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
     with global_random_state():
-        timed = _Timed(env_fn(), roster)
-        try:
-            cost = step_cost(timed)  # type: ignore[arg-type]
-        finally:
-            timed.copy.env.close()
+        cost = _cost(env_fn(), roster)
     if cost is None:
         return EnvCosts(None, "the environment could not be timed")
     return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
 
 
-class _Timed:
-    """A copy as something that can be timed: its action is a list of actions at random, drawn where nobody takes the time."""
+def _cost(env: Any, roster: Roster) -> float | None:
+    """Seconds of a step of a throw-away copy; its actions are drawn at random, where nobody takes the time."""
+    record = np.zeros((), roster.record())
+    blocks = [roster.block_of(agent)[0].number for agent in roster.agents]
+    kind = Turns if roster.turns else Together
+    copy: Copy = kind(env, roster, record, blocks, np.zeros(len(roster.agents), np.bool_))
 
-    def __init__(self, env: Any, roster: Roster) -> None:
-        record = np.zeros((), roster.record())
-        blocks = [roster.block_of(agent)[0].number for agent in roster.agents]
-        kind = Turns if roster.turns else Together
-        self.copy: Copy = kind(env, roster, record, blocks, np.zeros(len(roster.agents), np.bool_))
-        self.action_space = _Actions(roster, record)
-
-    def reset(self, seed: int | None = None) -> None:
-        self.copy.reset(seed)
-        self.copy.show()
-
-    def step(self, actions: list[Any]) -> tuple[None, None, bool, bool, None]:
-        self.copy.step(actions)
-        self.copy.show()
-        return None, None, self.copy.over, False, None
-
-
-class _Actions:
-    def __init__(self, roster: Roster, record: Any) -> None:
-        self.roster, self.record = roster, record
-
-    def __deepcopy__(self, memo: Any) -> _Actions:
-        return self  # it looks at the copy's own record
-
-    def seed(self, seed: int) -> None:
-        for block in self.roster.blocks:
+    def reset(seed: int | None) -> None:
+        for block in roster.blocks if seed is not None else ():
             block.action_space.seed(seed)
+        copy.reset(seed)
+        copy.show()
 
-    def sample(self) -> list[Any]:
-        found = []
-        for block in self.roster.blocks:
-            masks = self.record[block.field(MASK)] if block.mask else [None] * block.rows
-            found.append([_sample(block.action_space, mask) for mask in masks])
-        return found
+    def sample() -> list[Any]:
+        actions = []
+        for block in roster.blocks:
+            masks = record[block.field(MASK)] if block.mask else [None] * block.rows
+            actions.append([_sample(block.action_space, mask) for mask in masks])
+        return actions
+
+    def step(actions: list[Any]) -> bool:
+        copy.step(actions)
+        copy.show()
+        return copy.over
+
+    try:
+        return median_step(reset, sample, step)
+    finally:
+        copy.env.close()
 
 
 def _sample(space: Any, mask: Any) -> Any:

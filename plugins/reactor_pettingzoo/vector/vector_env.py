@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -27,10 +27,10 @@ from reactor_gymnasium.plugin import (
     checked_seeds,
     decide,
     encoded,
+    median_step,
     merge,
     place,
     repeat_registrations,
-    step_cost,
     thrown_away,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
@@ -172,7 +172,14 @@ class ParallelVectorEnv(CallingVectorEnv):
     def _costs(self, dummy: ParallelEnv) -> EnvCosts:
         """Time a throw-away copy."""
         rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._leaves.check, "environment 0")
-        cost = step_cost(_Timed(rows, self.single_action_space))
+        actions = deepcopy(spaces.Tuple([self.single_action_space] * rows.n))
+        actions.seed(0)
+
+        def step(action: Any) -> bool:
+            rows.step(action)
+            return rows.over
+
+        cost = median_step(lambda seed: rows.reset(seed=seed), actions.sample, step)
         if cost is None:
             return EnvCosts(None, "the environment could not be timed")
         return EnvCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
@@ -333,18 +340,3 @@ class ParallelVectorEnv(CallingVectorEnv):
 
     def _name(self) -> str:
         return f"{self.metadata.get('name', 'ParallelEnv')}, {self.num_copies} x {len(self.agents)} agents"
-
-
-class _Timed(gymnasium.Env[Any, Any]):
-    """A throw-away copy as an environment that can be timed."""
-
-    def __init__(self, rows: AgentRows, action_space: spaces.Space[Any]) -> None:
-        self.rows, self.action_space = rows, spaces.Tuple([action_space] * rows.n)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[None, dict[str, Any]]:
-        self.rows.reset(seed=seed)
-        return None, {}
-
-    def step(self, action: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
-        self.rows.step(action)
-        return None, 0.0, self.rows.over, False, {}
