@@ -25,8 +25,10 @@ from reactor_gymnasium.vector.calls import CallingVectorEnv
 from reactor_gymnasium.vector.life import Life
 from reactor_gymnasium.vector.shard import Extras
 from reactor_gymnasium.vector.sharded import Bank, Inputs
+from reactor_gymnasium.vector.wiring import ROWS, banks_of, wire
 
 __all__ = [
+    "ROWS",
     "AtariGame",
     "Bank",
     "Bools",
@@ -40,6 +42,7 @@ __all__ = [
     "Leaves",
     "Life",
     "Packed",
+    "banks_of",
     "check_actions",
     "checked_executor",
     "checked_mask",
@@ -56,4 +59,5 @@ __all__ = [
     "thrown_away",
     "unpack",
     "untouched",
+    "wire",
 ]

@@ -31,7 +31,8 @@ from reactor_gymnasium.vector.arguments import (
     refuse_wrapper,
 )
 from reactor_gymnasium.vector.sharded import Bank, Inputs, ShardedVectorEnv
-from reactor_rl import Program
+from reactor_gymnasium.vector.wiring import banks_of, wire
+from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, needs, usable_cores
 
 __all__ = ["AtariVectorEnv", "rom_path"]
@@ -179,34 +180,32 @@ class AtariVectorEnv(ShardedVectorEnv):
         program = Program(f"AtariVectorEnv of {self.num_envs}")
         shape: tuple[int, ...] = (self.batch_size,) if threshold is None else (self.batch_size, 3)
         self._action_shape, self._action_dtype = shape, np.dtype(np.int64 if threshold is None else np.float32)
-        placement: dict[str, int] = {}
-        for index, first in enumerate(range(0, self.num_envs, self.batch_size)):
-            bank = Bank(first, first + self.batch_size, f"_{index}" if self.batch_size < self.num_envs else "")
-            self._banks.append(bank)
-            outputs = {name: program.output(name + bank.suffix) for name in (*_ROWS, "extras")}
-            actions = program.input(f"actions{bank.suffix}", self._action_shape, self._action_dtype)
-            for part, (lo, hi, worker, _) in enumerate(place(None, bank.lo, bank.hi, workers)):
-                number = len(placement)
-                bank.shards.append((number, lo, hi))
-                label = f"games[{lo}:{hi}]"
-                placement[label] = worker
-                shard = program.add(
-                    AtariShard,
-                    name=label,
-                    options=self._options,
-                    first=lo,
-                    n=hi - lo,
-                    bank=first,
-                    autoreset_mode=self.autoreset_mode,
-                    continuous_action_threshold=threshold,
-                    core=(offset + worker) % (os.cpu_count() or 1) if offset >= 0 else None,
-                )
-                block = slice(lo - first, hi - first)
-                program.connect(actions.rows[block], shard.actions)
-                program.connect(program.input(f"request_{number}"), shard.request)
-                for name in _ROWS:
-                    program.connect(getattr(shard, name), outputs[name].rows[block])
-                program.connect(shard.extras, outputs["extras"].rows[part])
+        self._banks = banks_of(self.num_envs, self.batch_size)
+
+        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+            return program.add(
+                AtariShard,
+                name=name,
+                options=self._options,
+                first=lo,
+                n=hi - lo,
+                bank=bank.lo,
+                autoreset_mode=self.autoreset_mode,
+                continuous_action_threshold=threshold,
+                core=(offset + worker) % (os.cpu_count() or 1) if offset >= 0 else None,
+            )
+
+        placement = wire(
+            program,
+            self._banks,
+            lambda bank: place(None, bank.lo, bank.hi, workers),
+            add,
+            label="games",
+            actions=(shape, self._action_dtype),
+            inputs=("request",),
+            rows=_ROWS,
+            parts=("extras",),
+        )
         return program, placement
 
     # ------------------------------------------------------------------ reset

@@ -36,7 +36,8 @@ from reactor_gymnasium.vector.arguments import (
 from reactor_gymnasium.vector.calls import CallingVectorEnv
 from reactor_gymnasium.vector.shard import EnvShard, Extras
 from reactor_gymnasium.vector.sharded import Bank, Inputs
-from reactor_rl import Program
+from reactor_gymnasium.vector.wiring import ROWS, banks_of, wire
+from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, tick_cost
 
 __all__ = ["ReactorVectorEnv"]
@@ -195,51 +196,42 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     def _program(self, workers: int, seconds: Sequence[float] | None) -> tuple[Program, dict[str, int]]:
         """The program, with the shards of each bank between its own boundary inputs and outputs, and each shard's worker."""
-        n = self.num_envs
-        program = Program(f"ReactorVectorEnv of {n}")
+        program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
         space = self.single_action_space
         self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if self._plain_actions:
             assert space.shape is not None
             self._action_shape, self._action_dtype = (self.batch_size, *space.shape), np.dtype(space.dtype)
-        arrays = ("observations",) if self._leaves.arrays else ()
-        rows, parts = (*arrays, "rewards", "terminations", "truncations"), ("objects", "extras", "replies")
-        placement: dict[str, int] = {}
-        for index, first in enumerate(range(0, n, self.batch_size)):
-            bank = Bank(first, first + self.batch_size, f"_{index}" if self.batch_size < n else "")
-            self._banks.append(bank)
-            outputs = {name: program.output(name + bank.suffix) for name in (*rows, *parts)}
-            if self._plain_actions:
-                actions = program.input(f"actions{bank.suffix}", self._action_shape, self._action_dtype)
-            for part, (lo, hi, worker, _) in enumerate(place(seconds, bank.lo, bank.hi, workers)):
-                number = len(placement)
-                bank.shards.append((number, lo, hi))
-                name = f"environments[{lo}:{hi}]"
-                placement[name] = worker
-                shard = program.add(
-                    EnvShard,
-                    name=name,
-                    env_fns=self._encoded[lo:hi],
-                    first=lo,
-                    bank=first,
-                    single_observation_space=self.single_observation_space,
-                    single_action_space=self.single_action_space,
-                    same_observations=self.observation_mode == "same",
-                    autoreset_mode=self.autoreset_mode,
-                    apart=self._apart,
-                    casting=self._casting,
-                    owner=self._title,
-                )
-                block = slice(lo - first, hi - first)
-                if self._plain_actions:
-                    program.connect(actions.rows[block], shard.actions)
-                program.connect(program.input(f"items_{number}"), shard.items)
-                program.connect(program.input(f"request_{number}"), shard.request)
-                for name in rows:
-                    program.connect(getattr(shard, name), outputs[name].rows[block])
-                for name in parts:
-                    program.connect(getattr(shard, name), outputs[name].rows[part])
+        self._banks = banks_of(self.num_envs, self.batch_size)
+
+        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+            return program.add(
+                EnvShard,
+                name=name,
+                env_fns=self._encoded[lo:hi],
+                first=lo,
+                bank=bank.lo,
+                single_observation_space=self.single_observation_space,
+                single_action_space=self.single_action_space,
+                same_observations=self.observation_mode == "same",
+                autoreset_mode=self.autoreset_mode,
+                apart=self._apart,
+                casting=self._casting,
+                owner=self._title,
+            )
+
+        placement = wire(
+            program,
+            self._banks,
+            lambda bank: place(seconds, bank.lo, bank.hi, workers),
+            add,
+            label="environments",
+            actions=(self._action_shape, self._action_dtype) if self._plain_actions else None,
+            inputs=("items", "request"),
+            rows=ROWS if self._leaves.arrays else ROWS[1:],
+            parts=("objects", "extras", "replies"),
+        )
         return program, placement
 
     # ------------------------------------------------------------------ reset

@@ -14,12 +14,14 @@ from gymnasium.vector.utils import batch_space, iterate
 from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import (
+    ROWS,
     Bank,
     Bools,
     CallingVectorEnv,
     EnvCosts,
     Inputs,
     Leaves,
+    banks_of,
     check_actions,
     checked_executor,
     checked_mask,
@@ -32,12 +34,13 @@ from reactor_gymnasium.plugin import (
     place,
     repeat_registrations,
     thrown_away,
+    wire,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import Extras, ParallelShard
-from reactor_rl import Program
+from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, global_random_state, usable_cores
 
 __all__ = ["ParallelVectorEnv"]
@@ -188,18 +191,10 @@ class ParallelVectorEnv(CallingVectorEnv):
         """The program, with the shards between the boundary inputs and outputs, and each shard's worker."""
         program = Program(f"ParallelVectorEnv of {self.num_copies}")
         program.worker_setup(repeat_registrations())
-        self._banks = [bank := Bank(0, self.num_envs, "")]
-        arrays = ("observations",) if self._leaves.arrays else ()
-        rows, parts = (*arrays, "rewards", "terminations", "truncations"), ("objects", "extras", "replies")
-        outputs = {name: program.output(name) for name in (*rows, *parts)}
-        if self._plain_actions:
-            actions = program.input("actions", self._action_shape, self._action_dtype)
-        placement: dict[str, int] = {}
-        for number, (lo, hi, worker, _) in enumerate(place(None, 0, self.num_copies, workers)):
-            bank.shards.append((number, lo, hi))  # of copies, where other vector environments have rows
-            name = f"environments[{lo}:{hi}]"
-            placement[name] = worker
-            shard = program.add(
+        self._banks = banks_of(self.num_envs, self.num_envs)
+
+        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+            return program.add(
                 ParallelShard,
                 name=name,
                 env_fn=env_fn,
@@ -210,15 +205,19 @@ class ParallelVectorEnv(CallingVectorEnv):
                 single_action_space=self.single_action_space,
                 autoreset_mode=self.autoreset_mode,
             )
-            block = slice(lo * len(self.agents), hi * len(self.agents))
-            if self._plain_actions:
-                program.connect(actions.rows[block], shard.actions)
-            program.connect(program.input(f"items_{number}"), shard.items)
-            program.connect(program.input(f"request_{number}"), shard.request)
-            for port in rows:
-                program.connect(getattr(shard, port), outputs[port].rows[block])
-            for port in parts:
-                program.connect(getattr(shard, port), outputs[port].rows[number])
+
+        placement = wire(
+            program,
+            self._banks,
+            lambda _: place(None, 0, self.num_copies, workers),  # shards are of copies, where other vector environments have rows
+            add,
+            label="environments",
+            actions=(self._action_shape, self._action_dtype) if self._plain_actions else None,
+            inputs=("items", "request"),
+            rows=ROWS if self._leaves.arrays else ROWS[1:],
+            parts=("objects", "extras", "replies"),
+            width=len(self.agents),
+        )
         return program, placement
 
     # ------------------------------------------------------------------ rows
