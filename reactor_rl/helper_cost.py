@@ -1,7 +1,10 @@
-"""What helpers cost on this machine at this moment: ticks of a program that does nothing, on two workers and on one.
+"""What helpers cost on this machine at this moment: ticks of a program that does nothing, or the same everywhere, on two workers
+and on one.
 
-It is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one,
-and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep.
+One cost is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy
+one, and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep. The other
+is that cores slow each other down: two threads of one core, or virtual cores of a host that others use too, take longer for the
+same when both are at work.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, start
 
-__all__ = ["parallel_executor", "tick_cost"]
+__all__ = ["parallel_executor", "slowdown", "tick_cost"]
 
 STALE = 10.0
 """Seconds after which a measurement is made again."""
@@ -33,17 +36,26 @@ The mean of a batch, because on a busy machine it is few ticks that take long; t
 a single batch may be hit.
 """
 
+WORK = 2000
+"""Passes of a loop that does nothing: some 50 us."""
+
 _known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
+_slowed: dict[int, tuple[float, float]] = {}
 
 
-class Idle(Reactor):
-    """Does nothing, at every tick."""
+class Busy(Reactor):
+    """Counts, at every tick."""
 
     beat = Timer(period=1)
 
+    def __init__(self, passes: int) -> None:
+        self.passes = passes
+
     @reaction(beat)
-    def nothing(self) -> None:
-        """Do nothing."""
+    def count(self) -> None:
+        """Pass the time."""
+        for _ in range(self.passes):
+            pass
 
 
 def parallel_executor() -> ExecutorName:
@@ -66,6 +78,29 @@ def tick_cost(spin: float | None = None, away: float = 0.0) -> float:
     return _known[key][0]
 
 
+def slowdown() -> float:
+    """How many times as long a worker takes for the same while another one is at work, too; 1 where cores are cores.
+
+    Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
+    """
+    key = os.getpid()
+    if key not in _slowed or time.monotonic() - _slowed[key][1] > STALE:
+        _slowed[key] = (_slowed_down(), time.monotonic())
+    return _slowed[key][0]
+
+
+def _slowed_down() -> float:
+    executor = parallel_executor()
+    if executor == "processes" and not may_start_processes():
+        return 1.0
+    with contextlib.suppress(Exception):
+        # Of either the shortest: what comes and goes belongs to the cost of a tick.
+        alone = min(_ticks("inline", None, 0.0, FEWEST, WORK)) - min(_ticks("inline", None, 0.0, FEWEST))
+        beside = min(_ticks(executor, None, 0.0, FEWEST, WORK)) - min(_ticks(executor, None, 0.0, FEWEST))
+        return max(1.0, beside / (alone / 2.0))
+    return 1.0
+
+
 def _measured(spin: float | None, away: float) -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
@@ -76,10 +111,10 @@ def _measured(spin: float | None, away: float) -> float:
     return math.inf
 
 
-def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
+def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int, passes: int = 0) -> list[float]:
     program = Composition("what a helper costs")
     for name in ("here", "there"):
-        program.add(Idle, name=name)
+        program.add(Busy, passes, name=name)
     pickled = program.pickled_reactors()
     settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, fingerprint="off")
     with start(flatten(program), lambda _: pickled, (), settings) as run:

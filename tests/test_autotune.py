@@ -41,6 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What a helper costs, which the test says by putting it there; what was asked for is taken away."""
     answers: list[float] = []
     monkeypatch.setattr(autotune, "tick_cost", answers.pop)
+    monkeypatch.setattr(autotune, "slowdown", lambda: 1.0)
     return answers
 
 
@@ -113,7 +114,7 @@ def test_ticks_are_timed_for_a_few_milliseconds(
 
 def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = Ticking(1.0), []
-    monkeypatch.setattr(Program, "start", lambda *_, **__: contextlib.nullcontext(run))
+    monkeypatch.setattr(helper_cost, "start", lambda *_, **__: contextlib.nullcontext(run))
     monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
     assert helper_cost._ticks("inline", None, 0.0, 3) == [1e-6] * 3
     assert done == [helper_cost.WARM] * 3
@@ -125,6 +126,24 @@ def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.Monkey
     assert helper_cost._measured(None, 0.0) == pytest.approx(7e-6)
     batches["inline"] = [11e-6, 12e-6]
     assert helper_cost._measured(None, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(("beside", "slower"), [(50e-6, 1.0), (40e-6, 1.0), (75e-6, 1.5)])
+def test_how_much_longer_both_cores_take(monkeypatch: pytest.MonkeyPatch, beside: float, slower: float) -> None:
+    batches = {
+        ("inline", 0): [5e-6], ("inline", helper_cost.WORK): [300e-6, 105e-6],  # two reactors of 50 us
+        (parallel_executor(), 0): [12e-6, 9e-6], (parallel_executor(), helper_cost.WORK): [9e-6 + beside, 4e-3],
+    }  # fmt: skip
+    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, count, passes=0: batches[executor, passes])
+    assert helper_cost._slowed_down() == pytest.approx(slower)
+
+
+def test_cores_that_slow_each_other_down_are_not_worth_their_number(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked += [6e-6, 6e-6]
+    monkeypatch.setattr(autotune, "slowdown", lambda: 1.5)
+    assert picked(10e-6).workers == 4  # 40 us alone, 15 us and 6 us on four
+    monkeypatch.setattr(autotune, "slowdown", lambda: 3.5)
+    assert picked(10e-6).workers == 1
 
 
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +160,14 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
     def refused(*_: Any, **__: Any) -> Any:
         raise OSError("no processes left")
 
-    monkeypatch.setattr(Program, "start", refused)
+    monkeypatch.setattr(helper_cost, "start", refused)
     assert helper_cost._measured(None, 0.0) == math.inf
 
 
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
     assert 0.0 <= helper_cost._measured(None, away) < math.inf
+    assert 1.0 <= helper_cost._slowed_down() < 100.0
 
 
 # ---------------------------------------------------------------------- where no process may be started

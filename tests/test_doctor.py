@@ -42,7 +42,7 @@ def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
 
 def test_a_plugin_whose_library_is_missing_is_skipped(tmp_path: Path) -> None:
     found = doctor(tmp_path, "sys.modules['gymnasium'] = None")
-    assert "kernels" in found and "[gymnasium]" in found["kernels"]
+    assert "frames" in found and "[gymnasium]" in found["frames"]
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -13,7 +13,7 @@ import pytest
 
 from reactor_rl import Input, LogicalAction, Output, Program, ProgramError, Reactor, Timer, reaction, startup
 from reactor_rl.drawing.draw import draw
-from reactor_rl.drawing.layout import SMALL, Layout, text_width
+from reactor_rl.drawing.layout import SMALL, Arrangement, text_width
 from reactor_rl.drawing.picture import picture
 from reactor_rl.graph import build
 from reactor_rl.schedule import compile_schedule
@@ -182,7 +182,7 @@ def test_a_bank_that_is_wired_alike_is_one_box():
 def test_a_bank_that_is_not_wired_alike_is_shown_member_by_member():
     program = loop(3)
     source = program.add(Source)
-    program.connect(source.out, program._instances[1].right)
+    program.connect(source.out, program.instances[1].right)
     titles = [box.title for box in picture(program.topology()).boxes]
     assert titles == ["rolls[0]", "rolls[1]", "rolls[2]", "hub", "source", "best"]
     labels = [arrow.ports for arrow in picture(program.topology()).arrows]
@@ -270,7 +270,7 @@ def test_two_lines_that_change_places_between_neighbours_do_not_run_on_each_othe
 
 
 def check_layout(program: Program) -> None:
-    layout = Layout(picture(program.topology()))
+    layout = Arrangement(picture(program.topology()))
     for node in layout.nodes:
         assert all(text_width(line, SMALL) + 10 <= node.width for line in (*node.lines, node.box.kind))
         for inp, out in zip(node.box.inputs, node.box.outputs, strict=False):
@@ -295,9 +295,9 @@ def check_layout(program: Program) -> None:
 
 
 def test_delayed_connections_that_close_no_cycle_lead_to_the_right():
-    layout = Layout(picture(pipeline(after=1).topology()))
+    layout = Arrangement(picture(pipeline(after=1).topology()))
     assert [node.column for node in layout.nodes] == [0, 1, 2, 3]
-    layout = Layout(picture(loop().topology()))
+    layout = Arrangement(picture(loop().topology()))
     assert [node.column for node in layout.nodes] == [0, 1, 2]
 
 

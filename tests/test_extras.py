@@ -29,12 +29,7 @@ else:
     print("nothing was missing")
 """
 
-PLOT = """
-from reactor_pettingzoo import Report
-report = Report.__new__(Report)
-report.__dict__["episodes"] = (1,)
-report.plot("x.png")
-"""
+PLOT = "Report = reactor_pettingzoo.Report; r = Report.__new__(Report); r.__dict__['episodes'] = (1,); r.plot('x.png')"
 
 CASES = [
     ("gymnasium", "gymnasium", "import reactor_gymnasium", ""),

@@ -11,7 +11,8 @@ import gymnasium
 import pytest
 from gymnasium.wrappers import vector as wrappers
 
-from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, demo
+from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv
+from reactor_gymnasium.cli import demo
 from reactor_gymnasium.cli.rollout import without_banner
 from reactor_rl import ProgramError
 from reactor_sb3 import ReactorVecEnv

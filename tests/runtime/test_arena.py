@@ -46,7 +46,7 @@ def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramS
     except ProgramError:
         assume(False)
     everything = sorted(extents(topology, layout))
-    assert everything[0][0] >= (Words.NEXT + workers) * WORD or not topology.outputs
+    assert all(begin >= (Words.NEXT + workers) * WORD for begin, _, _ in everything)
     for (_, end, writer), (begin, _, other) in pairwise(everything):
         assert end <= begin
         if writer != other and -1 not in (writer, other):

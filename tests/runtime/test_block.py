@@ -60,7 +60,7 @@ def test_too_much_is_refused_before_it_is_used() -> None:
     free = available_memory()
     if free is None:
         pytest.skip("this system does not tell how much memory there is")
-    with pytest.raises(ArenaError, match=r"cannot reserve .* for a test: .* fewer environments"):
+    with pytest.raises(ArenaError, match=r"cannot reserve .* for a test: .*fewer environments"):
         Block(4 * free, "a test")
 
 

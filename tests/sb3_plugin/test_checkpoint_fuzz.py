@@ -24,8 +24,9 @@ from test_checkpoint import Locked
 from test_trainers import EVALUATED, new
 
 from reactor_rl.serialise import Pickled
-from reactor_sb3 import PQN, SyncDQN, kept_env
+from reactor_sb3 import PQN, SyncDQN
 from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
+from reactor_sb3.environments import kept_env
 
 Entries = dict[str, bytes]
 Node = tuple[Any, Any]

@@ -20,6 +20,7 @@ from torch import nn
 from reactor_sb3.training.networks import network_of
 from reactor_torch import greedy as inference
 from reactor_torch.greedy import Layered, TorchNetwork, bind_compiled, bind_numpy
+from reactor_torch.layers import Layer
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters
 
 Array = npt.NDArray[Any]
@@ -164,7 +165,7 @@ def test_other_numbers_are_left_to_numpy() -> None:
 def test_tanh_is_accurate_everywhere(way: Any) -> None:
     x = np.concatenate([np.linspace(-20, 20, 4001), np.geomspace(1e-30, 1e30, 1001), -np.geomspace(1e-30, 1e30, 1001)])
     x = np.concatenate([x, [0, np.inf, -np.inf]]).astype(np.float32)
-    tanh = Layered((("tanh", "", len(x), 0.0),), len(x), False)
+    tanh = Layered((Layer("tanh", "", len(x), len(x)),), len(x), False)
     greedy, values = way(tanh, np.zeros((), [("unused", "f4")]), x.reshape(1, 1, -1))
     greedy(0)
     expected = np.tanh(x.astype(np.float64))
@@ -174,7 +175,7 @@ def test_tanh_is_accurate_everywhere(way: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_of_equal_values_the_first_is_taken(way: Any) -> None:
-    alone = Layered((("relu", "", 5, 0.0),), 5, False)
+    alone = Layered((Layer("relu", "", 5, 5),), 5, False)
     rows = np.array([[[-1, 3, 2, 3, 3]], [[-1, -2, -3, 0, -1]], [[0, 0, 0, 0, 1e-30]], [[-np.inf] * 5]], np.float32)
     greedy, _ = way(alone, np.zeros((), [("unused", "f4")]), rows)
     assert [int(greedy(step)[0]) for step in range(4)] == [1, 0, 4, 0]
@@ -183,7 +184,7 @@ def test_of_equal_values_the_first_is_taken(way: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("values", [[1, np.nan, 3], [np.nan] * 3, [np.inf, np.nan, 0], [-np.inf] * 3, [np.inf] * 3])
 def test_what_is_not_finite_does_as_numpy_does(way: Any, values: list[float]) -> None:
-    alone = Layered((("relu", "", 3, 0.0), ("tanh", "", 3, 0.0)), 3, False)
+    alone = Layered((Layer("relu", "", 3, 3), Layer("tanh", "", 3, 3)), 3, False)
     with np.errstate(invalid="ignore"):
         greedy, found = way(alone, np.zeros((), [("unused", "f4")]), np.array([[values]], np.float32))
         action = int(greedy(0)[0])

@@ -1076,8 +1076,8 @@ def test_what_is_measured_includes_the_network() -> None:
     """The first rounds may be all random; it is the later ones that an executor is chosen for."""
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
-    blueprint = model.specification().actors
-    assert actor_cost(model, replace(blueprint, network=Counting(blueprint.network))) > 0
+    given = model.specification()
+    assert actor_cost(replace(given, actors=replace(given.actors, network=Counting(given.actors.network)))) > 0
     assert len(CALLS) >= model.rollout_steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from gymnasium import spaces
 from stable_baselines3.common.utils import get_device
@@ -33,7 +33,7 @@ def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concate
         vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
         init(self, *args, **kwargs)
 
-    return keeping
+    return cast(Callable[Concatenate[T, P], None], keeping)
 
 
 def check_parallelism(arguments: Mapping[str, Any]) -> None:

@@ -159,7 +159,7 @@ class Trainer(Resumable, Reporter):
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
         assert isinstance(self.action_space, spaces.Discrete)
-        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)  # type: ignore[arg-type]
+        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)
         network = network_of(self.acting_network(), self.observation_space)
         make = Pickled(dumps(maker_of(self.env)))
         actors = Blueprint(
