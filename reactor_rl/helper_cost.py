@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import statistics
 import sys
 import time
 
@@ -36,8 +37,8 @@ The mean of a batch, because on a busy machine it is few ticks that take long; t
 a single batch may be hit.
 """
 
-WORK = 2000
-"""Passes of a loop that does nothing: some 50 us."""
+WORK = 4000
+"""Passes of a loop that does nothing: some 100 us."""
 
 _known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
 _slowed: dict[int, tuple[float, float]] = {}
@@ -93,11 +94,11 @@ def _slowed_down() -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
         return 1.0
-    with contextlib.suppress(Exception):
-        # Of either the shortest: what comes and goes belongs to the cost of a tick.
-        alone = min(_ticks("inline", None, 0.0, FEWEST, WORK)) - min(_ticks("inline", None, 0.0, FEWEST))
-        beside = min(_ticks(executor, None, 0.0, FEWEST, WORK)) - min(_ticks(executor, None, 0.0, FEWEST))
-        return max(1.0, beside / (alone / 2.0))
+    with contextlib.suppress(Exception), _started("inline", None, WORK) as alone, _started(executor, None, WORK) as shared:
+        waking = tick_cost()
+        # Taking turns, for a machine that others use changes from one moment to the next.
+        pairs = [(_batch(alone, 0.0) / 2.0, _batch(shared, 0.0) - waking) for _ in range(BATCHES)]
+        return max(1.0, statistics.median(beside / by_itself for by_itself, beside in pairs))
     return 1.0
 
 
@@ -111,16 +112,22 @@ def _measured(spin: float | None, away: float) -> float:
     return math.inf
 
 
-def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int, passes: int = 0) -> list[float]:
+def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
+    with _started(executor, spin, 0) as run:
+        return [_batch(run, away) for _ in range(batches)]
+
+
+def _started(executor: ExecutorName, spin: float | None, passes: int) -> Run:
+    """A run of two workers that count, warmed up."""
     program = Composition("what a helper costs")
     for name in ("here", "there"):
         program.add(Busy, passes, name=name)
     pickled = program.pickled_reactors()
     settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, fingerprint="off")
-    with start(flatten(program), lambda _: pickled, (), settings) as run:
-        for _ in range(WARM):
-            run.tick()
-        return [_batch(run, away) for _ in range(batches)]
+    run = start(flatten(program), lambda _: pickled, (), settings)
+    for _ in range(WARM):
+        run.tick()
+    return run
 
 
 def _batch(run: Run, away: float) -> float:

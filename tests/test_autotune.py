@@ -84,6 +84,12 @@ class Ticking:
     def __init__(self, *seconds: float) -> None:
         self.seconds, self.ticks, self.now = seconds, 0, 0.0
 
+    def __enter__(self) -> Ticking:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
     def tick(self) -> None:
         self.now += self.seconds[min(self.ticks, len(self.seconds) - 1)]
         self.ticks += 1
@@ -114,7 +120,7 @@ def test_ticks_are_timed_for_a_few_milliseconds(
 
 def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = Ticking(1.0), []
-    monkeypatch.setattr(helper_cost, "start", lambda *_, **__: contextlib.nullcontext(run))
+    monkeypatch.setattr(helper_cost, "start", lambda *_, **__: run)
     monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
     assert helper_cost._ticks("inline", None, 0.0, 3) == [1e-6] * 3
     assert done == [helper_cost.WARM] * 3
@@ -130,11 +136,10 @@ def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("beside", "slower"), [(50e-6, 1.0), (40e-6, 1.0), (75e-6, 1.5)])
 def test_how_much_longer_both_cores_take(monkeypatch: pytest.MonkeyPatch, beside: float, slower: float) -> None:
-    batches = {
-        ("inline", 0): [5e-6], ("inline", helper_cost.WORK): [300e-6, 105e-6],  # two reactors of 50 us
-        (parallel_executor(), 0): [12e-6, 9e-6], (parallel_executor(), helper_cost.WORK): [9e-6 + beside, 4e-3],
-    }  # fmt: skip
-    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, count, passes=0: batches[executor, passes])
+    monkeypatch.setattr(helper_cost, "tick_cost", lambda: 9e-6)
+    monkeypatch.setattr(helper_cost, "_started", lambda executor, spin, passes: contextlib.nullcontext(executor))
+    shared = iter([4e-3, *[9e-6 + beside] * 4])  # a hiccup does not count
+    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: 100e-6 if run == "inline" else next(shared))
     assert helper_cost._slowed_down() == pytest.approx(slower)
 
 
