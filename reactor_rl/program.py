@@ -86,7 +86,10 @@ class Program(Composition):
                 does not fit, a ``spin`` that is none.
             ArenaError: If there is not enough shared memory.
         """
-        settings = Settings(executor, workers, context, caller_works, debug, fingerprint, costs, placement, spin)
+        settings = Settings(
+            executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug, fingerprint=fingerprint,
+            costs=costs, placement=placement, spin=spin,
+        )  # fmt: skip
         check(settings)
         topology, why = self.topology(), ""
         if executor == "auto":

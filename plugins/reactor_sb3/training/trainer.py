@@ -163,19 +163,19 @@ class Trainer(Resumable, Reporter):
         network = network_of(self.acting_network(), self.observation_space)
         make = Pickled(dumps(maker_of(self.env)))
         actors = Blueprint(
-            make, observations, self.action_space, network, self.rollout_steps, self.envs_per_actor, self.n_actors,
-            self._base_seed, self.epsilon_spread,
+            make=make, observations=observations, action_space=self.action_space, network=network, steps=self.rollout_steps,
+            envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed, spread=self.epsilon_spread,
         )  # fmt: skip
         evaluation = None
         if self.evaluate_every is not None:
             evaluation = EvaluationPlan(
-                make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations, network,
-                self._base_seed, self.evaluate_every, self.evaluate_episodes,
-                self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
+                make=make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations=observations,
+                network=network, seed=self._base_seed, every=self.evaluate_every, episodes=self.evaluate_episodes,
+                steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
             )  # fmt: skip
         return Specification(
-            type(self).__name__, self._live, actors, evaluation, self._parameters(), self.pipeline, self.executor, self.workers,
-            self.learner_threads,
+            name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),
+            pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
         )  # fmt: skip
 
     def _parameters(self) -> Array:
