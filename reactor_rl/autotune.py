@@ -15,7 +15,7 @@ from typing import Any
 
 from reactor_rl.executors import ExecutorName
 from reactor_rl.graph import Graph
-from reactor_rl.helper_cost import parallel_executor, slowdown, tick_cost
+from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
 from reactor_rl.schedule import compile_schedule
@@ -99,10 +99,10 @@ def pick(topology: Topology, graph: Graph, workers: int, costs: Mapping[str, flo
         for count in range(2, min(workers, len(topology.reactors)) + 1)
     }
     if min(shared.values(), default=alone) < alone * WORTH_IT:  # else nothing needs to be known of what helpers cost
-        cost, slower = tick_cost(), slowdown()
+        cost = tick_cost()
         for count, span in shared.items():
-            if (seconds := span * slower + cost) < best_time * WORTH_IT:
-                best, best_time = count, seconds
+            if span + cost < best_time * WORTH_IT:
+                best, best_time = count, span + cost
     if best == 1 and caller_works:
         return Choice("inline", 1, costs, f"a tick takes {_us(alone)}, too little to share")
     return Choice(parallel_executor(), best, costs, f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers")

@@ -1,10 +1,7 @@
-"""What helpers cost on this machine at this moment: ticks of a program that does nothing, or the same everywhere, on two workers
-and on one.
+"""What helpers cost on this machine at this moment: ticks of a program that does nothing, on two workers and on one.
 
-One cost is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy
-one, and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep. The other
-is that cores slow each other down: two threads of one core, or virtual cores of a host that others use too, take longer for the
-same when both are at work.
+It is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one,
+and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import statistics
 import sys
 import time
 
@@ -24,7 +20,7 @@ from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, start
 
-__all__ = ["parallel_executor", "slowdown", "tick_cost"]
+__all__ = ["parallel_executor", "tick_cost"]
 
 STALE = 10.0
 """Seconds after which a measurement is made again."""
@@ -37,26 +33,17 @@ The mean of a batch, because on a busy machine it is few ticks that take long; t
 a single batch may be hit.
 """
 
-WORK = 4000
-"""Passes of a loop that does nothing: some 100 us."""
-
 _known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
-_slowed: dict[int, tuple[float, float]] = {}
 
 
-class Busy(Reactor):
-    """Counts, at every tick."""
+class Idle(Reactor):
+    """Does nothing, at every tick."""
 
     beat = Timer(period=1)
 
-    def __init__(self, passes: int) -> None:
-        self.passes = passes
-
     @reaction(beat)
-    def count(self) -> None:
-        """Pass the time."""
-        for _ in range(self.passes):
-            pass
+    def nothing(self) -> None:
+        """Do nothing."""
 
 
 def parallel_executor() -> ExecutorName:
@@ -79,29 +66,6 @@ def tick_cost(spin: float | None = None, away: float = 0.0) -> float:
     return _known[key][0]
 
 
-def slowdown() -> float:
-    """How many times as long a worker takes for the same while another one is at work, too; 1 where cores are cores.
-
-    Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
-    """
-    key = os.getpid()
-    if key not in _slowed or time.monotonic() - _slowed[key][1] > STALE:
-        _slowed[key] = (_slowed_down(), time.monotonic())
-    return _slowed[key][0]
-
-
-def _slowed_down() -> float:
-    executor = parallel_executor()
-    if executor == "processes" and not may_start_processes():
-        return 1.0
-    with contextlib.suppress(Exception), _started("inline", None, WORK) as alone, _started(executor, None, WORK) as shared:
-        waking = tick_cost()
-        # Taking turns, for a machine that others use changes from one moment to the next.
-        pairs = [(_batch(alone, 0.0) / 2.0, _batch(shared, 0.0) - waking) for _ in range(BATCHES)]
-        return max(1.0, statistics.median(beside / by_itself for by_itself, beside in pairs))
-    return 1.0
-
-
 def _measured(spin: float | None, away: float) -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
@@ -113,21 +77,15 @@ def _measured(spin: float | None, away: float) -> float:
 
 
 def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
-    with _started(executor, spin, 0) as run:
-        return [_batch(run, away) for _ in range(batches)]
-
-
-def _started(executor: ExecutorName, spin: float | None, passes: int) -> Run:
-    """A run of two workers that count, warmed up."""
     program = Composition("what a helper costs")
     for name in ("here", "there"):
-        program.add(Busy, passes, name=name)
+        program.add(Idle, name=name)
     pickled = program.pickled_reactors()
     settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, fingerprint="off")
-    run = start(flatten(program), lambda _: pickled, (), settings)
-    for _ in range(WARM):
-        run.tick()
-    return run
+    with start(flatten(program), lambda _: pickled, (), settings) as run:
+        for _ in range(WARM):
+            run.tick()
+        return [_batch(run, away) for _ in range(batches)]
 
 
 def _batch(run: Run, away: float) -> float:

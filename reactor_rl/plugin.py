@@ -9,7 +9,7 @@ from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.helper_cost import parallel_executor, slowdown, tick_cost
+from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
@@ -50,7 +50,6 @@ __all__ = [
     "one_numeric_thread",
     "parallel_executor",
     "preload",
-    "slowdown",
     "tick_cost",
     "usable_cores",
     "when_forked",

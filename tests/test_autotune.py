@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import multiprocessing
 from types import SimpleNamespace
@@ -41,7 +40,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What a helper costs, which the test says by putting it there; what was asked for is taken away."""
     answers: list[float] = []
     monkeypatch.setattr(autotune, "tick_cost", answers.pop)
-    monkeypatch.setattr(autotune, "slowdown", lambda: 1.0)
     return answers
 
 
@@ -134,23 +132,6 @@ def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.Monkey
     assert helper_cost._measured(None, 0.0) == 0.0
 
 
-@pytest.mark.parametrize(("beside", "slower"), [(50e-6, 1.0), (40e-6, 1.0), (75e-6, 1.5)])
-def test_how_much_longer_both_cores_take(monkeypatch: pytest.MonkeyPatch, beside: float, slower: float) -> None:
-    monkeypatch.setattr(helper_cost, "tick_cost", lambda: 9e-6)
-    monkeypatch.setattr(helper_cost, "_started", lambda executor, spin, passes: contextlib.nullcontext(executor))
-    shared = iter([4e-3, *[9e-6 + beside] * 4])  # a hiccup does not count
-    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: 100e-6 if run == "inline" else next(shared))
-    assert helper_cost._slowed_down() == pytest.approx(slower)
-
-
-def test_cores_that_slow_each_other_down_are_not_worth_their_number(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked += [6e-6, 6e-6]
-    monkeypatch.setattr(autotune, "slowdown", lambda: 1.5)
-    assert picked(10e-6).workers == 4  # 40 us alone, 15 us and 6 us on four
-    monkeypatch.setattr(autotune, "slowdown", lambda: 3.5)
-    assert picked(10e-6).workers == 1
-
-
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = [0.0], [1e-6, 2e-6, 3e-6]
     monkeypatch.setattr(helper_cost, "_known", {})
@@ -172,7 +153,6 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
     assert 0.0 <= helper_cost._measured(None, away) < math.inf
-    assert 1.0 <= helper_cost._slowed_down() < 100.0
 
 
 # ---------------------------------------------------------------------- where no process may be started

@@ -8,7 +8,7 @@ from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
 from reactor_gymnasium.placing.placement import place
-from reactor_gymnasium.placing.step_cost import median_step
+from reactor_gymnasium.placing.step_cost import drawn, median_step
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
     Bools,
@@ -50,6 +50,7 @@ __all__ = [
     "checked_seeds",
     "close_all",
     "decide",
+    "drawn",
     "encoded",
     "median_step",
     "merge",

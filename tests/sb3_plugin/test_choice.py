@@ -95,7 +95,6 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
     monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.5e-3)
     monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: 5e-3)
     monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
-    monkeypatch.setattr("reactor_sb3.training.placing.slowdown", lambda: 1.0)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose(model.specification(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.placement import makespan, place
-from reactor_rl.plugin import DAEMONIC, may_start_processes, parallel_executor, slowdown, tick_cost
+from reactor_rl.plugin import DAEMONIC, may_start_processes, parallel_executor, tick_cost
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -39,7 +39,6 @@ def decide(
     executor: ExecutorName,
     caller_works: bool,
     helper_cost: Callable[[], float] = tick_cost,
-    slower: Callable[[], float] = slowdown,
 ) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
@@ -52,7 +51,6 @@ def decide(
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
         helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments.
-        slower: Measures how many times as long environments take while other workers are at work, too.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
@@ -70,11 +68,7 @@ def decide(
     banks = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in banks)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in banks)
-
-    def gain(slower: float) -> float:
-        """Seconds of a step."""
-        return (WORTH_IT * alone - shared * slower) / len(banks)
-
-    if caller_works and (gain(1.0) < LEAST or (saved := gain(slower())) < LEAST or (saved < CERTAIN and saved < helper_cost())):
+    gain = (WORTH_IT * alone - shared) / len(banks)  # of a step
+    if caller_works and gain < CERTAIN and (gain < LEAST or gain < helper_cost()):
         return EnvChoice("inline", 1, None, f"{found.why}, too little to share")
     return EnvChoice(parallel, workers, seconds, found.why)

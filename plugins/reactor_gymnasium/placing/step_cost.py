@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
 import gymnasium
+from gymnasium import spaces
 
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["median_step", "step_cost"]
+__all__ = ["drawn", "median_step", "step_cost"]
 
 STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
@@ -20,16 +21,12 @@ FEWEST, LONGEST = 5, 0.1
 
 def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`."""
-    with global_random_state(), contextlib.suppress(Exception, SystemExit):
-        space = deepcopy(env.action_space)
-        space.seed(0)
 
-        def step(action: Any) -> bool:
-            *_, terminated, truncated, _ = env.step(action)
-            return bool(terminated or truncated)
+    def step(action: Any) -> bool:
+        *_, terminated, truncated, _ = env.step(action)
+        return bool(terminated or truncated)
 
-        return median_step(lambda seed: env.reset(seed=seed), space.sample, step)
-    return None
+    return median_step(lambda seed: env.reset(seed=seed), drawn(env.action_space).__next__, step)
 
 
 def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:
@@ -58,3 +55,11 @@ def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any]
             if end - began > (SECONDS if len(times) >= FEWEST else LONGEST):
                 break
     return sorted(times)[len(times) // 2] if times else None
+
+
+def drawn(space: spaces.Space[Any]) -> Iterator[Any]:
+    """Random actions, the same every time, from a copy that is made when the first one is asked for."""
+    space = deepcopy(space)
+    space.seed(0)
+    while True:
+        yield space.sample()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from reactor_gymnasium.plugin import (
     checked_number,
     checked_seeds,
     decide,
+    drawn,
     encoded,
     median_step,
     merge,
@@ -175,14 +175,13 @@ class ParallelVectorEnv(CallingVectorEnv):
     def _costs(self, dummy: ParallelEnv) -> EnvCosts:
         """Time a throw-away copy."""
         rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._leaves.check, "environment 0")
-        actions = deepcopy(spaces.Tuple([self.single_action_space] * rows.n))
-        actions.seed(0)
+        actions = drawn(spaces.Tuple([self.single_action_space] * rows.n))
 
         def step(action: Any) -> bool:
             rows.step(action)
             return rows.over
 
-        cost = median_step(lambda seed: rows.reset(seed=seed), actions.sample, step)
+        cost = median_step(lambda seed: rows.reset(seed=seed), actions.__next__, step)
         if cost is None:
             return EnvCosts(None, "the environment could not be timed")
         return EnvCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reactor_rl import Program
-from reactor_rl.plugin import NamedExecutor, global_random_state, may_start_processes, slowdown, tick_cost, usable_cores
+from reactor_rl.plugin import NamedExecutor, global_random_state, may_start_processes, tick_cost, usable_cores
 from reactor_sb3.training.actor import Actor
 from reactor_sb3.training.learner import Learning
 from reactor_sb3.training.specification import Specification
@@ -62,15 +62,7 @@ def choose(given: Specification, learning: Learning) -> Placement:
     workers = min(given.workers or usable_cores(), actors + (overlap or evaluator is not None))
     executor = given.executor
     if executor == "auto":
-        gain = gained(
-            actors,
-            workers,
-            actor or 0.0,
-            learner or 0.0,
-            evaluator or 0.0,
-            overlap=overlap,
-            slower=slowdown() if workers > 1 else 1.0,
-        )
+        gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap)
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
@@ -80,9 +72,7 @@ def choose(given: Specification, learning: Learning) -> Placement:
     return Placement(executor, workers, homes, actor, learner)
 
 
-def gained(
-    actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool, slower: float = 1.0
-) -> float:
+def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool) -> float:
     """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
 
     Args:
@@ -92,14 +82,13 @@ def gained(
         learner: Seconds of the learner's round.
         evaluator: Its steps in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
-        slower: How many times as long everything takes while other workers are at work, too.
     """
     others = (actors + evaluator) * actor
     if overlap:
         shared = max(learner, (others + learner) / workers, actor)
     else:
         shared = math.ceil(actors / workers) * actor + max(learner, evaluator * actor)
-    return learner + WORTH_IT * others - shared * slower
+    return learner + WORTH_IT * others - shared
 
 
 def placed(actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool) -> dict[str, int]:
