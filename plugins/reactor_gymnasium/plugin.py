@@ -22,27 +22,27 @@ from reactor_gymnasium.vector.arguments import (
     thrown_away,
 )
 from reactor_gymnasium.vector.calls import CallingVectorEnv
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
 from reactor_gymnasium.vector.life import Life
-from reactor_gymnasium.vector.shard import Extras
-from reactor_gymnasium.vector.sharded import Bank, Inputs
-from reactor_gymnasium.vector.wiring import ROWS, banks_of, wire
+from reactor_gymnasium.vector.shard import InfosAndFailures
+from reactor_gymnasium.vector.wiring import ROWS, wire
 
 __all__ = [
     "ROWS",
     "AtariGame",
-    "Bank",
+    "EnvBatch",
     "Bools",
     "CallingVectorEnv",
     "Casting",
     "EnvCosts",
     "EnvFn",
-    "Extras",
+    "InfosAndFailures",
     "Folded",
     "Inputs",
     "Leaves",
     "Life",
     "Packed",
-    "banks_of",
+    "batches_of",
     "check_actions",
     "checked_executor",
     "checked_mask",

@@ -128,7 +128,7 @@ def trajectories(
         for row, (index, observation) in enumerate(zip(ids, rows, strict=True)):
             rest = [array[row] for array in results[1:4]]
             if not seen[index]:
-                assert rest == [0, False, False]  # where banks take turns, resets are handed out in the place of steps
+                assert rest == [0, False, False]  # where batches take turns, resets are handed out in the place of steps
                 rest = []
             seen[index].append(deepcopy([observation, *rest, _infos_of(results[4], row, sum(rest[1:]) > 0)]))
         assert max(map(len, seen)) <= len(actions) + 2, "some environments step more often than others"

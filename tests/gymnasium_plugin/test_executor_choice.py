@@ -61,7 +61,7 @@ def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
     assert decided(50e-6, 0.0).executor == parallel_executor()
 
 
-def test_each_bank_waits_for_helpers() -> None:
+def test_each_batch_waits_for_helpers() -> None:
     assert decided(4e-6, 30e-6, n=32, batch=32).executor == parallel_executor()
     assert decided(4e-6, 30e-6, n=32, batch=8).executor == "inline"
 

@@ -24,7 +24,7 @@ def even(seconds: list[float], workers: int) -> list[Placed]:
 @given(COSTS, st.integers(1, 12), st.data())
 def test_any_costs(costs: list[float], workers: int, data: st.DataObject) -> None:
     before, after = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
-    seconds = [1.0] * before + costs + [1e-9] * after  # rows of other banks have no say
+    seconds = [1.0] * before + costs + [1e-9] * after  # rows of other batches have no say
     lo, hi = before, before + len(costs)
     shards = place(seconds, lo, hi, workers)
     assert (shards[0].lo, shards[-1].hi) == (lo, hi)
@@ -43,7 +43,7 @@ def test_any_costs(costs: list[float], workers: int, data: st.DataObject) -> Non
 
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(0, 5), st.booleans())
 def test_alike_is_cut_evenly(n: int, workers: int, lo: int, known: bool) -> None:
-    seconds = [1.0] * lo + [4e-5 + (row % 5) * 2.4e-6 for row in range(n)] if known else None  # within 1.25, but for other banks
+    seconds = [1.0] * lo + [4e-5 + (row % 5) * 2.4e-6 for row in range(n)] if known else None  # within 1.25, but for other batches
     count = min(n, workers)
     shards = place(seconds, lo, lo + n, workers)
     assert [shard[:3] for shard in shards] == [(lo + n * w // count, lo + n * (w + 1) // count, w) for w in range(count)]

@@ -15,11 +15,11 @@ from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 
-__all__ = ["AtariShard", "Extras"]
+__all__ = ["AtariShard", "FinalsAndFailures"]
 
 Frames = npt.NDArray[np.uint8]
-Extras = tuple[list[tuple[int, bytes]], list[tuple[int, Failure]]]
-"""What some steps have besides: last observations of episodes that ended, by row of the bank, and failures by environment."""
+FinalsAndFailures = tuple[list[tuple[int, bytes]], list[tuple[int, Failure]]]
+"""What some steps have besides: last observations of episodes that ended, by row of the batch, and failures by environment."""
 
 
 class AtariShard(Reactor):
@@ -29,7 +29,7 @@ class AtariShard(Reactor):
         options: What the games are played with.
         first: Index of the first one.
         n: How many they are.
-        bank: Index of the first environment of the bank that they belong to.
+        row: Row of the first one in its batch.
         autoreset_mode: When a game that is over begins anew.
         continuous_action_threshold: From which on a joystick counts as moved, where actions are continuous; ``None`` otherwise.
         core: The core that its worker is bound to, if it is a helper; ``None`` for none.
@@ -53,12 +53,12 @@ class AtariShard(Reactor):
         options: AtariOptions,
         first: int,
         n: int,
-        bank: int,
+        row: int,
         autoreset_mode: AutoresetMode,
         continuous_action_threshold: float | None,
         core: int | None,
     ) -> None:
-        self.options, self.first, self.n, self.bank = options, first, n, bank
+        self.options, self.first, self.n, self.row = options, first, n, row
         self.autoreset_mode, self.continuous_action_threshold, self.core = autoreset_mode, continuous_action_threshold, core
         self.observations = Output((n, options.stack_num, *options.frame_shape), np.uint8)
         self.rewards, self.numbers = Output(n, np.int32), Output((n, 3), np.int32)
@@ -99,7 +99,7 @@ class AtariShard(Reactor):
                 rewards[row], terminations[row], truncations[row] = game.reward, game.terminated, game.truncated
                 game.write(observations[row])
                 if not next_step and (game.terminated or game.truncated):
-                    finals.append((self.first - self.bank + row, observations[row].tobytes()))
+                    finals.append((self.row + row, observations[row].tobytes()))
                     if game.over:  # the loss of a life may be reported without being an end
                         game.reset()
                         game.write(observations[row])

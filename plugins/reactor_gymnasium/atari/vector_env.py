@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
-from reactor_gymnasium.atari.shard import AtariShard, Extras
+from reactor_gymnasium.atari.shard import AtariShard, FinalsAndFailures
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
 from reactor_gymnasium.placing.placement import place
@@ -30,8 +30,9 @@ from reactor_gymnasium.vector.arguments import (
     checked_number,
     refuse_wrapper,
 )
-from reactor_gymnasium.vector.sharded import Bank, Inputs, ShardedVectorEnv
-from reactor_gymnasium.vector.wiring import banks_of, wire
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
+from reactor_gymnasium.vector.sharded import ShardedVectorEnv
+from reactor_gymnasium.vector.wiring import wire
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, needs, usable_cores
 
@@ -54,7 +55,7 @@ class AtariVectorEnv(ShardedVectorEnv):
     Args:
         game: Name of the game in snake case, ``"ms_pacman"``.
         num_envs: How many games.
-        batch_size: How many of them step together, a divisor of ``num_envs``; 0 for all. Otherwise banks take turns, as described
+        batch_size: How many of them step together, a divisor of ``num_envs``; 0 for all. Otherwise batches take turns, as described
             at :class:`ReactorVectorEnv`, in the same order always: ALE's own returns whichever are done first.
         num_threads: The number of workers where ``workers`` is not given; 0 for the cores that this process may use.
         thread_affinity_offset: If not negative, helper ``i`` is bound to core ``offset + i`` (Linux); the calling thread never is.
@@ -82,7 +83,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         executor: ``"inline"``, ``"threads"`` (the emulator holds the GIL), ``"processes"``, or ``"auto"``, which times a throw-away
             game and chooses.
         caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
-            something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several banks.
+            something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several batches.
 
     Raises:
         ValueError: If there is no such game, or a number makes no sense.
@@ -172,7 +173,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
             placement=placement,
         )  # fmt: skip
-        self._numbers = [run.view(f"numbers{bank.suffix}") for bank in self._banks]
+        self._numbers = [run.view(f"numbers{batch.suffix}") for batch in self._batches]
         self._was_reset = False
         self._open(run, actions=True, observations=True)
 
@@ -180,16 +181,16 @@ class AtariVectorEnv(ShardedVectorEnv):
         program = Program(f"AtariVectorEnv of {self.num_envs}")
         shape: tuple[int, ...] = (self.batch_size,) if threshold is None else (self.batch_size, 3)
         self._action_shape, self._action_dtype = shape, np.dtype(np.int64 if threshold is None else np.float32)
-        self._banks = banks_of(self.num_envs, self.batch_size)
+        self._batches = batches_of(self.num_envs, self.batch_size)
 
-        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
             return program.add(
                 AtariShard,
                 name=name,
                 options=self._options,
                 first=lo,
                 n=hi - lo,
-                bank=bank.lo,
+                row=lo - batch.lo,
                 autoreset_mode=self.autoreset_mode,
                 continuous_action_threshold=threshold,
                 core=(offset + worker) % (os.cpu_count() or 1) if offset >= 0 else None,
@@ -197,8 +198,8 @@ class AtariVectorEnv(ShardedVectorEnv):
 
         placement = wire(
             program,
-            self._banks,
-            lambda bank: place(None, bank.lo, bank.hi, workers),
+            self._batches,
+            lambda batch: place(None, batch.lo, batch.hi, workers),
             add,
             label="games",
             actions=(shape, self._action_dtype),
@@ -249,14 +250,14 @@ class AtariVectorEnv(ShardedVectorEnv):
         seeds = dict(zip(which, _seeds(seed, len(which)), strict=True))
         self._begin_reset({
             number: ([seeds.get(i) for i in range(lo, hi)], None if mask is None else mask[lo:hi].tolist())
-            for bank in self._banks
-            for number, lo, hi in bank.shards
+            for batch in self._batches
+            for number, lo, hi in batch.shards
         })  # fmt: skip
         self._was_reset = True
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
         if not self._was_reset:
             raise ResetNeeded("call reset() before the first step")
         array = np.asarray(actions)
@@ -268,32 +269,32 @@ class AtariVectorEnv(ShardedVectorEnv):
             )
         if kinds == "iu" and (wrong := (array < 0) | (array >= self.single_action_space.n)).any():
             row = int(np.flatnonzero(wrong)[0])
-            raise ValueError(f"action {array[row]} of environment {bank.lo + row} is not one of {self.single_action_space}")
+            raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _harvest(self, bank: Bank) -> dict[str, Any]:
+    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
         finals: list[tuple[int, bytes]] = []
-        if bank.any_extras():
-            found: list[Extras] = self._run.values(f"extras{bank.suffix}")
+        if batch.any_extras():
+            found: list[FinalsAndFailures] = self._run.values(f"extras{batch.suffix}")
             self._raise_failures([failure for part in found for failure in part[1]])
             finals = [final for part in found for final in part[0]]
-        lives, frames, episode_frames = self._numbers[self._banks.index(bank)].T.copy()
+        lives, frames, episode_frames = self._numbers[self._batches.index(batch)].T.copy()
         infos = {
-            "env_id": np.arange(bank.lo, bank.hi, dtype=np.int32),
+            "env_id": np.arange(batch.lo, batch.hi, dtype=np.int32),
             "lives": lives,
             "frame_number": frames,
             "episode_frame_number": episode_frames,
         }
         if finals:
-            assert bank.rows is not None
-            infos["final_obs"] = last = np.zeros_like(bank.rows)
+            assert batch.rows is not None
+            infos["final_obs"] = last = np.zeros_like(batch.rows)
             for row, observation in finals:
                 last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
         return infos
 
-    def _observe(self, bank: Bank) -> npt.NDArray[np.uint8]:
-        assert bank.rows is not None
-        return bank.rows.copy() if self.copy else bank.rows
+    def _observe(self, batch: EnvBatch) -> npt.NDArray[np.uint8]:
+        assert batch.rows is not None
+        return batch.rows.copy() if self.copy else batch.rows
 
     def _name(self) -> str:
         return repr(self.game)

@@ -64,14 +64,14 @@ def checked_batch_size(batch_size: int | None, num_envs: int) -> int:
     """How many environments step together.
 
     Raises:
-        ValueError: If the environments cannot be divided into banks of that size.
+        ValueError: If the environments cannot be divided into batches of that size.
     """
     if batch_size is None:
         return num_envs
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1 or num_envs % batch_size:
         raise ValueError(
-            f"batch_size={batch_size!r}: the {num_envs} environments are divided into equal banks that take turns, so it must be "
-            f"a divisor of {num_envs} (num_envs // 2 for two banks)"
+            f"batch_size={batch_size!r}: the {num_envs} environments are divided into equal batches that take turns, so it must be "
+            f"a divisor of {num_envs} (num_envs // 2 for two batches)"
         )
     return int(batch_size)
 

@@ -39,7 +39,7 @@ class CallingVectorEnv(ShardedVectorEnv):
         return self.num_envs
 
     def _shards(self) -> list[tuple[int, int, int]]:
-        return [shard for bank in self._banks for shard in bank.shards]
+        return [shard for batch in self._batches for shard in batch.shards]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""
@@ -84,13 +84,13 @@ class CallingVectorEnv(ShardedVectorEnv):
         with self._life:
             self._wait(AsyncState.WAITING_CALL, timeout)
             self._state = AsyncState.DEFAULT
-            found = [part for bank in self._banks for part in self._run.values(f"extras{bank.suffix}")]
+            found = [part for batch in self._batches for part in self._run.values(f"extras{batch.suffix}")]
         failures = [failure for part in found for failure in part[1]]
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])
             failure.error.add_note(f"raised in environment {last} of {self!r}")
             raise failure.error
-        parts = [part for bank in self._banks for part in self._run.values(f"replies{bank.suffix}")]
+        parts = [part for batch in self._batches for part in self._run.values(f"replies{batch.suffix}")]
         return [loads(result) for part in parts for result in part]
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

@@ -20,9 +20,9 @@ from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps, loads
 
-__all__ = ["EnvShard", "Extras"]
+__all__ = ["EnvShard", "InfosAndFailures"]
 
-Extras = tuple[Packed, list[tuple[int, Failure]]]
+InfosAndFailures = tuple[Packed, list[tuple[int, Failure]]]
 """What some steps have besides: infos, and failures by environment."""
 
 _Infos = dict[int, dict[str, Any]]
@@ -38,7 +38,7 @@ class EnvShard(Reactor):
     Args:
         env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
         first: Index of the first one.
-        bank: Index of the first environment of the bank that they belong to.
+        row: Row of the first one in its batch.
         single_observation_space: The space that its observations are batched by.
         single_action_space: The space that every environment's actions come from.
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
@@ -69,7 +69,7 @@ class EnvShard(Reactor):
         self,
         env_fns: Sequence[Any],
         first: int,
-        bank: int,
+        row: int,
         single_observation_space: gymnasium.Space[Any],
         single_action_space: gymnasium.Space[Any],
         same_observations: bool,
@@ -79,7 +79,7 @@ class EnvShard(Reactor):
         owner: str,
     ) -> None:
         self.apart, self.owner = apart, owner
-        self.env_fns, self.first, self.bank = tuple(env_fns), first, bank
+        self.env_fns, self.first, self.row = tuple(env_fns), first, row
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
         self.envs: list[Folded] = []
@@ -293,7 +293,7 @@ class EnvShard(Reactor):
         if self.leaves.objects:
             self.objects.set([None if found is None else self.leaves.take_objects(found) for found in self.last])
         if infos or failures or self.finals:
-            self.extras.set((pack(self.first - self.bank, self.finals, infos, apart=self.apart), failures))
+            self.extras.set((pack(self.row, self.finals, infos, apart=self.apart), failures))
             self.finals = {}
 
     # ------------------------------------------------------------------ other requests

@@ -1,8 +1,8 @@
-"""What every vector environment on a reactor program has in common: steps begun and ended, banks that take turns, its end.
+"""What every vector environment on a reactor program has in common: steps begun and ended, batches that take turns, its end.
 
-The environments are divided into shards, each a reactor, and the shards into banks: one bank of all, or, with ``batch_size``,
-equal parts that take turns. A step is a tick in which one bank's actions are present; while the caller has the results of one
-bank, the next bank's tick goes on. The order is fixed, so nothing depends on who is faster.
+The environments are divided into shards, each a reactor, and the shards into batches: one batch of all, or, with ``batch_size``,
+equal parts that take turns. A step is a tick in which one batch's actions are present; while the caller has the results of one
+batch, the next batch's tick goes on. The order is fixed, so nothing depends on who is faster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -23,6 +23,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.vector.arguments import Bools
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.life import INTERRUPTED, Life
 from reactor_rl import RunError
 from reactor_rl.plugin import FORKED, Failure, encode, when_forked
@@ -31,52 +32,7 @@ if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import Tracing
 
-__all__ = ["Bank", "Inputs", "ShardedVectorEnv"]
-
-Inputs = npt.NDArray[Any] | dict[str, Any]
-"""Actions as they go in: one array, or pickled objects by name of the boundary input."""
-
-
-class Bank:
-    """Environments that step together: all of them, or one of the equal parts that take turns.
-
-    Attributes:
-        lo: Index of the first one.
-        hi: One past the index of the last one.
-        suffix: What the names of its boundary ports end in.
-        shards: Numbers of its shards, each with its first row and one past its last.
-        write_actions: Sets the actions of the coming tick, where they are one array.
-        rows: View of the observations' slot, where they are arrays.
-        rewards: View of the rewards' slot, ``(hi - lo,)``; likewise ``terminations`` and ``truncations``.
-        objects: The observations' object leaves, as of the bank's last tick.
-        infos: Infos of its last tick, until they are handed out.
-        ready: Whether that tick is over and its results were not handed out.
-        fresh: Whether that tick was a reset, whose results are handed out in the place of a step's.
-        counted: A vector environment of as many, for the methods of Gymnasium's that only need to know how many there are.
-    """
-
-    rows: npt.NDArray[Any] | None
-    rewards: npt.NDArray[Any]
-    terminations: npt.NDArray[Any]
-    truncations: npt.NDArray[Any]
-
-    def __init__(self, lo: int, hi: int, suffix: str) -> None:
-        self.lo, self.hi, self.suffix = lo, hi, suffix
-        self.shards: list[tuple[int, int, int]] = []
-        self.objects: list[Any] | None = None
-        self.infos: dict[str, Any] = {}
-        self.ready = self.fresh = False
-        self.counted: VectorEnv[Any, Any, Any] = VectorEnv()
-        self.counted.num_envs = hi - lo
-
-    def bind(self, run: Run, actions: bool, observations: bool) -> None:
-        """Look up once what every step uses."""
-        self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
-        self.rows = run.view(f"observations{self.suffix}") if observations else None
-        self.rewards = run.view(f"rewards{self.suffix}")
-        self.terminations = run.view(f"terminations{self.suffix}")
-        self.truncations = run.view(f"truncations{self.suffix}")
-        self.any_extras = run.watcher(f"extras{self.suffix}")
+__all__ = ["ShardedVectorEnv"]
 
 
 class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
@@ -91,45 +47,45 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         self._state = AsyncState.DEFAULT
         self._timed_out = False
         self._life = Life()
-        self._banks: list[Bank] = []
-        self._ticking: Bank | None = None
-        self._queue: deque[tuple[Bank, Inputs]] = deque()
+        self._batches: list[EnvBatch] = []
+        self._ticking: EnvBatch | None = None
+        self._queue: deque[tuple[EnvBatch, Inputs]] = deque()
 
     def _open(self, run: Run, actions: bool, observations: bool) -> None:
         """The last thing that a constructor does."""
         self._run = run
-        for bank in self._banks:
-            bank.bind(run, actions, observations)
-        self._bank = self._banks[0]  # the one whose actions are expected
-        self._alone = len(self._banks) == 1
+        for batch in self._batches:
+            batch.bind(run, actions, observations)
+        self._batch = self._batches[0]  # the one whose actions are expected
+        self._alone = len(self._batches) == 1
         when_forked(self)
         self.closed = False
 
     def _make_views(self) -> None:
         """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
-        for bank in self._banks:
-            if bank.rows is not None:
-                bank.rows = bank.rows.view()
-                bank.rows.flags.writeable = True
+        for batch in self._batches:
+            if batch.rows is not None:
+                batch.rows = batch.rows.view()
+                batch.rows.flags.writeable = True
 
     # ------------------------------------------------------------------ what a subclass says
 
     @abstractmethod
-    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
-        """Check the actions for a bank before anything is stepped."""
+    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+        """Check the actions for a batch before anything is stepped."""
 
     @abstractmethod
-    def _harvest(self, bank: Bank) -> dict[str, Any]:
-        """The infos of a bank's tick that has just ended, and its other objects; raises what its environments raised."""
+    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
+        """The infos of a batch's tick that has just ended, and its other objects; raises what its environments raised."""
 
     @abstractmethod
-    def _observe(self, bank: Bank) -> Any:
-        """A bank's batched observations, yours to keep if ``copy=True``."""
+    def _observe(self, batch: EnvBatch) -> Any:
+        """A batch's batched observations, yours to keep if ``copy=True``."""
 
     # ------------------------------------------------------------------ step
 
     def step(self, actions: Any) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
-        """Step every environment or, with ``batch_size``, those of the last results; returns the next bank's results then.
+        """Step every environment or, with ``batch_size``, those of the last results; returns the next batch's results then.
 
         Args:
             actions: One action for each environment, batched as :attr:`action_space` says, or a sequence of single actions.
@@ -147,20 +103,20 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._alone:
             self.step_async(actions)
             return self.step_wait()
-        bank = self._bank
-        inputs = self._prepare(bank, actions)
+        batch = self._batch
+        inputs = self._prepare(batch, actions)
         life = self._life
         life.over = INTERRUPTED  # `with life:` by hand, for it is called at every step
         try:
-            self._put(bank, inputs)
+            self._put(batch, inputs)
             try:
                 self._run.tick()
             except Exception as error:
                 self._broke(error)
                 raise
-            infos = self._harvest(bank)
-            observations = self._observe(bank)
-            rewards, terminations, truncations = bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy()
+            infos = self._harvest(batch)
+            observations = self._observe(batch)
+            rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
             life.survive()
             raise
@@ -176,13 +132,13 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._assert_is_running()
         self._assert_nothing_pending("step_async")
-        bank = self._bank
-        inputs = self._prepare(bank, actions)
+        batch = self._batch
+        inputs = self._prepare(batch, actions)
         with self._life:
             if self._ticking is None:
-                self._begin(bank, inputs)
+                self._begin(batch, inputs)
             else:
-                self._queue.append((bank, inputs.copy()))
+                self._queue.append((batch, inputs.copy()))
             self._state = AsyncState.WAITING_STEP
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
@@ -197,19 +153,19 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             TimeoutError: If it takes longer (``multiprocessing.TimeoutError``). Nothing is lost: call it again to go on waiting.
         """
         self._assert_pending(AsyncState.WAITING_STEP)
-        bank = self._banks[(self._banks.index(self._bank) + 1) % len(self._banks)]
+        batch = self._batches[(self._batches.index(self._batch) + 1) % len(self._batches)]
         with self._life:
-            if not bank.ready:
+            if not batch.ready:
                 self._finish(AsyncState.WAITING_STEP, timeout)
-            self._state, self._bank = AsyncState.DEFAULT, bank
-            bank.ready = False
-            observations = self._observe(bank)
-            rewards, terminations, truncations = bank.rewards.copy(), bank.terminations.copy(), bank.truncations.copy()
-            if bank.fresh:
-                bank.fresh = False
+            self._state, self._batch = AsyncState.DEFAULT, batch
+            batch.ready = False
+            observations = self._observe(batch)
+            rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
+            if batch.fresh:
+                batch.fresh = False
                 for flags in (rewards, terminations, truncations):
                     flags.fill(0)
-        return observations, rewards, terminations, truncations, bank.infos
+        return observations, rewards, terminations, truncations, batch.infos
 
     def send(self, actions: Any) -> None:
         """What ALE's and EnvPool's vector environments call :meth:`step_async`."""
@@ -243,9 +199,9 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         with self._life:
             self._wait(AsyncState.WAITING_RESET, timeout)
             self._state = AsyncState.DEFAULT
-            for bank in self._banks:
-                bank.infos, bank.ready, bank.fresh = self._harvest(bank), True, True
-            self._bank = first = self._banks[0]
+            for batch in self._batches:
+                batch.infos, batch.ready, batch.fresh = self._harvest(batch), True, True
+            self._batch = first = self._batches[0]
             first.ready = first.fresh = False
             observations = self._observe(first)
         return observations, first.infos
@@ -278,10 +234,10 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __repr__(self) -> str:
         name = f"{self._name()}, " if self._name() else ""
-        banks = f", batch_size={self.num_envs // len(self._banks)}" if len(self._banks) > 1 else ""
+        batches = f", batch_size={self.num_envs // len(self._batches)}" if len(self._batches) > 1 else ""
         how = f", executor={self.executor!r}, workers={self.workers}" if hasattr(self, "_run") else ""
         why = f" [{self._why}]" if how and self._why else ""
-        return f"{self._title}({name}num_envs={self.num_envs}{banks}{how}{why})"
+        return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
 
     @property
     def _title(self) -> str:
@@ -329,26 +285,26 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
 
     # ------------------------------------------------------------------ ticks
 
-    def _put(self, bank: Bank, inputs: Inputs) -> None:
+    def _put(self, batch: EnvBatch, inputs: Inputs) -> None:
         if isinstance(inputs, np.ndarray):
-            assert bank.write_actions is not None
-            bank.write_actions(inputs)
+            assert batch.write_actions is not None
+            batch.write_actions(inputs)
         else:
             self._run.set(**inputs)
 
-    def _begin(self, bank: Bank, inputs: Inputs) -> None:
-        self._put(bank, inputs)
+    def _begin(self, batch: EnvBatch, inputs: Inputs) -> None:
+        self._put(batch, inputs)
         self._run.tick_async()
-        self._ticking = bank
+        self._ticking = batch
 
     def _finish(self, state: AsyncState, timeout: float | None = None) -> None:
-        """End the tick that goes on, and begin that of the bank that comes next, if its actions are there."""
-        bank = self._ticking
-        assert bank is not None
+        """End the tick that goes on, and begin that of the batch that comes next, if its actions are there."""
+        batch = self._ticking
+        assert batch is not None
         self._wait(state, timeout)
         self._ticking, self._state = None, AsyncState.DEFAULT
-        bank.infos = self._harvest(bank)
-        bank.ready = True
+        batch.infos = self._harvest(batch)
+        batch.ready = True
         if self._queue:
             self._begin(*self._queue.popleft())
 

@@ -34,9 +34,9 @@ from reactor_gymnasium.vector.arguments import (
     thrown_away,
 )
 from reactor_gymnasium.vector.calls import CallingVectorEnv
-from reactor_gymnasium.vector.shard import EnvShard, Extras
-from reactor_gymnasium.vector.sharded import Bank, Inputs
-from reactor_gymnasium.vector.wiring import ROWS, banks_of, wire
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
+from reactor_gymnasium.vector.shard import EnvShard, InfosAndFailures
+from reactor_gymnasium.vector.wiring import ROWS, wire
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, tick_cost
 
@@ -50,10 +50,10 @@ class ReactorVectorEnv(CallingVectorEnv):
     calling thread is a worker itself: it steps its own shards within :meth:`step` while helper processes step theirs, and
     observations, rewards, flags and infos come back through shared memory.
 
-    With ``batch_size`` the environments are divided into equal banks that take turns, so that they step while the caller's
-    network runs (double buffering). :meth:`reset` resets all and returns the first bank's observations; :meth:`step` takes the
-    actions of the environments whose results came last, and returns the next bank's results: those of its reset at first,
-    then of its last step. The banks come in order, always; ``infos["env_id"]`` says which environments they are.
+    With ``batch_size`` the environments are divided into equal batches that take turns, so that they step while the caller's
+    network runs (double buffering). :meth:`reset` resets all and returns the first batch's observations; :meth:`step` takes the
+    actions of the environments whose results came last, and returns the next batch's results: those of its reset at first,
+    then of its last step. The batches come in order, always; ``infos["env_id"]`` says which environments they are.
 
     Args:
         env_fns: Functions that create the environments.
@@ -73,7 +73,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
             some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
         caller_works: Whether the calling thread steps shards itself. If not, ``workers`` helpers do everything, and the caller
-            may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several banks.
+            may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several batches.
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
 
     Raises:
@@ -129,11 +129,11 @@ class ReactorVectorEnv(CallingVectorEnv):
         workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
         checked_executor(executor)
         self.batch_size = checked_batch_size(batch_size, self.num_envs)
-        banks, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
-        if banks > 1 and observation_mode == "different":
-            raise ValueError("batch_size needs one observation space for all banks; observation_mode='different' has several")
+        batches, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
+        if batches > 1 and observation_mode == "different":
+            raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
         if caller_works is None:
-            caller_works = banks == 1
+            caller_works = batches == 1
         processes = context_named(context)
         if executor in ("auto", "processes") and (workers > 1 or not caller_works):
             begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
@@ -195,7 +195,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             )
 
     def _program(self, workers: int, seconds: Sequence[float] | None) -> tuple[Program, dict[str, int]]:
-        """The program, with the shards of each bank between its own boundary inputs and outputs, and each shard's worker."""
+        """The program, with the shards of each batch between its own boundary inputs and outputs, and each shard's worker."""
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
         space = self.single_action_space
@@ -203,15 +203,15 @@ class ReactorVectorEnv(CallingVectorEnv):
         if self._plain_actions:
             assert space.shape is not None
             self._action_shape, self._action_dtype = (self.batch_size, *space.shape), np.dtype(space.dtype)
-        self._banks = banks_of(self.num_envs, self.batch_size)
+        self._batches = batches_of(self.num_envs, self.batch_size)
 
-        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
             return program.add(
                 EnvShard,
                 name=name,
                 env_fns=self._encoded[lo:hi],
                 first=lo,
-                bank=bank.lo,
+                row=lo - batch.lo,
                 single_observation_space=self.single_observation_space,
                 single_action_space=self.single_action_space,
                 same_observations=self.observation_mode == "same",
@@ -223,8 +223,8 @@ class ReactorVectorEnv(CallingVectorEnv):
 
         placement = wire(
             program,
-            self._banks,
-            lambda bank: place(seconds, bank.lo, bank.hi, workers),
+            self._batches,
+            lambda batch: place(seconds, batch.lo, batch.hi, workers),
             add,
             label="environments",
             actions=(self._action_shape, self._action_dtype) if self._plain_actions else None,
@@ -281,7 +281,7 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
         if self._plain_actions:
             if type(actions) in (list, tuple):
                 actions = self._joined(actions)
@@ -294,8 +294,8 @@ class ReactorVectorEnv(CallingVectorEnv):
         items = self._single(actions)
         if len(items) != self.batch_size:
             raise ValueError(f"{len(items)} actions were given for {self.batch_size} environments")
-        first = bank.lo
-        return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in bank.shards}
+        first = batch.lo
+        return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in batch.shards}
 
     def _joined(self, actions: Any) -> Any:
         """A list of single actions as one array, if what an environment is given of that is just what it would be given of this."""
@@ -309,23 +309,23 @@ class ReactorVectorEnv(CallingVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(iterate(self.action_space, actions))
 
-    def _harvest(self, bank: Bank) -> dict[str, Any]:
+    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
         if self._leaves.objects:
-            bank.objects = [item for part in self._run.values(f"objects{bank.suffix}") for item in part]
+            batch.objects = [item for part in self._run.values(f"objects{batch.suffix}") for item in part]
         infos: dict[str, Any] = {}
-        if bank.any_extras():
-            found: list[Extras] = self._run.values(f"extras{bank.suffix}")
+        if batch.any_extras():
+            found: list[InfosAndFailures] = self._run.values(f"extras{batch.suffix}")
             self._raise_failures([failure for part in found for failure in part[1]])
-            infos = self._merged([part[0] for part in found], bank)
+            infos = self._merged([part[0] for part in found], batch)
         if not self._alone:
-            infos["env_id"], infos["_env_id"] = np.arange(bank.lo, bank.hi), np.ones(self.batch_size, np.bool_)
+            infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
 
-    def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
-        return merge(parts, self if self._alone else bank.counted)
+    def _merged(self, parts: list[Packed], batch: EnvBatch) -> dict[str, Any]:
+        return merge(parts, self if self._alone else batch.counted)
 
-    def _observe(self, bank: Bank) -> Any:
-        return self._leaves.assemble(bank.rows, bank.objects, self.copy)
+    def _observe(self, batch: EnvBatch) -> Any:
+        return self._leaves.assemble(batch.rows, batch.objects, self.copy)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:

@@ -1,4 +1,4 @@
-"""The program of a vector environment: shards between the inputs and outputs of the boundary, for each bank its own."""
+"""The program of a vector environment: shards between the inputs and outputs of the boundary, for each batch its own."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy.typing as npt
 
 from reactor_gymnasium.placing.placement import Placed
-from reactor_gymnasium.vector.sharded import Bank
+from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_rl import Instance, Program
 
-__all__ = ["ROWS", "banks_of", "wire"]
+__all__ = ["ROWS", "wire"]
 
 ROWS = ("observations", "rewards", "terminations", "truncations")
 """What shards write a row of for each environment."""
 
 
-def banks_of(num_envs: int, batch_size: int) -> list[Bank]:
-    """Banks of ``batch_size`` environments each."""
-    return [
-        Bank(first, first + batch_size, f"_{index}" if batch_size < num_envs else "")
-        for index, first in enumerate(range(0, num_envs, batch_size))
-    ]
-
-
 def wire(
     program: Program,
-    banks: Iterable[Bank],
-    cut: Callable[[Bank], Iterable[Placed]],
-    add: Callable[[str, int, int, int, Bank], Instance],
+    batches: Iterable[EnvBatch],
+    cut: Callable[[EnvBatch], Iterable[Placed]],
+    add: Callable[[str, int, int, int, EnvBatch], Instance],
     *,
     label: str,
     actions: tuple[tuple[int, ...], npt.DTypeLike] | None,
@@ -41,11 +33,11 @@ def wire(
 
     Args:
         program: Where they go.
-        banks: They are told the numbers and rows of their shards.
-        cut: The shards of a bank.
-        add: Adds one, of a name, from and to an index, for a worker and a bank.
+        batches: They are told the numbers and rows of their shards.
+        cut: The shards of a batch.
+        add: Adds one, of a name, from and to an index, for a worker and a batch.
         label: What shards are called in drawings and messages, before their indices.
-        actions: Shape and dtype of a bank's actions, if they are an array.
+        actions: Shape and dtype of a batch's actions, if they are an array.
         inputs: What every shard is sent by itself.
         rows: Outputs of which every environment has rows.
         parts: Outputs of which every shard has one.
@@ -55,17 +47,17 @@ def wire(
         The worker of each shard, by name.
     """
     placement: dict[str, int] = {}
-    for bank in banks:
-        outputs = {name: program.output(name + bank.suffix) for name in (*rows, *parts)}
-        batch = None if actions is None else program.input(f"actions{bank.suffix}", *actions)
-        for part, (lo, hi, worker, _) in enumerate(cut(bank)):
+    for batch in batches:
+        outputs = {name: program.output(name + batch.suffix) for name in (*rows, *parts)}
+        actions_in = None if actions is None else program.input(f"actions{batch.suffix}", *actions)
+        for part, (lo, hi, worker, _) in enumerate(cut(batch)):
             number, name = len(placement), f"{label}[{lo}:{hi}]"
-            bank.shards.append((number, lo, hi))
+            batch.shards.append((number, lo, hi))
             placement[name] = worker
-            shard = add(name, lo, hi, worker, bank)
-            block = slice((lo - bank.lo) * width, (hi - bank.lo) * width)
-            if batch is not None:
-                program.connect(batch.rows[block], shard.actions)
+            shard = add(name, lo, hi, worker, batch)
+            block = slice((lo - batch.lo) * width, (hi - batch.lo) * width)
+            if actions_in is not None:
+                program.connect(actions_in.rows[block], shard.actions)
             for port in inputs:
                 program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
             for port in rows:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import Extras, Leaves, close_all, pack
+from reactor_gymnasium.plugin import InfosAndFailures, Leaves, close_all, pack
 from reactor_pettingzoo.agents import Agent, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows, Infos
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
-__all__ = ["Extras", "ParallelShard"]
+__all__ = ["InfosAndFailures", "ParallelShard"]
 
 _Failures = list[tuple[int, Failure]]
 

@@ -14,13 +14,13 @@ from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import (
     ROWS,
-    Bank,
     Bools,
     CallingVectorEnv,
+    EnvBatch,
     EnvCosts,
     Inputs,
     Leaves,
-    banks_of,
+    batches_of,
     check_actions,
     checked_executor,
     checked_mask,
@@ -39,7 +39,7 @@ from reactor_gymnasium.plugin import (
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
-from reactor_pettingzoo.vector.shard import Extras, ParallelShard
+from reactor_pettingzoo.vector.shard import InfosAndFailures, ParallelShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, global_random_state, usable_cores
 
@@ -190,9 +190,9 @@ class ParallelVectorEnv(CallingVectorEnv):
         """The program, with the shards between the boundary inputs and outputs, and each shard's worker."""
         program = Program(f"ParallelVectorEnv of {self.num_copies}")
         program.worker_setup(repeat_registrations())
-        self._banks = banks_of(self.num_envs, self.num_envs)
+        self._batches = batches_of(self.num_envs, self.num_envs)
 
-        def add(name: str, lo: int, hi: int, worker: int, bank: Bank) -> Instance:
+        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
             return program.add(
                 ParallelShard,
                 name=name,
@@ -207,7 +207,7 @@ class ParallelVectorEnv(CallingVectorEnv):
 
         placement = wire(
             program,
-            self._banks,
+            self._batches,
             lambda _: place(None, 0, self.num_copies, workers),  # shards are of copies, where other vector environments have rows
             add,
             label="environments",
@@ -289,7 +289,7 @@ class ParallelVectorEnv(CallingVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, bank: Bank, actions: Any) -> Inputs:
+    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
         if not self._was_reset:
             raise ResetNeeded("call reset() before the first step")
         if self._over.any():
@@ -308,24 +308,24 @@ class ParallelVectorEnv(CallingVectorEnv):
                 f"{len(items)} actions were given for {self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
             )
         agents = len(self.agents)
-        return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in bank.shards}
+        return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in batch.shards}
 
-    def _harvest(self, bank: Bank) -> dict[str, Any]:
+    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
         if self._leaves.objects:
-            bank.objects = [item for part in self._run.values("objects") for item in part]
+            batch.objects = [item for part in self._run.values("objects") for item in part]
         infos: dict[str, Any] = {}
-        if bank.any_extras():
-            found: list[Extras] = self._run.values("extras")
+        if batch.any_extras():
+            found: list[InfosAndFailures] = self._run.values("extras")
             self._raise_failures([failure for part in found for failure in part[1]])
             infos = merge([part[0] for part in found], self)
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:
-            self._over = (bank.terminations | bank.truncations).reshape(self.num_copies, -1).all(1)
+            self._over = (batch.terminations | batch.truncations).reshape(self.num_copies, -1).all(1)
         return infos
 
-    def _observe(self, bank: Bank) -> Any:
-        return self._leaves.assemble(bank.rows, bank.objects, self.copy)
+    def _observe(self, batch: EnvBatch) -> Any:
+        return self._leaves.assemble(batch.rows, batch.objects, self.copy)
 
     # ------------------------------------------------------------------ copies
 

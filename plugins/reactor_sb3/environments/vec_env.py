@@ -23,7 +23,7 @@ from reactor_rl.plugin import ExecutorName, encode, tick_cost
 from reactor_sb3.environments.makers import EnvMaker
 
 if TYPE_CHECKING:
-    from reactor_gymnasium.plugin import Bank
+    from reactor_gymnasium.plugin import EnvBatch
     from reactor_rl.plugin import Tracing
 
 __all__ = ["ReactorVecEnv"]
@@ -49,7 +49,7 @@ class _Envs(ReactorVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)
 
-    def _merged(self, parts: list[Packed], bank: Bank) -> dict[str, Any]:
+    def _merged(self, parts: list[Packed], batch: EnvBatch) -> dict[str, Any]:
         ended: dict[int, dict[str, Any]] = {}
         infos: dict[int, dict[str, Any]] = {}
         for part in parts:

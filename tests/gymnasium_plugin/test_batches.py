@@ -84,7 +84,7 @@ def play(work: str) -> Callable[[Any], list[Any]]:
 
 
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, slots hold a pattern before they are written. Those of the banks that wait keep what they have."""
+    """In this process, slots hold a pattern before they are written. Those of the batches that wait keep what they have."""
     start = Program.start
     monkeypatch.setattr(Program, "start", lambda self, **how: start(self, **{**how, "debug": how["executor"] != "processes"}))
     monkeypatch.setattr(Poison, "before_pass", lambda self: None)
@@ -93,29 +93,29 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------- what is returned
 
 
-def by_bank(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[list[Any]]:
-    """What each bank returns, as a vector environment of its own would."""
-    banks = envs.num_envs // batch_size
-    seen: list[list[Any]] = [[] for _ in range(banks)]
+def by_batch(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[list[Any]]:
+    """What each batch returns, as a vector environment of its own would."""
+    batches = envs.num_envs // batch_size
+    seen: list[list[Any]] = [[] for _ in range(batches)]
     results: Any = envs.reset(seed=seed)
-    for number in range(banks * (len(actions) + 1)):
-        bank, taken = number % banks, min(number // banks, len(actions) - 1)
+    for number in range(batches * (len(actions) + 1)):
+        batch, taken = number % batches, min(number // batches, len(actions) - 1)
         *rest, infos = results
-        if banks > 1:
-            assert_same(infos.pop("env_id"), np.arange(bank * batch_size, (bank + 1) * batch_size))
+        if batches > 1:
+            assert_same(infos.pop("env_id"), np.arange(batch * batch_size, (batch + 1) * batch_size))
             assert_same(infos.pop("_env_id"), np.ones(batch_size, np.bool_))
-        if number in range(1, banks):  # the results of the reset in the place of a step's
+        if number in range(1, batches):  # the results of the reset in the place of a step's
             flags = np.zeros(batch_size, np.bool_)
             assert_same(rest[1:], [np.zeros(batch_size), flags, flags])
             rest = rest[:1]
-        seen[bank].append(deepcopy((*rest, infos)))
-        results = envs.step(actions[taken, bank * batch_size : (bank + 1) * batch_size])
+        seen[batch].append(deepcopy((*rest, infos)))
+        results = envs.step(actions[taken, batch * batch_size : (batch + 1) * batch_size])
     return seen
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("work", sorted(WORKS))
-def test_each_bank_returns_what_a_sync_vector_env_of_its_own_does(
+def test_each_batch_returns_what_a_sync_vector_env_of_its_own_does(
     work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actions = actions_for(work)
@@ -127,16 +127,16 @@ def test_each_bank_returns_what_a_sync_vector_env_of_its_own_does(
             alone: Any = SyncVectorEnv(env_fns, autoreset_mode=mode)
             if mode is AutoresetMode.DISABLED:  # in which a SyncVectorEnv refuses to step environments that have ended
                 alone = ReactorVectorEnv(env_fns, autoreset_mode=mode, executor="inline")
-            expected += by_bank(Batches(alone), actions[:, lo:], batch_size, seed=4 + lo)
+            expected += by_batch(Batches(alone), actions[:, lo:], batch_size, seed=4 + lo)
             alone.close()
         for place in PLACES if batch_size == 4 else PLACES[:3]:
             with ReactorVectorEnv(WORKS[work], autoreset_mode=mode, batch_size=batch_size, **place) as envs:
-                assert_same(by_bank(Batches(envs), actions, batch_size), expected, f"{place}, batch_size={batch_size}, ")
+                assert_same(by_batch(Batches(envs), actions, batch_size), expected, f"{place}, batch_size={batch_size}, ")
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("work", ["CartPole", "Blackjack", "spaces", "objects", "nested infos", "joysticks"])
-def test_each_environment_returns_what_it_does_without_banks(
+def test_each_environment_returns_what_it_does_without_batches(
     work: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = played(ReactorVectorEnv(WORKS[work], autoreset_mode=mode, executor="inline"), play(work))
@@ -158,7 +158,7 @@ def test_helpers_of_any_number(batch_size: int) -> None:
                 assert_same(play("CartPole")(envs), expected, str(place))
 
 
-def test_one_bank_is_no_bank() -> None:
+def test_one_batch_is_no_batch() -> None:
     for mode in AutoresetMode:
         assert_like_sync(WORKS["CartPole"], rollout(3), batch_size=N, autoreset_mode=mode, executor="threads", workers=2)
 
@@ -286,7 +286,7 @@ def test_a_call_sees_every_step_that_was_begun(place: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
-def test_a_trace_of_banks(place: dict[str, Any], tmp_path: Path) -> None:
+def test_a_trace_of_batches(place: dict[str, Any], tmp_path: Path) -> None:
     with ReactorVectorEnv(facts(4), batch_size=2, **place) as envs:
         envs.reset(seed=0)
         envs.step(zeros(2))
@@ -310,7 +310,7 @@ def test_the_results_of_a_reset_have_nothing_of_the_steps_before(place: dict[str
             _, *rest, infos = envs.step(zeros(2))
             assert_same(rest, [np.zeros(2), np.zeros(2, np.bool_), np.zeros(2, np.bool_)])
             assert sorted(infos) == ["_env_id", "env_id"]
-            for _ in range(3):  # the second bank's last episode ends by termination once and by truncation once
+            for _ in range(3):  # the second batch's last episode ends by termination once and by truncation once
                 envs.step(zeros(2))
 
 
@@ -425,13 +425,13 @@ def test_views_last_until_the_same_environments_step_again(place: dict[str, Any]
         views: dict[int, Any] = {}
         observations, _ = envs.reset(seed=0)
         for number in range(8):
-            bank = number % 2
-            assert views.setdefault(bank, observations) is observations
-            assert not np.shares_memory(observations, views[0]) or bank == 0
+            batch = number % 2
+            assert views.setdefault(batch, observations) is observations
+            assert not np.shares_memory(observations, views[0]) or batch == 0
             before = observations.copy()
-            envs.get_attr("total")  # the other bank has taken its step by now
+            envs.get_attr("total")  # the other batch has taken its step by now
             np.testing.assert_array_equal(observations, before)
-            assert before[:, 0].tolist() == [2 * bank, 2 * bank + 1]
+            assert before[:, 0].tolist() == [2 * batch, 2 * batch + 1]
             assert before[:, 3].tolist() == [number // 2] * 2
             observations, *_ = envs.step(zeros(2))
         observations[:] = 0  # as AsyncVectorEnv's, they may be written into
@@ -484,7 +484,7 @@ def test_actions_may_be_changed_once_they_were_sent(form: int, place: dict[str, 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("where", ["step", "reset", "call"])
-def test_an_exception_in_the_second_bank_names_the_environment(where: str, place: dict[str, Any]) -> None:
+def test_an_exception_in_the_second_batch_names_the_environment(where: str, place: dict[str, Any]) -> None:
     envs = ReactorVectorEnv(faulty({3: (where, LookupError("lost"))}), batch_size=2, **place)
 
     def steps(number: int) -> None:
@@ -541,7 +541,7 @@ class Closing(Slow):
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
-def test_closing_while_a_bank_steps(place: dict[str, Any], tmp_path: Path) -> None:
+def test_closing_while_a_batch_steps(place: dict[str, Any], tmp_path: Path) -> None:
     envs = ReactorVectorEnv([partial(Closing, i, tmp_path) for i in range(4)], batch_size=2, **place)
     envs.reset()
     for _ in range(2):
@@ -553,7 +553,7 @@ def test_closing_while_a_bank_steps(place: dict[str, Any], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("place", [PLACES[0], *PLACES[3:]], ids=str)
-def test_what_is_dropped_while_a_bank_steps_leaves_nothing(place: dict[str, Any]) -> None:
+def test_what_is_dropped_while_a_batch_steps_leaves_nothing(place: dict[str, Any]) -> None:
     envs = ReactorVectorEnv([partial(Slow, i, 0.05) for i in range(4)], batch_size=2, **place)
     envs.reset()
     envs.step(zeros(2))
@@ -570,12 +570,12 @@ def test_closing_while_results_are_awaited_warns() -> None:
 
 @pytest.mark.parametrize("batch_size", [0, -2, 3, 5, 8, 2.0, True, "2"], ids=repr)
 def test_a_batch_size_that_does_not_divide(batch_size: Any) -> None:
-    with pytest.raises(ValueError, match=r"batch_size=.*a divisor of 4 \(num_envs // 2 for two banks\)"):
+    with pytest.raises(ValueError, match=r"batch_size=.*a divisor of 4 \(num_envs // 2 for two batches\)"):
         ReactorVectorEnv(facts(4), batch_size=batch_size)
 
 
-def test_what_banks_cannot_do() -> None:
-    with pytest.raises(ValueError, match="needs one observation space for all banks"):
+def test_what_batches_cannot_do() -> None:
+    with pytest.raises(ValueError, match="needs one observation space for all batches"):
         ReactorVectorEnv(facts(4), batch_size=2, observation_mode="different")
     with ReactorVectorEnv(facts(4), batch_size=2, executor="inline") as envs:
         envs.reset(seed=0)
@@ -590,7 +590,7 @@ def test_what_banks_cannot_do() -> None:
 
 
 @pytest.mark.parametrize("executor", ["threads", "processes"])
-def test_the_caller_works_while_a_bank_steps(executor: Any, tmp_path: Path) -> None:
+def test_the_caller_works_while_a_batch_steps(executor: Any, tmp_path: Path) -> None:
     gates = Gates(tmp_path)
     # The one worker is a helper, unless one says otherwise.
     with ReactorVectorEnv(gates.makers(4), batch_size=2, executor=executor, workers=1) as envs:
