@@ -39,7 +39,6 @@ from reactor_rl import WorkerDiedError
 from reactor_sb3 import PQN, ReactorVecEnv, StopOnEvaluation, SyncDQN
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.placing import actor_cost
-from reactor_sb3.training.records import transition_record
 from reactor_sb3.training.replay import store
 
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -275,7 +274,7 @@ def some_rounds(model: Any, count: int) -> list[Any]:
     random = np.random.default_rng(0)
     found = []
     for _ in range(count):
-        rounds = np.zeros(model.n_actors, transition_record(model._layout, model.rollout_steps, model.envs_per_actor))
+        rounds = np.zeros(model.n_actors, model.specification().actors.record)
         for name in rounds.dtype.names or ():
             field = rounds[name]
             field[...] = random.integers(0, 2 if field.dtype == bool else 100, field.shape)
@@ -1077,7 +1076,8 @@ def test_what_is_measured_includes_the_network() -> None:
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
     given = model.specification()
-    assert actor_cost(replace(given, actors=replace(given.actors, network=Counting(given.actors.network)))) > 0
+    behaviour = replace(given.actors.behaviour, network=Counting(given.actors.behaviour.network))
+    assert actor_cost(replace(given, actors=replace(given.actors, behaviour=behaviour))) > 0
     assert len(CALLS) >= model.rollout_steps
 
 

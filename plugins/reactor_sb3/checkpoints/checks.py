@@ -298,14 +298,14 @@ def check_run(run: dict[str, Any], given: Specification, topology: Topology, who
     """
     reactors = {node.index: node.kind for node in topology.reactors if node.kind in ("Actor", "Evaluator")}
     want(run["reactors"].keys() == reactors.keys(), "the reactors")
-    actions = int(given.actors.action_space.n)
+    actions = given.actors.record["actions"].base
     for index, state in run["reactors"].items():
         actor = reactors[index] == "Actor"
         names = {"random", "envs"} if actor else {"envs", "snapshot", "began", "wait", "returns", "lengths"}
         want(type(state) is dict and state.keys() == names and type(state["envs"]) is list, "a reactor")
         want(len(state["envs"]) == (given.actors.envs if actor else 1), "a reactor's environments")
         for saved in state["envs"]:
-            kept_env.check(saved, actions)
+            kept_env.check(saved, given.actors.action_space, actions)
         if actor:
             _check_stream(state["random"], dict(np.random.PCG64().state))
         else:

@@ -5,22 +5,20 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections import deque
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
 
-from reactor_rl import Run
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
 from reactor_sb3.streams import restore, state_of
 from reactor_sb3.training.evaluator import Evaluation
-from reactor_sb3.training.specification import Specification, program_of
+from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_sb3.training.specification import program_of
 
 __all__ = ["Resumable"]
 
@@ -31,7 +29,7 @@ COUNTERS = (
 )  # fmt: skip
 
 
-class Resumable(BaseAlgorithm):
+class Resumable(ReactorAlgorithm):
     """The part of a trainer that saves its run and goes on with it."""
 
     _total_timesteps: int
@@ -41,33 +39,9 @@ class Resumable(BaseAlgorithm):
     """Checkpoints to be written when it has."""
     arguments: dict[str, Any]
     """Of the constructor."""
-    evaluations: list[Evaluation]
-    wants_infos: bool
-    pipeline: int
-    _run: Run | None
-    _sent: str
-    """Fingerprint of the parameters that the actors have."""
     _torch_stream: torch.Tensor
-    _afresh: bool
     _late_cut: Array | None
-
-    # ------------------------------------------------------------------ what a trainer says
-
-    @abstractmethod
-    def specification(self) -> Specification:
-        """What the program is made from."""
-
-    @abstractmethod
-    def start(self) -> Run:
-        """Start the workers, if they do not run yet."""
-
-    @abstractmethod
-    def streams(self) -> dict[str, np.random.Generator]:
-        """The learner's random streams, by name."""
-
-    @abstractmethod
-    def cut_episodes(self, which: Array) -> None:
-        """Note that the episodes of some environments, ``(n_envs,)``, were cut off."""
+    """Environments whose episodes end with the round that is still under way."""
 
     # ------------------------------------------------------------------ its state
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -121,12 +122,13 @@ class KeptEnv(Folded):
             self.reset(0)
 
 
-def check(saved: Any, actions: int) -> None:
+def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
     """Refuse what :meth:`KeptEnv.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
 
     Args:
         saved: What is to be put back.
-        actions: How many the environment has.
+        actions: The environment's action space.
+        dtype: In which actions are noted.
 
     Raises:
         ValueError: If it is something else.
@@ -140,7 +142,8 @@ def check(saved: Any, actions: int) -> None:
             case "state", {"state": Pickled(), **more} if begun and not more:
                 return
             case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
-                if 0 <= seed < 2**31 and taken.ndim == 1 and taken.dtype == np.int64 and np.all((taken >= 0) & (taken < actions)):
+                alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
+                if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
                     return
     raise ValueError("the state of an environment is none")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -16,10 +17,10 @@ from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose, restore, state_of, stream
-from reactor_sb3.training.records import Observations, transition_record
+from reactor_sb3.training.records import Fields, Observations, transition_record
 from reactor_torch import FILLING, Greedy, Network
 
-__all__ = ["Actor", "Blueprint", "StepInfo"]
+__all__ = ["Actor", "Behaviour", "Blueprint", "StepInfo"]
 
 Array = npt.NDArray[Any]
 
@@ -34,6 +35,32 @@ EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 """Of an episode that ended at this step; a length of 0 where none did."""
 
 
+class Behaviour(Protocol):
+    """How the actors of an algorithm act. It is light, because every actor gets a copy of it."""
+
+    @property
+    def network(self) -> Network:
+        """What the actors evaluate; evaluations take the actions that it says are best."""
+
+    @property
+    def fields(self) -> Fields:
+        """What a round's record holds of each step's action: ``"actions"``, and whatever the learner wants to know besides."""
+
+    def begin_round(
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, greedy: Greedy, record: Array
+    ) -> Callable[[int], Array]:
+        """A function that gives the actions of a step, one for each environment, and notes them in the round's record.
+
+        Args:
+            index: Of the actor.
+            actors: How many there are.
+            rates: The rate of exploration at each step, ``(steps,)``, float32.
+            random: The actor's random stream.
+            greedy: Evaluates the network on the observations of a step.
+            record: The round, see :func:`reactor_sb3.training.records.transition_record`.
+        """
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """What every actor of a program is made from.
@@ -42,24 +69,26 @@ class Blueprint:
         make: Makes an environment; encoded by itself.
         observations: Layout of observations.
         action_space: Of every environment.
-        network: Structure of the Q-network.
+        behaviour: How the actors act.
         steps: Steps of each environment in a round.
         envs: Environments of an actor.
         actors: How many actors there are.
         seed: Of every random stream.
-        spread: How much greedier the last actor is than the first: actor ``i`` of ``n`` explores with
-            ``epsilon ** (1 + spread * i / (n - 1))`` (Horgan et al. 2018, "Distributed Prioritized Experience Replay"; there 7).
     """
 
     make: Pickled
     observations: Observations
-    action_space: gymnasium.spaces.Discrete
-    network: Network
+    action_space: gymnasium.Space[Any]
+    behaviour: Behaviour
     steps: int
     envs: int
     actors: int
     seed: int
-    spread: float
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """Layout of an actor's round."""
+        return transition_record(self.observations, self.behaviour.fields, self.steps, self.envs)
 
 
 class Slot:
@@ -82,12 +111,12 @@ class Slot:
 
 
 class Actor(Reactor):
-    """Takes epsilon-greedy steps in its own environments."""
+    """Takes the steps of a round in its own environments."""
 
     parameters = Input()
     changed = Input()
     """Parameters in the place of those that are under way, when somebody has changed them between two rounds."""
-    epsilon = Input()
+    exploration = Input()
     """The rate of exploration at each step, ``(steps,)``, float32."""
     orders = Input()
     """Whether to begin new episodes first, and whether to report every info, ``(2,)``, bool."""
@@ -99,7 +128,7 @@ class Actor(Reactor):
 
     def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
         self.blueprint, self.index = blueprint, bank_index
-        self.transitions = Output((), transition_record(blueprint.observations, blueprint.steps, blueprint.envs))
+        self.transitions = Output((), blueprint.record)
         self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
         self.envs: list[KeptEnv] = []
 
@@ -109,7 +138,6 @@ class Actor(Reactor):
         plan = self.blueprint
         first = self.index * plan.envs
         self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
-        self.exponent = np.float32(1 + (plan.spread * self.index / (plan.actors - 1) if plan.actors > 1 else 0))
         self.slots: dict[int, Slot] = {}
         self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
         try:
@@ -125,7 +153,7 @@ class Actor(Reactor):
                     "the function that makes environments must always make the same kind"
                 )
 
-    @reaction(epsilon, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
+    @reaction(exploration, uses=(parameters, changed, orders), effects=(transitions, episodes, infos))
     def sample(self) -> None:
         """One round: ``steps`` steps in each environment, one after the other."""
         record = self.transitions.buffer
@@ -145,18 +173,15 @@ class Actor(Reactor):
         """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
         record = self.changed.value if self.changed.present else self.parameters.value
         key = record.__array_interface__["data"][0], id(slot)
-        found = self.networks.get(key)
-        if found is None:
-            found = self.networks[key] = record, self.blueprint.network.bind(record, slot.observations)
-        return found[1]
+        bound = self.networks.get(key)
+        if bound is None:
+            bound = self.networks[key] = record, self.blueprint.behaviour.network.bind(record, slot.observations)
+        return bound[1]
 
     def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
-        rates = self.epsilon.value**self.exponent
-        exploring = self.random.random((steps, n), np.float32) < rates[:, None]
-        chosen = self.random.integers(plan.action_space.n, size=(steps, n))
-        at_random = exploring.all(1).tolist()
+        act = plan.behaviour.begin_round(self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record)
         rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
@@ -170,10 +195,7 @@ class Actor(Reactor):
             put(number, kept.observation)
         at, last = 0, (steps - 1) * n
         for step in range(steps):
-            actions = chosen[step]
-            if not at_random[step]:
-                best = greedy(step)
-                actions = chosen[step] = np.where(exploring[step], actions, best) if n > 1 else best
+            actions = act(step)
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
                 rewards.append(reward)
@@ -202,13 +224,12 @@ class Actor(Reactor):
                 if at < last:
                     put(at + n, observation)
                 at += 1
-        slot.record["actions"] = chosen
         try:
             slot.record["rewards"] = np.array(rewards, np.float32).reshape(steps, n)
         except (TypeError, ValueError):  # an array of one element is a reward too
             slot.record["rewards"] = np.array([np.asarray(r).item() for r in rewards], np.float32).reshape(steps, n)
         for number, kept in enumerate(envs):
-            kept.end_round(chosen[:, number])
+            kept.end_round(slot.record["actions"][:, number])
         return ended
 
     def _check(self, slot: Slot) -> None:
@@ -227,9 +248,9 @@ class Actor(Reactor):
 
     def _complain(self, what: str, values: Array | None, wrong: Any) -> None:
         step, number = np.argwhere(wrong)[0].tolist()
-        found = "an observation with a NaN in it" if values is None else f"the {what} {values[step, number]}"
+        value = "an observation with a NaN in it" if values is None else f"the {what} {values[step, number]}"
         raise ValueError(
-            f"environment {self.envs[number].number} returned {found} at step {step} of this round; learning from it would spoil "
+            f"environment {self.envs[number].number} returned {value} at step {step} of this round; learning from it would spoil "
             "every weight. Look at the environment with gymnasium.utils.env_checker, or clip what it returns"
         )
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from gymnasium import spaces
 from stable_baselines3.common.utils import get_device
-from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "check_actions", "check_parallelism", "check_places", "keeps_arguments"]
+__all__ = ["NOT_KEPT", "check_parallelism", "check_places", "keeps_arguments"]
 
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """Of a constructor's parameters, those that are no argument to make the same trainer again with."""
@@ -43,7 +41,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
         TypeError: If a number is none.
         ValueError: If it is too small, or arguments do not go together.
     """
-    pipeline, spread, executor = (arguments[name] for name in ("pipeline", "epsilon_spread", "executor"))
+    pipeline, executor = arguments["pipeline"], arguments["executor"]
     for name in ("n_actors", "envs_per_actor", "learner_threads", "evaluate_episodes"):
         checked_number(name, arguments[name], 1)
     for name in ("workers", "evaluate_every", "evaluate_steps"):
@@ -52,8 +50,6 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     checked_executor(executor)
     if pipeline not in (0, 1):
         raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")
-    if spread < 0:
-        raise ValueError(f"epsilon_spread={spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
     if executor == "threads" and arguments["learner_threads"] > 1:
         raise ValueError(
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
@@ -73,14 +69,3 @@ def check_places(arguments: Mapping[str, Any]) -> None:
         checked_number("workers", arguments["workers"], 1)
     checked_executor(arguments.get("executor", "auto"))
     get_device(arguments.get("device", "cpu"))
-
-
-def check_actions(env: VecEnv | None) -> None:
-    """Refuse actions that do not count from 0; SB3 refuses those that are not discrete.
-
-    Raises:
-        ValueError: If they do not.
-    """
-    space = None if env is None else env.action_space
-    if isinstance(space, spaces.Discrete) and space.start != 0:
-        raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")

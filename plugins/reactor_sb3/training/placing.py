@@ -124,13 +124,13 @@ def actor_cost(given: Specification) -> float:
     actor = program.add(Actor, blueprint, 0, name="actor")
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
     program.connect(program.input("changed", (), record.dtype), actor.changed)
-    program.connect(program.input("epsilon", (blueprint.steps,), np.float32), actor.epsilon)
+    program.connect(program.input("exploration", (blueprint.steps,), np.float32), actor.exploration)
     program.connect(program.input("orders", (2,), np.bool_), actor.orders)
     best = math.inf
     with global_random_state(), program.start(executor="inline", fingerprint="off") as run:
         began = time.perf_counter()
         for number in range(1 + ROUNDS):
-            run.set(parameters=record, epsilon=np.zeros(blueprint.steps, np.float32), orders=np.zeros(2, np.bool_))
+            run.set(parameters=record, exploration=np.zeros(blueprint.steps, np.float32), orders=np.zeros(2, np.bool_))
             begin = time.perf_counter()
             run.tick()
             end = time.perf_counter()
@@ -162,21 +162,21 @@ def recommendations(given: Specification, choice: Placement) -> list[str]:
         for worker in range(choice.workers)
     )
     sampling, learning = choice.actor * busiest, choice.learner
-    found = []
+    advice = []
     cores = usable_cores()
     if not given.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
         both = max(learning, (given.actors.actors * choice.actor + learning) / choice.workers)
-        found.append(
+        advice.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
     if learning > 2 * sampling and cores > 2 and given.learner_threads == 1:
-        found.append(
+        advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
         )
     if sampling < 1e-3 and choice.workers > 1:
-        found.append(
+        advice.append(
             f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination"
         )
-    return found
+    return advice

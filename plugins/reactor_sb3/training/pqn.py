@@ -20,10 +20,10 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.arguments import check_actions, keeps_arguments
+from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.records import by_step
-from reactor_sb3.training.trainer import Trainer
 from reactor_torch import torch_stream
 
 __all__ = ["PQN", "Annealed"]
@@ -41,7 +41,7 @@ class Annealed:
         return self.initial * progress_remaining
 
 
-class PQN(Trainer):
+class PQN(QLearning):
     """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
 
     Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning". Defaults, networks and schedules are those of CleanRL's
@@ -145,10 +145,8 @@ class PQN(Trainer):
         self.exploration_fraction = exploration_fraction
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
         self.exploration_rate = 0.0
-        spare = self._spare(env)
-        check_actions(spare)
         super().__init__(
-            policy, spare, learning_rate, policy_kwargs, stats_window_size, tensorboard_log, verbose, device,
+            policy, self._spare(env), learning_rate, policy_kwargs, stats_window_size, tensorboard_log, verbose, device,
             support_multi_env=True, seed=seed, supported_action_spaces=(spaces.Discrete,),
         )  # fmt: skip
         if _init_setup_model:
@@ -172,10 +170,6 @@ class PQN(Trainer):
     def rollout_steps(self) -> int:
         """Steps of each environment in a round."""
         return self._rollout_steps
-
-    def acting_network(self) -> torch.nn.Module:
-        """The Q-network."""
-        return self.q_net
 
     def exploration_rates(self) -> Array:
         """Linear in the steps, those included that are about to be taken, until ``exploration_fraction`` of them."""
@@ -223,15 +217,15 @@ class PQN(Trainer):
     def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""
         with torch.no_grad():
-            values = self.q_net(self._layout.outside(next_observations)).amax(1).cpu().numpy()
-        following = values.reshape(self.rollout_steps, self.n_envs)
+            next_q_values = self.q_net(self._layout.outside(next_observations)).amax(1).cpu().numpy()
+        next_q_values = next_q_values.reshape(self.rollout_steps, self.n_envs)
         rewards, dones, timeouts = (by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
-        one_step = rewards + np.float32(self.gamma) * following * (1 - (dones & ~timeouts).astype(np.float32))
+        one_step = rewards + np.float32(self.gamma) * next_q_values * (1 - (dones & ~timeouts).astype(np.float32))
         returns = np.empty_like(one_step)
         returns[-1] = later = one_step[-1]
         for step in range(self.rollout_steps - 2, -1, -1):
             mixed = rewards[step] + np.float32(self.gamma) * (
-                np.float32(self.q_lambda) * later + np.float32(1 - self.q_lambda) * following[step]
+                np.float32(self.q_lambda) * later + np.float32(1 - self.q_lambda) * next_q_values[step]
             )
             returns[step] = later = np.where(dones[step], one_step[step], mixed)
         return torch.from_numpy(returns).flatten().to(self.device)
@@ -255,9 +249,8 @@ class PQN(Trainer):
         actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
         return partial(self._update, policy, observations, actions, returns), self.n_epochs * self.n_minibatches
 
-    def _round_done(self) -> None:
-        self.exploration_rate = float(self._rate(np.array(1.0 - self._current_progress_remaining)))
-        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+    def _present_rate(self) -> float:
+        return float(self._rate(np.array(1.0 - self._current_progress_remaining)))
 
     # ------------------------------------------------------------------ SB3's other methods
 

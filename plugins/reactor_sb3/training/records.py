@@ -17,9 +17,11 @@ from gymnasium import spaces
 
 from reactor_torch import packed
 
-__all__ = ["Observations", "by_step", "transition_record"]
+__all__ = ["Fields", "Observations", "by_step", "transition_record"]
 
 Array = npt.NDArray[Any]
+Fields = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+"""Name, dtype and shape of the fields of a record."""
 
 
 class Observations:
@@ -88,12 +90,12 @@ def _turned(image: Array) -> Array:
     return np.transpose(image, (2, 0, 1))
 
 
-def transition_record(observations: Observations, steps: int, envs: int) -> np.dtype[Any]:
-    """One actor's round: ``steps`` transitions of each of its ``envs`` environments."""
+def transition_record(observations: Observations, of_actions: Fields, steps: int, envs: int) -> np.dtype[Any]:
+    """One actor's round: ``steps`` transitions of each of its ``envs`` environments, with what is to be known of their actions."""
     return packed([
         *observations.fields("observations", steps, envs),
         *observations.fields("next_observations", steps, envs),
-        ("actions", np.dtype(np.int64), (steps, envs)),
+        *((name, dtype, (steps, envs, *shape)) for name, dtype, shape in of_actions),
         ("rewards", np.dtype(np.float32), (steps, envs)),
         ("dones", np.dtype(np.bool_), (steps, envs)),
         ("timeouts", np.dtype(np.bool_), (steps, envs)),

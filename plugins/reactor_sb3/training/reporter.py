@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common import utils
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger as Sb3Logger
 
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.evaluator import Evaluation
-from reactor_sb3.training.records import Observations, by_step
+from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_sb3.training.records import by_step
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -25,22 +24,13 @@ __all__ = ["Reporter"]
 Array = npt.NDArray[Any]
 
 
-class Reporter(BaseAlgorithm):
+class Reporter(ReactorAlgorithm):
     """The part of a trainer that looks at what a round has brought and changes nothing in it."""
 
-    evaluations: list[Evaluation]
-    evaluate_every: int | None
-    _layout: Observations
-    """Of observations as the policy sees them."""
     _episodes: Array
     """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
     _records: tuple[dict[str, Any], dict[str, Any], int] | None
     """What is to be written while the next round is sampled: values, what is left out of which format, steps."""
-
-    @property
-    @abstractmethod
-    def rollout_steps(self) -> int:
-        """Steps of each environment in a round."""
 
     def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""

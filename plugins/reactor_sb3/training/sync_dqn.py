@@ -24,9 +24,9 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.arguments import check_actions, keeps_arguments
+from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.replay import BLOCKWISE, store
-from reactor_sb3.training.trainer import Trainer
 from reactor_torch import torch_stream
 
 __all__ = ["SyncDQN"]
@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 _LOSSES = {"huber": functional.smooth_l1_loss, "mse": functional.mse_loss}
 
 
-class SyncDQN(Trainer, DQN):
+class SyncDQN(QLearning, DQN):
     """Deep Q-learning whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
@@ -152,12 +152,10 @@ class SyncDQN(Trainer, DQN):
                 "theirs to themselves; use SB3's DQN, with ReactorVecEnv"
             )
         self._set_parallelism()
-        spare = self._spare(env)
-        check_actions(spare)
         self.double_q, self.loss = bool(double_q), loss
-        given: Any = spare  # SB3 takes None too, for load()
+        spare: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(
-            policy, given, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps,
+            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps,
             replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, target_update_interval,
             exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size, tensorboard_log,
             policy_kwargs, verbose, seed, device, _init_setup_model,
@@ -195,10 +193,6 @@ class SyncDQN(Trainer, DQN):
         """Steps of each environment in a round."""
         assert isinstance(self.train_freq, TrainFreq)
         return self.train_freq.frequency
-
-    def acting_network(self) -> torch.nn.Module:
-        """The online network."""
-        return self.q_net
 
     def exploration_rates(self) -> Array:
         """As SB3 has them at each step: 1 until learning starts, then by the schedule."""
@@ -272,14 +266,14 @@ class SyncDQN(Trainer, DQN):
         """One gradient step. Returns the loss."""
         discounts = self.gamma if batch.discounts is None else batch.discounts.flatten()
         with torch.no_grad():
-            following = q_net_target(batch.next_observations)
+            next_q_values = q_net_target(batch.next_observations)
             if self.double_q:
-                values = following.gather(1, q_net(batch.next_observations).argmax(1, keepdim=True)).flatten()
+                next_q_values = next_q_values.gather(1, q_net(batch.next_observations).argmax(1, keepdim=True)).flatten()
             else:
-                values = following.amax(1)
-            targets = batch.rewards.flatten() + (1 - batch.dones.flatten()) * discounts * values
+                next_q_values = next_q_values.amax(1)
+            target_q_values = batch.rewards.flatten() + (1 - batch.dones.flatten()) * discounts * next_q_values
         current_q_values = q_net(batch.observations).gather(1, batch.actions.long()).flatten()
-        loss = _LOSSES[self.loss](current_q_values, targets)
+        loss = _LOSSES[self.loss](current_q_values, target_q_values)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, self.max_grad_norm)
@@ -300,9 +294,8 @@ class SyncDQN(Trainer, DQN):
     def _updates(self) -> int:
         return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
 
-    def _round_done(self) -> None:
-        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
-        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+    def _present_rate(self) -> float:
+        return self.exploration_schedule(self._current_progress_remaining)
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
         buffer = self.replay_buffer
@@ -315,7 +308,7 @@ class SyncDQN(Trainer, DQN):
             )
 
     def _excluded_save_params(self) -> list[str]:
-        return [*Trainer._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]
+        return [*QLearning._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]
 
 
 def _fuse(optimizer: torch.optim.Optimizer) -> None:

@@ -1,45 +1,32 @@
-"""What the trainers have in common: the program of actors, learner, evaluator and logger, and the loop that runs it."""
+"""How every trainer trains: the loop of rounds behind SB3's ``learn()``, and what SB3's other methods mean for it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, Pickled, canonical, dumps, new_hash
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.actor import Blueprint, StepInfo
 from reactor_sb3.training.arguments import check_parallelism
-from reactor_sb3.training.evaluator import EvaluationPlan
 from reactor_sb3.training.learner import LocalRef
-from reactor_sb3.training.networks import network_of
-from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.reporter import Reporter
-from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import parameter_record, torch_state, write_parameters
+from reactor_torch import torch_state
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import Tracing
 
 __all__ = ["Trainer"]
 
@@ -47,10 +34,10 @@ Array = npt.NDArray[Any]
 
 
 class Trainer(Resumable, Reporter):
-    """An SB3 algorithm whose rounds are ticks of a reactor program.
+    """An SB3 algorithm that samples, learns, evaluates and logs at the same time, with results that do not depend on how.
 
-    A subclass says what it learns from a round (:meth:`learn_from`), which network the actors use (:meth:`acting_network`), and how
-    much they explore (:meth:`exploration_rates`).
+    A subclass says how its actors act (:meth:`behaviour`, :meth:`acting_network`, :meth:`exploration_rates`) and what it learns
+    from a round (:meth:`learn_from`).
     """
 
     default_log_name: ClassVar[str] = "run"
@@ -60,22 +47,18 @@ class Trainer(Resumable, Reporter):
     def _set_parallelism(self) -> None:
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
         check_parallelism(self.arguments)
-        given = SimpleNamespace(**self.arguments)
-        self.n_actors, self.envs_per_actor = int(given.n_actors), int(given.envs_per_actor)
-        self.epsilon_spread, self.pipeline = float(given.epsilon_spread), int(given.pipeline)
-        self.learner_threads = int(given.learner_threads)
-        self.evaluate_every, self.evaluate_episodes = given.evaluate_every, given.evaluate_episodes
-        self.evaluate_steps = given.evaluate_steps
-        self.workers, self.executor, self.start_method = given.workers, given.executor, given.start_method
-        self._evaluate_env = None if given.evaluate_env is None else maker_of(given.evaluate_env)
+        arguments = SimpleNamespace(**self.arguments)
+        self.n_actors, self.envs_per_actor = int(arguments.n_actors), int(arguments.envs_per_actor)
+        self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
+        self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
+        self.evaluate_steps = arguments.evaluate_steps
+        self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
+        self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
         self.arguments = {**self.arguments, "evaluate_env": self._evaluate_env}
         entropy: Any = np.random.SeedSequence().entropy
-        self._base_seed = int(entropy) % 2**63 if given.seed is None else int(given.seed)
-        self.evaluations = []
-        self._run: Run | None = None
-        self._advice: list[str] = []  # what would make it faster
-        self._afresh = True  # whether the actors are to begin new episodes
-        self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
+        self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
+        self.evaluations, self._advice = [], []
+        self._run, self._afresh, self._late_cut = None, True, None
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
         self.wants_infos = False
         self._in_round, self._due = False, []
@@ -101,153 +84,6 @@ class Trainer(Resumable, Reporter):
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
         self._live = LocalRef(self)
         self._layout = Observations(self.observation_space, self.observation_space)
-
-    # ------------------------------------------------------------------ what an algorithm says
-
-    @abstractmethod
-    def acting_network(self) -> torch.nn.Module:
-        """The Q-network that the actors use."""
-
-    @abstractmethod
-    def exploration_rates(self) -> Array:
-        """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
-
-    @abstractmethod
-    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
-        """Learn from one round.
-
-        Args:
-            transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
-            infos: Of each actor; empty unless somebody wants them.
-        """
-
-    def cut_episodes(self, which: Array) -> None:
-        """Note that the episodes of some environments were cut off after the last transition that has been learned from.
-
-        Args:
-            which: Of which environments, ``(n_envs,)``, bool.
-        """
-
-    @abstractmethod
-    def streams(self) -> dict[str, np.random.Generator]:
-        """The learner's random streams, by name."""
-
-    @abstractmethod
-    def throw_away_update(self) -> tuple[Callable[[], object], int]:
-        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
-
-    def parameter_record(self) -> np.dtype[Any]:
-        """Layout of the parameters that actors get."""
-        return parameter_record(self.broadcast_state())
-
-    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
-        """The parameters and buffers that actors get."""
-        return self.acting_network().state_dict()
-
-    # ------------------------------------------------------------------ the program
-
-    def program(self) -> Program:
-        """The reactor program that :meth:`learn` runs, one tick a round."""
-        return program_of(self.specification())
-
-    def specification(self) -> Specification:
-        """What the program is made from.
-
-        Raises:
-            ValueError: If the model has no environment.
-        """
-        if self.env is None:
-            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        assert isinstance(self.action_space, spaces.Discrete)
-        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)
-        network = network_of(self.acting_network(), self.observation_space)
-        make = Pickled(dumps(maker_of(self.env)))
-        actors = Blueprint(
-            make=make, observations=observations, action_space=self.action_space, network=network, steps=self.rollout_steps,
-            envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed, spread=self.epsilon_spread,
-        )  # fmt: skip
-        evaluation = None
-        if self.evaluate_every is not None:
-            evaluation = EvaluationPlan(
-                make=make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations=observations,
-                network=network, seed=self._base_seed, every=self.evaluate_every, episodes=self.evaluate_episodes,
-                steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
-            )  # fmt: skip
-        return Specification(
-            name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),
-            pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
-        )  # fmt: skip
-
-    def _parameters(self) -> Array:
-        """A record of the parameters that actors get."""
-        record = np.zeros((), self.parameter_record())
-        write_parameters(record, self.broadcast_state())
-        return record
-
-    def start(self) -> Run:
-        """Start the workers, if they do not run yet. :meth:`learn` does it by itself.
-
-        Raises:
-            RunError: In a forked child of the process that started them.
-        """
-        if self._run is not None and self._run.foreign:
-            raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
-        if self._run is None or self._run.stopped:
-            given = self.specification()
-            self.cut_episodes(self._all_envs())
-            choice = choose(given, self)
-            self._advice = recommendations(given, choice)
-            self._run = program_of(given).start(
-                executor=choice.executor,
-                workers=choice.workers,
-                context=self.start_method,
-                placement=choice.placement,
-                fingerprint="off",
-            )
-            self._set_order = self._run.writer("orders")
-            self._set_epsilon = self._run.writer("epsilon")
-            self._episodes = self._run.view("episodes")
-            self._sent = self.fingerprint()
-            self._afresh = False  # they will begin with new episodes anyway
-        return self._run
-
-    def close(self) -> None:
-        """End the workers and their environments. The model stays usable; :meth:`learn` would begin new episodes."""
-        if self._run is not None and not self._run.foreign:
-            try:
-                self._run.close()
-            except Exception:
-                self._run = None
-                raise
-            self._run = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.close()
-
-    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program as a picture; see :meth:`reactor_rl.Program.draw`."""
-        return self.start().draw(path, format=format)
-
-    def trace(self, path: str) -> AbstractContextManager[Tracing]:
-        """Record what each worker does: ``with model.trace("trace.json"): model.learn(...)`` writes a file that Perfetto opens."""
-        return self.start().trace(path)
-
-    def fingerprint(self) -> str:
-        """A hash of the parameters that actors get: the same for every executor and number of workers."""
-        digest = new_hash()
-        for name, tensor in self.broadcast_state().items():
-            canonical((name, tensor.detach().cpu().numpy()), digest)
-        return str(digest.hexdigest())
-
-    def __repr__(self) -> str:
-        running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
-        return (
-            f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{running})"
-        )
 
     # ------------------------------------------------------------------ learning
 
@@ -343,27 +179,12 @@ class Trainer(Resumable, Reporter):
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
         """What an algorithm does before :meth:`learn` begins."""
 
-    @contextlib.contextmanager
-    def limited_threads(self) -> Iterator[None]:
-        """As many threads for torch as the learner is to have, whatever a callback has left."""
-        before = torch.get_num_threads()
-        if before != self.learner_threads:
-            torch.set_num_threads(self.learner_threads)
-        try:
-            yield
-        finally:
-            if before != self.learner_threads:
-                torch.set_num_threads(before)
-
-    def _all_envs(self) -> Array:
-        return np.ones(self.n_envs, np.bool_)
-
     def _tick(self, run: Run, watched: bool) -> None:
         if self._afresh and self.pipeline:
             self._late_cut = self._all_envs()
         elif self._afresh:
             self.cut_episodes(self._all_envs())
-        self._set_epsilon(self.exploration_rates())
+        self._set_exploration(self.exploration_rates())
         self._set_order(np.array([self._afresh, watched or self.wants_infos]))
         self._afresh = False
         if self.evaluate_every is not None:
@@ -400,6 +221,6 @@ class Trainer(Resumable, Reporter):
 
     def _excluded_save_params(self) -> list[str]:
         return [
-            *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_epsilon", "_episodes",
-            "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations", "_in_round", "_due",
+            *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
+            "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations", "_in_round", "_due",
         ]  # fmt: skip

@@ -1,0 +1,58 @@
+"""What the trainers of Q-networks have in common: discrete actions, epsilon-greedy actors, and a rate of exploration that falls."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
+
+from reactor_sb3.training.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.training.networks import network_of
+from reactor_sb3.training.trainer import Trainer
+
+__all__ = ["QLearning"]
+
+
+class QLearning(Trainer):
+    """A trainer of a Q-network.
+
+    A subclass says, besides what every trainer does, at which rate its actors explore.
+    """
+
+    q_net: Any
+    exploration_rate: float
+
+    def _set_parallelism(self) -> None:
+        super()._set_parallelism()
+        self.epsilon_spread = float(self.arguments["epsilon_spread"])
+        if self.epsilon_spread < 0:
+            raise ValueError(f"epsilon_spread={self.epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
+
+    def _spare(self, env: Any) -> VecEnv | None:
+        spare = super()._spare(env)
+        space = None if spare is None else spare.action_space
+        if isinstance(space, spaces.Discrete) and space.start != 0:  # SB3 refuses those that are not discrete
+            raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")
+        return spare
+
+    def acting_network(self) -> torch.nn.Module:
+        """The Q-network that the actors use."""
+        network: torch.nn.Module = self.q_net
+        return network
+
+    def behaviour(self) -> EpsilonGreedy:
+        """How the actors act."""
+        assert isinstance(self.action_space, spaces.Discrete)
+        network = network_of(self.acting_network(), self.observation_space)
+        return EpsilonGreedy(network, int(self.action_space.n), self.epsilon_spread)
+
+    @abstractmethod
+    def _present_rate(self) -> float:
+        """The rate of exploration when a round is done."""
+
+    def _round_done(self) -> None:
+        self.exploration_rate = self._present_rate()
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
