@@ -1,9 +1,7 @@
 """Where the values of ports live: one block of memory, laid out by the schedule before anything runs.
 
-Words (64-bit integers) come first: a few that the workers agree through, then the stamps of every output. A stamp is the
-number of the pass (a pass is one tag) at which its slot was written, so that a value is present exactly when its stamp is the pass
-that is running and nothing ever needs clearing. Outputs that are read with a delay have one stamp of the time
-besides for every slot of their ring. An output whose rows are addressed has `whole, any, row 0, row 1, ...`.
+Words (64-bit integers) come first: a few that the workers agree through, then the stamps of every output, which say what of it is
+present.
 
 Then come the array slots. The outputs that one input gathers lie next to each other in one buffer, so that the
 gathered value is a view; an output that two different inputs gather is copied into the second one's buffer when it is written.
@@ -18,26 +16,15 @@ from typing import Any
 import numpy as np
 
 from reactor_rl import topology as topo
+from reactor_rl.runtime.words import Words
+from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 
-__all__ = ["CELL", "Buffer", "Layout", "Place", "Stop", "Words", "lay_out"]
+__all__ = ["CELL", "Buffer", "Layout", "Place", "lay_out"]
 
 LINE = 64
 CELL = 1024
 """Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go aside."""
-
-
-class Words:
-    """Numbers of the words that all workers share."""
-
-    COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
-    NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
-
-
-class Stop:
-    """What the word STOP says of a run: it goes on, a reaction has asked for its end, its shutdown reactions have run."""
-
-    NO, REQUESTED, DONE = range(3)
 
 
 @dataclass(frozen=True)
@@ -68,9 +55,7 @@ class Layout:
     """Offsets of everything.
 
     Attributes:
-        stamps: First word of the stamps of each output.
-        times: First word of the time stamps of each output, -1 if it is never read with a delay.
-        stride: Stamps per slot of each output.
+        stamps: Where the stamps of each output lie.
         buffers: The array storage.
         places: Of each output: its own place first, then the places that it is copied to. Empty for object outputs.
         gathers: Of each array input that gathers: its buffer.
@@ -80,9 +65,7 @@ class Layout:
         size: Bytes in all.
     """
 
-    stamps: tuple[int, ...]
-    times: tuple[int, ...]
-    stride: tuple[int, ...]
+    stamps: tuple[Stamps, ...]
     buffers: tuple[Buffer, ...]
     places: tuple[tuple[Place, ...], ...]
     gathers: dict[int, int]
@@ -95,18 +78,14 @@ class Layout:
 def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
     """Lay out the arena of a program for a schedule."""
     owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
-    stride = tuple(1 if o.rows is None else 2 + o.rows for o in topology.outputs)
-    stamps, times = [0] * len(owner), [-1] * len(owner)
+    stamps: dict[int, Stamps] = {}
     word = Words.NEXT + schedule.workers
     for worker in range(schedule.workers):
         word = -(-word // (LINE // 8)) * (LINE // 8)  # no two workers write into one cache line
         for output in topology.outputs:
             if owner[output.index] == worker:
-                stamps[output.index] = word
-                word += stride[output.index]
-                if output.ring > 1:
-                    times[output.index] = word
-                    word += stride[output.index] * output.ring
+                stamps[output.index] = Stamps(word, output.rows, output.ring)
+                word += stamps[output.index].size
     buffers, places, gathers = _arrays(topology)
     offset = word * 8
     placed = []
@@ -126,9 +105,8 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
             offset = -(-offset // LINE) * LINE
             cells[output.index] = offset
             offset += CELL * output.ring * (output.rows or 1)
-    return Layout(
-        tuple(stamps), tuple(times), stride, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset
-    )
+    in_order = tuple(stamps[output.index] for output in topology.outputs)
+    return Layout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
 
 
 def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.cells import Side
 
 __all__ = ["ABORTED", "SLICE", "Aborted", "Commands", "Deadline", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker import messages
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.moment import NEVER

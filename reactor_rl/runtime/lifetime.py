@@ -12,11 +12,11 @@ from typing import Any, Literal, Self
 
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime.arena import Stop, Words
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
 from reactor_rl.runtime.forks import FORKED
 from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.words import Stop, Words
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.messages import Reply
 

@@ -11,7 +11,6 @@ import numpy as np
 from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import RunError
-from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.forks import when_forked
@@ -19,6 +18,7 @@ from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Snapshot, shape_of
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.timeline import Slice
 from reactor_rl.trace import Tracing

@@ -12,7 +12,8 @@ from machines import ProgramSpec, build
 from random_programs import QUIET, programs
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
-from reactor_rl.runtime.arena import CELL, LINE, Layout, Words, lay_out
+from reactor_rl.runtime.arena import CELL, LINE, Layout, lay_out
+from reactor_rl.runtime.words import Words
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
 
@@ -28,10 +29,8 @@ def extents(topology: Topology, layout: Layout) -> Iterator[tuple[int, int, int]
     """First byte, end, and writer of everything that somebody writes; buffers are written by whoever owns a place in them."""
     for output in topology.outputs:
         index, writer = output.index, layout.owner[output.index]
-        stride = layout.stride[index]
-        yield layout.stamps[index] * WORD, (layout.stamps[index] + stride) * WORD, writer
-        if layout.times[index] >= 0:
-            yield layout.times[index] * WORD, (layout.times[index] + stride * output.ring) * WORD, writer
+        stamps = layout.stamps[index]
+        yield stamps.whole * WORD, (stamps.whole + stamps.size) * WORD, writer
         if layout.cells[index] >= 0:
             yield layout.cells[index], layout.cells[index] + CELL * output.ring * (output.rows or 1), writer
     for buffer in layout.buffers:
@@ -92,4 +91,4 @@ def test_a_delay_of_d_ticks_takes_d_plus_one_slots() -> None:
     topology, layout = laid_out(program, 1)
     (buffer,) = layout.buffers
     assert topology.outputs[0].ring == buffer.ring == 4 and buffer.nbytes == 4 * 3 * 8
-    assert layout.times[0] >= 0
+    assert len(layout.stamps[0].times) == 4

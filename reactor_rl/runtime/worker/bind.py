@@ -14,11 +14,12 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Cells, Side
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.inputs import InputHandle, LateInput, PlainInput, Source
+from reactor_rl.runtime.worker.inputs import InputHandle, LateInput, PlainInput
 from reactor_rl.runtime.worker.kernel import Kernel, Mark
 from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, OutputHandle
 from reactor_rl.runtime.worker.poison import Poison
 from reactor_rl.runtime.worker.port_hashes import AllPorts
+from reactor_rl.runtime.worker.presence import Source
 from reactor_rl.schedule import Exec, Signal, Wait
 from reactor_rl.serialise import encode, loads
 
@@ -168,19 +169,18 @@ class _Binder:
                 continue
             index = node.index
             allowed = self._allowed(node.reactor, lambda r, i=index: i in r.effects)  # type: ignore[misc]
-            where = (self.layout.stamps[index], self.layout.times[index], self.layout.stride[index], node.ring)
+            stamps = self.layout.stamps[index]
             name = self.topology.port_name(node)
             handle: OutputHandle
             if node.dtype is None:
                 local = self.layout.cells[index] < 0 and node.rows is None
-                handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, *where)
+                handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, stamps)
                 handle.bind(self.cells[index], node.rows)
             else:
                 views = self._views(index)
-                handle = ArrayOutput(self.kernel, name, allowed, *where)
+                handle = ArrayOutput(self.kernel, name, allowed, stamps)
                 handle.bind(views[0], views[1:])
-            for word in range(where[1], where[1] + where[2] * node.ring if where[1] >= 0 else where[1]):
-                self.kernel.words[word] = -1  # no time yet
+            stamps.clear(self.kernel.words)
             self.kernel.outputs[index] = handle
         return self.kernel.outputs
 
@@ -212,25 +212,20 @@ class _Binder:
             elif initial is not topo.MISSING:
                 initial = encode(initial)
             one = len(node.parts) == 1 and not spans and node.reactor != topo.BOUNDARY
-            quick = self.layout.stamps[node.parts[0].output] if one and not node.delay else -1
+            quick = sources[0].whole if one and not node.delay else -1
             kind = InputHandle
-            if one and sources[0].whole:
+            if one and sources[0].undivided:
                 kind = LateInput if node.delay else PlainInput
             found[index] = handle = kind(
                 self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,
                 slot, parts,
             )  # fmt: skip
             if isinstance(handle, LateInput):
-                source = node.parts[0].output
-                handle.bind(self.layout.times[source], self.topology.outputs[source].ring)
+                handle.bind(self.layout.stamps[node.parts[0].output])
         return found
 
     def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
-        output, layout = part.output, self.layout
-        ring = self.topology.outputs[output].ring
-        return Source(
-            self.kernel, layout.stamps[output], layout.times[output], layout.stride[output], ring, node.delay, part.lo, part.hi
-        )  # fmt: skip
+        return Source(self.kernel, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
 
     def _input_views(self, node: topo.InputNode) -> list[View]:
         if node.index in self.layout.gathers:
@@ -291,25 +286,17 @@ class _Binder:
                 elif mask and node.delay:
                     kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    kernel.boundary_marks.append(self._mark(part, mask))
+                    kernel.boundary_marks.append(_mark(self._source(node, part), mask))
 
     def _late_mark(self, source: Source, mask: int) -> Callable[[], None]:
         kernel = self.kernel
 
         def check() -> None:
-            found = source.rows(kernel.number)
-            if found is True or (found is not False and found.any()):
+            present = source.rows(kernel.number)
+            if present is True or (present is not False and present.any()):
                 kernel.pending |= mask
 
         return check
-
-    def _mark(self, part: topo.Part, mask: int) -> Mark:
-        """Where to look for an undelayed part that another worker writes."""
-        stamp = self.layout.stamps[part.output]
-        if self.layout.stride[part.output] == 1:
-            return stamp, mask, None
-        lo, hi = (0, self.layout.stride[part.output] - 2) if part.lo is None or part.hi is None else (part.lo, part.hi)
-        return stamp, mask, range(stamp + 2 + lo, stamp + 2 + hi)
 
     def _timers(self) -> dict[int, TimerHandle]:
         found = {}
@@ -379,8 +366,13 @@ class _Binder:
             for part in node.parts:
                 source = self.topology.outputs[part.output]
                 if not self._here(source.reactor) and source.reactor != topo.BOUNDARY:
-                    marks.append(self._mark(part, mask))
+                    marks.append(_mark(self._source(node, part), mask))
         return marks
+
+
+def _mark(source: Source, mask: int) -> Mark:
+    """Where to look for an undelayed part that another worker writes."""
+    return source.whole, mask, None if source.undivided else source
 
 
 def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Kernel) -> list[tuple[Callable[[Any], None], Any]]:

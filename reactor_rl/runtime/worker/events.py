@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from reactor_rl.errors import AbsentError
-from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.serialise import IMMUTABLE, decode, encode
@@ -17,7 +17,7 @@ __all__ = ["ActionHandle", "TimerHandle"]
 class TimerHandle(Handle):
     """A timer."""
 
-    __slots__ = ("_stamp", "index", "mask", "offset", "period")
+    __slots__ = ("index", "mask", "offset", "period")
 
     def __init__(self, kernel: Moment, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
         super().__init__(kernel, name, allowed)
@@ -37,13 +37,13 @@ class TimerHandle(Handle):
 class ActionHandle(Handle):
     """A logical action of one reactor, and the values that it is still to deliver."""
 
-    __slots__ = ("_now", "_schedulers", "_stamp", "index", "mask", "waiting")
+    __slots__ = ("_arrived", "_now", "_schedulers", "index", "mask", "waiting")
 
     def __init__(self, kernel: Moment, name: str, allowed: int, schedulers: int, index: int) -> None:
         super().__init__(kernel, name, allowed)
         self._schedulers = schedulers  # reactions that may schedule it; `allowed` may read it
         self.index, self.mask = index, 0
-        self._stamp = -1
+        self._arrived = -1  # the pass in which it was last present
         self._now: Any = None
         self.waiting: deque[Any] = deque()  # for the next microsteps, one each
 
@@ -69,14 +69,14 @@ class ActionHandle(Handle):
 
     def clear(self) -> None:
         """Make it absent, with nothing waiting."""
-        self._stamp, self._now = -1, None
+        self._arrived, self._now = -1, None
         self.waiting = deque()
 
     def arrive(self) -> bool:
         """Deliver the next waiting value at the pass that begins. Returns whether more are waiting."""
         kernel = self._kernel
         self._now = self.waiting.popleft()
-        self._stamp = kernel.number
+        self._arrived = kernel.number
         kernel.pending |= self.mask
         return bool(self.waiting)
 
@@ -85,7 +85,7 @@ class ActionHandle(Handle):
         """Whether the action is present at this tag."""
         if not self._kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        return self._stamp == self._kernel.number
+        return self._arrived == self._kernel.number
 
     @property
     def value(self) -> Any:
@@ -97,6 +97,6 @@ class ActionHandle(Handle):
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        if self._stamp != kernel.number:
+        if self._arrived != kernel.number:
             raise AbsentError(f"{self.name} is absent at tag {kernel.time, kernel.microstep}; ask .present before reading .value")
         return decode(self._now)

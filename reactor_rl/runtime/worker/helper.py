@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from reactor_rl.failure import Failure
-from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.kernel import Kernel

@@ -11,61 +11,11 @@ import numpy.typing as npt
 from reactor_rl.errors import AbsentError
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.presence import Source, Stamps
 from reactor_rl.serialise import decode
 from reactor_rl.topology import MISSING
 
-__all__ = ["InputHandle", "LateInput", "PlainInput", "Source"]
-
-
-class Source:
-    """Presence of one part of an input: a whole output, or rows of it."""
-
-    __slots__ = ("_delay", "_hi", "_kernel", "_lo", "_ring", "_stamp", "_stride", "_times")
-
-    def __init__(
-        self, kernel: Moment, stamp: int, times: int, stride: int, ring: int, delay: int, lo: int | None, hi: int | None
-    ) -> None:
-        self._kernel, self._stamp, self._times, self._stride, self._ring = kernel, stamp, times, stride, ring
-        self._delay, self._lo, self._hi = delay, lo, hi
-
-    def any_since(self, since: int) -> bool:
-        """Whether anything of it was written in pass ``since`` or after."""
-        words = self._kernel.words
-        return words[self._stamp] >= since or (self._stride > 1 and bool(np.any(self.rows(since))))
-
-    @property
-    def whole(self) -> bool:
-        """Whether its rows are only ever written all at once."""
-        return self._stride == 1
-
-    @property
-    def stamp(self) -> int:
-        """Where it lies in which pass it was last written."""
-        return self._stamp
-
-    def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
-        """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
-
-        ``since`` is the first pass that counts: the running one, or for the caller, who reads after a tick, the tick's first.
-        """
-        kernel = self._kernel
-        words = kernel.words
-        if self._delay:
-            time = kernel.time - self._delay
-            if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
-                return False
-            at = self._times + time % self._ring * self._stride
-            since = upto = time
-        else:
-            at, upto = self._stamp, kernel.number
-        if since <= words[at] <= upto:
-            return True
-        if self._stride == 1 or not since <= words[at + 1] <= upto:
-            return False
-        lo, hi = (0, self._stride - 2) if self._lo is None or self._hi is None else (self._lo, self._hi)
-        stamps = np.frombuffer(words, np.int64)[at + 2 + lo : at + 2 + hi]
-        mask: npt.NDArray[np.bool_] = (stamps >= since) & (stamps <= upto)
-        return mask
+__all__ = ["InputHandle", "LateInput", "PlainInput"]
 
 
 class InputHandle(Handle):
@@ -97,7 +47,7 @@ class InputHandle(Handle):
         self._delay, self._initial, self._read = delay, initial, read
         # The stamp of the one source that is read at the same tag; -1 for inputs that are not that simple. Unless single
         # rows of that source may be written by themselves, it decides.
-        self._quick, self._decides = quick, quick >= 0 and sources[0].whole
+        self._quick, self._decides = quick, quick >= 0 and sources[0].undivided
 
     @property
     def present(self) -> Any:
@@ -165,8 +115,8 @@ class InputHandle(Handle):
         return False
 
     def stamps(self) -> list[int] | None:
-        """The stamps of its parts, if those alone tell when anything of it was written (undelayed inputs)."""
-        return [source.stamp for source in self._sources] if all(source.whole for source in self._sources) else None
+        """The words of its parts' stamps, if those alone tell when anything of it was written (undelayed inputs)."""
+        return [source.whole for source in self._sources] if all(source.undivided for source in self._sources) else None
 
     def present_values(self, since: int) -> list[Any]:
         """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""
@@ -211,9 +161,9 @@ class LateInput(InputHandle):
 
     __slots__ = ("_ring", "_times")
 
-    def bind(self, times: int, ring: int) -> None:
-        """``times`` is the first time stamp of the source, ``ring`` the number of its slots."""
-        self._times, self._ring = times, ring
+    def bind(self, source: Stamps) -> None:
+        """``source`` are the stamps of the output that it reads."""
+        self._times, self._ring = source.times, source.ring
 
     @property
     def value(self) -> Any:
@@ -222,6 +172,6 @@ class LateInput(InputHandle):
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
         time = kernel.time - self._delay
-        if time >= 0 and kernel.microstep == 0 and kernel.words[self._times + time % self._ring] == time:
+        if time >= 0 and kernel.microstep == 0 and kernel.words[self._times[time % self._ring]] == time:
             return self._read(time)
         return self.get(kernel.number)

@@ -17,16 +17,17 @@ from typing import Any
 from reactor_rl.by_value import Copies, enrol
 from reactor_rl.failure import Failure
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.arena import Words
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.moment import ALL, Agenda, Moment
 from reactor_rl.runtime.worker.outputs import OutputHandle
+from reactor_rl.runtime.worker.presence import Source
 
 __all__ = ["Kernel", "Mark", "Observer"]
 
-Mark = tuple[int, int, range | None]
-"""The stamp of an output, the bits of the reactions that it triggers, and where rows are addressed, the rows' stamps."""
+Mark = tuple[int, int, Source | None]
+"""The word of an output's stamp, the bits of the reactions that it triggers, and what to ask about single rows of it."""
 
 
 class Observer:
@@ -310,10 +311,8 @@ class Kernel(Moment):
     def mark(self, marks: list[Mark]) -> None:
         """Set the bits of reactions that are triggered by what other workers wrote in this pass."""
         words, number = self.words, self.number
-        for stamp, mask, rows in marks:
-            if words[stamp] == number or (
-                rows is not None and words[stamp + 1] == number and any(words[word] == number for word in rows)
-            ):
+        for whole, mask, rows in marks:
+            if words[whole] == number or (rows is not None and rows.any_row(number)):
                 self.pending |= mask
 
     def _finish_reaction(self) -> None:

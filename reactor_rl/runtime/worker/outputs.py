@@ -11,6 +11,7 @@ import numpy.typing as npt
 from reactor_rl.runtime.worker.cells import Cells
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.serialise import IMMUTABLE, encode
 
 __all__ = ["ArrayOutput", "LocalObjectOutput", "ObjectOutput", "OutputHandle"]
@@ -23,23 +24,23 @@ class OutputHandle(Handle):
     triggers at the next tick; ``late`` lists ``(delay, mask)`` for the others. ``row_masks`` and ``row_late`` are for single rows.
     """
 
-    __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_soon", "_stamp", "_stride", "_times")
+    __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_soon", "_stamps", "_times", "_whole")
 
-    def __init__(self, kernel: Moment, name: str, allowed: int, stamp: int, times: int, stride: int, ring: int) -> None:
+    def __init__(self, kernel: Moment, name: str, allowed: int, stamps: Stamps) -> None:
         super().__init__(kernel, name, allowed)
-        self._stamp, self._times, self._stride, self._ring = stamp, times, stride, ring
+        self._stamps, self._whole, self._times, self._ring = stamps, stamps.whole, stamps.times, stamps.ring
         self._mask = self._soon = 0
         self._late: list[tuple[int, int]] = []
-        self._row_masks: list[int] = [0] * (stride - 2) if stride > 1 else []
+        self._row_masks: list[int] = [0] * (stamps.rows or 0)
         self._row_late: list[list[tuple[int, int]]] = [[] for _ in self._row_masks]
 
     def _publish(self) -> None:
         kernel = self._kernel
-        kernel.words[self._stamp] = kernel.number
+        kernel.words[self._whole] = kernel.number
         kernel.pending |= self._mask
-        if self._times >= 0:
+        if self._times:
             time = kernel.time
-            kernel.words[self._times + time % self._ring * self._stride] = time
+            kernel.words[self._times[time % self._ring]] = time
             kernel.soon |= self._soon
             for delay, mask in self._late:
                 kernel.wake_at(time + delay, mask)
@@ -65,33 +66,25 @@ class OutputHandle(Handle):
 
     def _publish_row(self, row: int) -> None:
         kernel = self._kernel
-        for offset in (1, 2 + row):
-            kernel.words[self._stamp + offset] = kernel.number
+        self._stamps.stamp_row(kernel.words, row, kernel.number, kernel.time)
         kernel.pending |= self._row_masks[row]
-        if self._times >= 0:
-            time = kernel.time
-            for offset in (1, 2 + row):
-                kernel.words[self._times + time % self._ring * self._stride + offset] = time
-            for delay, mask in self._row_late[row]:
-                kernel.wake_at(time + delay, mask)
+        for delay, mask in self._row_late[row]:
+            kernel.wake_at(kernel.time + delay, mask)
 
     def wake_again(self, time: int) -> None:
         """Enter the arrivals, at ``time`` or later, of the values that lie in the slots: what publishing them entered."""
-        words, stride = self._kernel.words, self._stride
         late = [*self._late, (1, self._soon)] if self._soon else self._late
-        for at in range(self._times, self._times + stride * self._ring, stride) if self._times >= 0 else ():
-            for offset, woken in [(0, late), *enumerate(self._row_late, 2)]:
-                written = words[at + offset]
-                for delay, mask in woken if written >= 0 else ():
-                    if written + delay >= time:
-                        self._kernel.wake_at(written + delay, mask)
+        for row, written in self._stamps.in_slots(self._kernel.words):
+            for delay, mask in late if row is None else self._row_late[row]:
+                if written + delay >= time:
+                    self._kernel.wake_at(written + delay, mask)
 
     def trigger_again(self, number: int) -> None:
         """Trigger what is triggered, on this worker, by what was written in pass ``number``, which is the coming one."""
-        kernel, words = self._kernel, self._kernel.words
-        for offset, mask in [(0, self._mask), *enumerate(self._row_masks, 2)]:
-            if words[self._stamp + offset] == number:
-                kernel.pending |= mask
+        rows = self._stamps.written(self._kernel.words, number)
+        if rows is not None:
+            for mask in [self._row_masks[row] for row in rows] or [self._mask]:
+                self._kernel.pending |= mask
 
     @property
     def rows(self) -> _RowsOfOutput:
@@ -144,7 +137,7 @@ class ArrayOutput(OutputHandle):
         self._views, self._copies = tuple(views), tuple(tuple(copy) for copy in copies)
         self._only = self._views[0] if len(self._views) == 1 else None
         # The slot, if all that is to be done besides filling it is to stamp it.
-        self._direct = None if self._copies or self._times >= 0 else self._only
+        self._direct = None if self._copies or self._times else self._only
         self.shape, self.dtype = views[0].shape, views[0].dtype
 
     def set(self, value: npt.ArrayLike) -> None:
@@ -176,7 +169,7 @@ class ArrayOutput(OutputHandle):
             raise self._undeclared("effects")
         view = self._direct
         if view is not None:
-            kernel.words[self._stamp] = kernel.number
+            kernel.words[self._whole] = kernel.number
             kernel.pending |= self._mask
             return view
         self._publish()
@@ -205,7 +198,7 @@ class ArrayOutput(OutputHandle):
 
     def simple(self) -> tuple[npt.NDArray[Any] | None, int, int]:
         """The one slot, its stamp and the mask of what it triggers, if writing it takes no more than that; else no slot."""
-        return self._direct, self._stamp, self._mask
+        return self._direct, self._whole, self._mask
 
     def slot(self, time: int) -> npt.NDArray[Any]:
         """The slot that is written at ``time``."""
@@ -241,7 +234,7 @@ class ObjectOutput(OutputHandle):
 
     def simple(self) -> tuple[None, int, int]:
         """As of an array output."""
-        return None, self._stamp, self._mask
+        return None, self._whole, self._mask
 
     def _set_row(self, row: int, value: Any) -> None:
         self._cells.write(self._kernel.time % self._ring * (self._rows or 1) + row, value)
@@ -259,14 +252,14 @@ class LocalObjectOutput(ObjectOutput):
 
     def finish(self) -> None:
         """Bind ``set``, once it is known whom the port wakes."""
-        kernel, words, cells, stamp, mask = self._kernel, self._kernel.words, self._cells.local(), self._stamp, self._mask
+        kernel, words, cells, whole, mask = self._kernel, self._kernel.words, self._cells.local(), self._whole, self._mask
         allowed, times, ring, soon, late = self._allowed, self._times, self._ring, self._soon, self._late
 
         def put(value: Any) -> None:
             if not kernel.current & allowed:
                 raise self._undeclared("effects")
             cells[0] = value if type(value) in IMMUTABLE else encode(value)
-            words[stamp] = kernel.number
+            words[whole] = kernel.number
             kernel.pending |= mask
 
         def put_late(value: Any) -> None:
@@ -275,10 +268,10 @@ class LocalObjectOutput(ObjectOutput):
             time = kernel.time
             slot = time % ring
             cells[slot] = value if type(value) in IMMUTABLE else encode(value)
-            words[stamp], words[times + slot] = kernel.number, time
+            words[whole], words[times[slot]] = kernel.number, time
             kernel.pending |= mask
             kernel.soon |= soon
             for delay, woken in late:
                 kernel.wake_at(time + delay, woken)
 
-        self.set = put if self._times < 0 else put_late
+        self.set = put_late if self._times else put

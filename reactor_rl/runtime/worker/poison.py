@@ -32,9 +32,8 @@ class Poison(Observer):
         # What was written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
         words, since = self._kernel.words, self._kernel.tick_number
         for index, port in self._of_bit[bit]:
-            if isinstance(port, ArrayOutput) and words[port._stamp] < since and self._written.get(index, 0) < since:
-                if port._row_masks and words[port._stamp + 1] >= since:
-                    continue
+            written = self._written.get(index, 0) >= since or port._stamps.any_since(words, since)
+            if isinstance(port, ArrayOutput) and not written:
                 self._written[index] = since
                 _poison(port, self._kernel.time)
 
@@ -44,7 +43,7 @@ class Poison(Observer):
             for node in self._short:
                 port = kernel.outputs[node.index]
                 # A boundary input is written by the caller before the pass begins.
-                if isinstance(port, ArrayOutput) and kernel.words[port._stamp] != kernel.number:
+                if isinstance(port, ArrayOutput) and not port._stamps.any_since(kernel.words, kernel.number):
                     _poison(port, kernel.time)
 
 

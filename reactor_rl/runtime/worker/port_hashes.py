@@ -25,7 +25,7 @@ class AllPorts(Observer):
             self._startup = False
             return
         for index, port in kernel.outputs.items():
-            rows = _present_rows(port, kernel)
+            rows = port._stamps.written(kernel.words, kernel.number)
             if rows is not None:
                 into = self._hashes[index]
                 canonical((kernel.time, kernel.microstep, rows), into)
@@ -39,16 +39,6 @@ class AllPorts(Observer):
     def digests(self) -> dict[int, bytes]:
         """The digest of each output so far."""
         return {index: found.copy().digest() for index, found in self._hashes.items()}
-
-
-def _present_rows(port: OutputHandle, kernel: Kernel) -> list[int] | None:
-    """Rows that were written one by one at this tag; [] for all of the port; None if it is absent."""
-    words, number = kernel.words, kernel.number
-    if words[port._stamp] == number:
-        return []
-    if port._row_masks and words[port._stamp + 1] == number:
-        return [row for row in range(len(port._row_masks)) if words[port._stamp + 2 + row] == number]
-    return None
 
 
 def _content(port: OutputHandle, time: int, rows: list[int]) -> list[Any]:

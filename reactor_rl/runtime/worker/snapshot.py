@@ -19,8 +19,6 @@ from reactor_rl.serialise import dumps, loads
 
 __all__ = ["WorkerState", "put_back", "take"]
 
-_LONG_AGO = -1
-
 
 @dataclass
 class WorkerState:
@@ -77,10 +75,8 @@ def take(kernel: Kernel, ticks: int) -> WorkerState:
     # What was written before the last tick is not present any more; and the last one may have been skipped.
     oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
     for index, port in kernel.outputs.items():
-        stamps, times = _words(port)
-        ages = [coming - stamp if stamp >= oldest else _LONG_AGO for stamp in kernel.words[stamps].tolist()]
         slots = [view.copy() for view in port._views] if isinstance(port, ArrayOutput) else _cells(port).kept()
-        part.outputs[index] = ages + kernel.words[times].tolist(), slots
+        part.outputs[index] = port._stamps.save(kernel.words, coming, oldest), slots
     part.events = {time: _by_action(found) for time, found in kernel.agenda.events.items()}
     part.waiting = {index: list(action.waiting) for index, action in kernel.actions.items() if action.waiting}
     return part
@@ -124,30 +120,19 @@ def _coming(kernel: Kernel, ticks: int) -> int:
     return kernel.number + (ticks > 0)
 
 
-def _words(port: Any) -> tuple[slice, slice]:
-    """Where the stamps of an output lie, and the times of its slots."""
-    times = port._stride * port._ring if port._times >= 0 else 0
-    return slice(port._stamp, port._stamp + port._stride), slice(port._times, port._times + times)
-
-
 def _cells(port: Any) -> Any:
     assert isinstance(port, ObjectOutput)
     return port._cells
 
 
 def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
-    stamps, times = _words(port)
-    ages = saved[: port._stride]
-    for word, age in enumerate(ages, stamps.start):
-        kernel.words[word] = 0 if age == _LONG_AGO else coming - age
-    for word, time in enumerate(saved[port._stride :], times.start):
-        kernel.words[word] = time
+    present = port._stamps.restore(kernel.words, saved, coming)
     if not isinstance(port, ArrayOutput):
         for cell, kept in enumerate(slots):
             _cells(port).keep(cell, kept)
         return
     # A buffer that several outputs share may have more slots than this one needs, and its copies fewer.
-    newest = ticks if 0 in ages else ticks - 1
+    newest = ticks if present else ticks - 1
     for time in range(newest - port._ring + 1, newest + 1):
         for place in (port._views, *port._copies):
             place[time % len(place)][...] = slots[time % len(slots)]

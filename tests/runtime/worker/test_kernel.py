@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reactor_rl.runtime.arena import Words
+from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.moment import ALL, NEVER
 

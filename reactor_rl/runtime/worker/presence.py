@@ -1,0 +1,159 @@
+"""Presence: what says whether a value is there, and where that lies in memory, which only this file knows.
+
+A stamp is a word with the number of the pass (a pass is one tag) in which something was written. It is present exactly when that is
+the pass that is running, so that nothing ever needs clearing. An output has one stamp for all of it; where its rows are addressed,
+one for any row and one for each row come behind. Of an output that is read with a delay, every slot of its ring has as many words
+once more, which hold times instead. Whoever has to be quick keeps the numbers of the words that :class:`Stamps` hands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl.runtime.worker.moment import Moment
+
+__all__ = ["Source", "Stamps"]
+
+ANY_ROW, FIRST_ROW = 1, 2  # offsets to the stamp of all of the output, and to the time of all of a slot
+NO_TIME = -1
+LONG_AGO = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """Where the stamps of one output lie among the words that all workers share.
+
+    Attributes:
+        whole: The word that is the stamp of all of it.
+        rows: How many rows may be written one by one; ``None`` if it is only ever written all at once.
+        ring: Number of slots; more than one if it is read with a delay.
+    """
+
+    whole: int
+    rows: int | None
+    ring: int
+
+    @property
+    def _stride(self) -> int:
+        return 1 if self.rows is None else FIRST_ROW + self.rows
+
+    @property
+    def size(self) -> int:
+        """Number of words, those of the times included."""
+        return self._stride * (1 if self.ring == 1 else 1 + self.ring)
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """Of each slot the word with the time at which all of it was written; none if nobody reads with a delay."""
+        behind = self.whole + self._stride
+        return tuple(range(behind, self.whole + self.size, self._stride))
+
+    def clear(self, words: memoryview) -> None:
+        """Note that no slot was ever written."""
+        for word in range(self.whole + self._stride, self.whole + self.size):
+            words[word] = NO_TIME
+
+    def stamp_row(self, words: memoryview, row: int, number: int, time: int) -> None:
+        """Note that one row is written in pass ``number``, at ``time``."""
+        words[self.whole + ANY_ROW] = words[self.whole + FIRST_ROW + row] = number
+        if self.ring > 1:
+            slot = self.whole + self._stride * (1 + time % self.ring)
+            words[slot + ANY_ROW] = words[slot + FIRST_ROW + row] = time
+
+    def written(self, words: memoryview, number: int) -> list[int] | None:
+        """The rows that were written one by one in pass ``number``, none of them if all of it was; ``None`` if nothing was."""
+        if words[self.whole] == number:
+            return []
+        if not self.rows or words[self.whole + ANY_ROW] != number:
+            return None
+        return [row for row in range(self.rows) if words[self.whole + FIRST_ROW + row] == number]
+
+    def any_since(self, words: memoryview, since: int) -> bool:
+        """Whether anything of it was written in pass ``since`` or after."""
+        return words[self.whole] >= since or (bool(self.rows) and words[self.whole + ANY_ROW] >= since)
+
+    def in_slots(self, words: memoryview) -> Iterator[tuple[int | None, int]]:
+        """What the slots of the ring hold: each row that was written, ``None`` for all of them, and the time of it."""
+        for slot in self.times:
+            if words[slot] != NO_TIME:
+                yield None, words[slot]
+            for row in range(self.rows or 0):
+                if words[slot + FIRST_ROW + row] != NO_TIME:
+                    yield row, words[slot + FIRST_ROW + row]
+
+    def save(self, words: memoryview, coming: int, oldest: int) -> list[int]:
+        """All of it in a form that fits into any run.
+
+        Returns:
+            For each stamp how many passes before ``coming`` it was written, -1 if that was before ``oldest``; then the times.
+        """
+        saved: list[int] = words[self.whole : self.whole + self.size].tolist()
+        ages = [coming - stamp if stamp >= oldest else LONG_AGO for stamp in saved[: self._stride]]
+        return ages + saved[self._stride :]
+
+    def restore(self, words: memoryview, saved: list[int], coming: int) -> bool:
+        """Put back what :meth:`save` gave. Returns whether anything is present at the coming pass."""
+        ages = saved[: self._stride]
+        passes = [0 if age == LONG_AGO else coming - age for age in ages]
+        for word, stamp in enumerate(passes + saved[self._stride :], self.whole):
+            words[word] = stamp
+        return 0 in ages
+
+
+class Source:
+    """One part of an input as far as presence goes: a whole output, or rows of it.
+
+    Args:
+        kernel: The worker that reads it.
+        stamps: Of the output.
+        delay: How many ticks after it was written it is read.
+        lo, hi: The rows; ``None`` for all.
+
+    Attributes:
+        whole: The word that is the stamp of all of the output.
+        undivided: Whether its rows are only ever written all at once, so that this word decides.
+    """
+
+    __slots__ = ("_begin", "_delay", "_end", "_kernel", "_ring", "_times", "undivided", "whole")
+
+    def __init__(self, kernel: Moment, stamps: Stamps, delay: int = 0, lo: int | None = None, hi: int | None = None) -> None:
+        self._kernel, self._delay, self._ring, self._times = kernel, delay, stamps.ring, stamps.times
+        self.whole, self.undivided = stamps.whole, stamps.rows is None
+        lo, hi = (0, stamps.rows or 0) if lo is None or hi is None else (lo, hi)
+        self._begin, self._end = FIRST_ROW + lo, FIRST_ROW + hi
+
+    def any_since(self, since: int) -> bool:
+        """Whether anything of it was written in pass ``since`` or after (without a delay)."""
+        return self._kernel.words[self.whole] >= since or (not self.undivided and bool(np.any(self.rows(since))))
+
+    def any_row(self, number: int) -> bool:
+        """Whether one of its rows was written by itself in pass ``number`` (without a delay)."""
+        words = self._kernel.words
+        return words[self.whole + ANY_ROW] == number and number in words[self.whole + self._begin : self.whole + self._end]
+
+    def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
+        """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
+
+        Args:
+            since: The first pass that counts: the running one, or for the caller, who reads after a tick, the tick's first.
+        """
+        kernel = self._kernel
+        words = kernel.words
+        if self._delay:
+            time = kernel.time - self._delay
+            if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
+                return False
+            at = self._times[time % self._ring]
+            since = upto = time
+        else:
+            at, upto = self.whole, kernel.number
+        if since <= words[at] <= upto:
+            return True
+        if self.undivided or not since <= words[at + ANY_ROW] <= upto:
+            return False
+        mask: npt.NDArray[np.bool_] = np.frombuffer(words, np.int64)[at + self._begin : at + self._end] >= since
+        return mask  # no row is stamped later than "any row" is
