@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 from test_checkpoint import Locked
 from test_trainers import EVALUATED, new
 
@@ -302,7 +303,7 @@ NEITHER: dict[str, Any] = {"way": None, "episode": -1, "length": 0, "total": 0.0
 
 def test_what_an_environment_is_put_back_from() -> None:
     for good in REPLAYED, SAVED, NEITHER, {**NEITHER, "episode": 3}:
-        kept_env.check(good, 2)
+        kept_env.check(good, Discrete(2), np.dtype(np.int64))
     changed: list[Callable[[], Any]] = [
         lambda: {**SAVED, "state": b"bytes"}, lambda: {**SAVED, "state": np.zeros(3, np.uint8)}, lambda: {**SAVED, "way": "replay"},
         lambda: {**SAVED, "episode": -1}, lambda: {**SAVED, "length": True}, lambda: {**SAVED, "more": 1},
@@ -312,5 +313,5 @@ def test_what_an_environment_is_put_back_from() -> None:
     ]  # fmt: skip
     for make in changed:
         with pytest.raises(ValueError, match="the state of an environment is none"):
-            kept_env.check(make(), 2)
+            kept_env.check(make(), Discrete(2), np.dtype(np.int64))
     assert Locked  # the environment of these files, by its name
