@@ -1,21 +1,50 @@
-"""Networks of torch for reactor programs: small ones without torch's dispatch, and their parameters as flat records."""
+"""Networks of torch for reactor programs: small ones without torch's dispatch, their parameters as arrays, and learners."""
 
 from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
+    from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
+    from reactor_torch.autograd import Autograd
+    from reactor_torch.dense import Dense, Function
+    from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussian
+    from reactor_torch.flat import FlatParameters
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
+    from reactor_torch.learner import Learner, Loss
+    from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, packed, parameter_record, tensors, write_parameters
+    from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
+    from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
 
 __all__ = [
     "FILLING",
+    "ActorCritic",
+    "Autograd",
+    "AutogradActorCritic",
+    "Bernoullis",
+    "Categoricals",
+    "DQNBatch",
+    "DQNLoss",
+    "Dense",
+    "DenseActorCritic",
     "DenseNetwork",
+    "Distribution",
+    "FlatOptimizer",
+    "FlatParameters",
+    "Function",
+    "Gaussian",
     "Greedy",
     "Layer",
     "Layered",
+    "Learner",
+    "Loss",
     "Network",
+    "PPOBatch",
+    "PPOLoss",
+    "QBatch",
+    "QLoss",
     "Stacked",
     "TorchNetwork",
     "computing",
@@ -23,6 +52,7 @@ __all__ = [
     "ends_in_softmax",
     "is_compiled",
     "layers_of",
+    "normalized",
     "packed",
     "parameter_record",
     "stack",

@@ -1,0 +1,107 @@
+"""Actor and critic as losses see them: values, log-probabilities and entropies of a batch, and gradients from theirs.
+
+Two towers of dense layers are differentiated by hand; any other policy goes through autograd, into the same flat array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from reactor_torch.dense import Dense
+from reactor_torch.distributions import Distribution, Evaluated
+from reactor_torch.flat import FlatParameters
+from reactor_torch.layers import Layer
+
+__all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
+
+Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+"""Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
+
+
+class ActorCritic(Protocol):
+    """What evaluates actions and differentiates what it found."""
+
+    flat: FlatParameters
+
+    def evaluate(self, observations: Any, actions: torch.Tensor) -> Given:
+        """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call."""
+        ...
+
+    def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`evaluate` gave.
+
+        Args:
+            by_values: ``(rows,)``.
+            by_log_prob: ``(rows,)``.
+            by_entropy: By each entropy.
+        """
+        ...
+
+
+class DenseActorCritic:
+    """Two networks of dense layers without common parameters.
+
+    Args:
+        actor: Layers that give the distribution's parameters.
+        critic: Layers that give a value.
+        distribution: Of actions.
+        flat: The parameters of both, and of the distribution if it has any.
+    """
+
+    def __init__(self, actor: Sequence[Layer], critic: Sequence[Layer], distribution: Distribution, flat: FlatParameters) -> None:
+        self.actor, self.critic, self.distribution, self.flat = Dense(actor, flat), Dense(critic, flat), distribution, flat
+        self._of_rows: dict[int, Evaluated] = {}
+        self._evaluated: Evaluated | None = None
+
+    @torch.no_grad()
+    def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> Given:
+        """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
+        rows = len(observations)
+        found = self._of_rows.get(rows)
+        if found is None:
+            found = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
+        self._evaluated = found
+        found.evaluate(self.actor.forward(observations), actions)
+        return self.critic.forward(observations).view(-1), found.log_prob, found.entropy
+
+    @torch.no_grad()
+    def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        """See :meth:`ActorCritic.backward`."""
+        assert self._evaluated is not None, "evaluate first"
+        self._evaluated.differentiate(by_log_prob, by_entropy)
+        self.actor.backward(self._evaluated.gradient)
+        self.critic.backward(by_values[:, None])
+
+
+class AutogradActorCritic:
+    """Any policy, differentiated by autograd.
+
+    Args:
+        evaluate_actions: From observations and actions to values, log-probabilities and entropies (or ``None``), with a graph, as
+            SB3's ``ActorCriticPolicy.evaluate_actions``.
+        flat: The policy's parameters.
+    """
+
+    def __init__(self, evaluate_actions: Callable[[Any, torch.Tensor], Any], flat: FlatParameters) -> None:
+        self.evaluate_actions, self.flat = evaluate_actions, flat
+        self._found: list[torch.Tensor] = []
+
+    @torch.enable_grad()
+    def evaluate(self, observations: Any, actions: torch.Tensor) -> Given:
+        """See :meth:`ActorCritic.evaluate`; observations are what the policy takes."""
+        values, log_prob, entropy = self.evaluate_actions(observations, actions)
+        self._found = [values.flatten(), log_prob] + ([] if entropy is None else [entropy])
+        return self._found[0].detach(), log_prob.detach(), None if entropy is None else entropy.detach()
+
+    def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        """See :meth:`ActorCritic.backward`."""
+        self.flat.begin_gradients()
+        gradients = [by_values, by_log_prob]
+        if by_entropy and len(self._found) > 2:
+            gradients.append(torch.full_like(self._found[2], by_entropy))
+        pairs = [pair for pair in zip(self._found, gradients, strict=False) if pair[0].requires_grad]  # a part may be frozen
+        torch.autograd.backward([one for one, _ in pairs], [gradient for _, gradient in pairs])
+        self._found = []

@@ -1,0 +1,186 @@
+"""Dense networks differentiated by hand: forward and backward layer by layer, into buffers that are made once.
+
+A pass of a small network through autograd is mostly bookkeeping. Here each layer knows its own derivative, writes the gradients of
+its parameters where :class:`~reactor_torch.FlatParameters` has them, and allocates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+
+from reactor_torch.flat import FlatParameters
+from reactor_torch.layers import Layer
+
+__all__ = ["Dense", "Function"]
+
+WITH_WEIGHTS = ("linear", "normalised")
+KINDS = (*WITH_WEIGHTS, "relu", "tanh")
+"""The kinds of layers that are differentiated here."""
+
+
+class Function(Protocol):
+    """What gives numbers for observations, and the gradients of its parameters for those of the numbers."""
+
+    flat: FlatParameters
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """``(rows, outputs)``, valid until the next call; cut off from autograd's graph."""
+        ...
+
+    def backward(self, gradient: torch.Tensor) -> None:
+        """From the gradient of the loss by what the last :meth:`forward` gave, the gradients of the parameters.
+
+        They overwrite what was there. So may the gradient that is given be.
+        """
+        ...
+
+
+class Dense:
+    """A network of dense layers; see :class:`Function`.
+
+    Args:
+        layers: Of :data:`KINDS`; their names are those of their parameters in ``flat``.
+        flat: The parameters.
+
+    Raises:
+        ValueError: If a layer is of another kind.
+    """
+
+    def __init__(self, layers: Sequence[Layer], flat: FlatParameters) -> None:
+        if not self.knows(layers, flat):
+            raise ValueError(
+                f"no derivatives here for {[layer.kind for layer in layers]} with these parameters: let autograd do it"
+            )
+        self.layers, self.flat = tuple(layers), flat
+        self._of_rows: dict[int, list[_Step]] = {}
+        self._steps: list[_Step] = []
+
+    @staticmethod
+    def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
+        """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen."""
+        parts = [f"{layer.name}.{part}" for layer in layers if layer.kind in WITH_WEIGHTS for part in ("weight", "bias")]
+        there = all(flat.value(f"{layer.name}.weight") is not None for layer in layers if layer.kind in WITH_WEIGHTS)
+        return there and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
+
+    @torch.no_grad()
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
+        rows = len(observations)
+        self._steps = self._of_rows.get(rows) or self._made(rows)
+        current = observations
+        for step in self._steps:
+            current = step.forward(current)
+        return current
+
+    @torch.no_grad()
+    def backward(self, gradient: torch.Tensor) -> None:
+        """See :meth:`Function.backward`."""
+        assert len(self.flat.gradients), "a network whose parameters are not learned has no gradients"
+        for step in reversed(self._steps):
+            gradient = step.backward(gradient)
+
+    def _made(self, rows: int) -> list[_Step]:
+        steps: list[_Step] = []
+        below = ""
+        for layer in self.layers:
+            if layer.kind in WITH_WEIGHTS:
+                kind = _Linear if layer.kind == "linear" else _Normalised
+                steps.append(kind(layer, self.flat, rows, passes_on=bool(steps)))
+            else:
+                # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
+                buffer = None if below in WITH_WEIGHTS else torch.zeros(rows, layer.outputs, device=self.flat.device)
+                steps.append((_Tanh if layer.kind == "tanh" else _Rectified)(buffer))
+            below = layer.kind
+        self._of_rows[rows] = steps
+        return steps
+
+
+class _Step(Protocol):
+    """A layer for one number of rows."""
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor: ...
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
+
+
+class _Linear:
+    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool) -> None:
+        weight, weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
+        assert weight is not None
+        self.weight, self.transposed, self.weight_gradient = weight, weight.t(), weight_gradient
+        self.bias, self.bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
+        self.out = torch.zeros(rows, layer.outputs, device=flat.device)
+        self.ones = torch.ones(rows, device=flat.device)
+        self.below = torch.zeros(rows, layer.inputs, device=flat.device) if passes_on else None
+        self.given = self.gradient = self.gradient_transposed = self.out
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.given = given
+        if self.bias is None:
+            return torch.mm(given, self.transposed, out=self.out)
+        return torch.addmm(self.bias, given, self.transposed, out=self.out)
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        if gradient is not self.gradient:
+            self.gradient, self.gradient_transposed = gradient, gradient.t()
+        torch.mm(self.gradient_transposed, self.given, out=self.weight_gradient)
+        if self.bias_gradient is not None:
+            torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
+        return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
+
+
+class _Normalised:
+    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool) -> None:
+        weight, weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
+        bias, bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
+        assert weight is not None and bias is not None
+        self.weight, self.weight_gradient, self.bias, self.bias_gradient = weight, weight_gradient, bias, bias_gradient
+        self.shape, self.epsilon, self.mask = [layer.outputs], layer.epsilon, [passes_on, True, True]
+        self.given = self.mean = self.scale = weight
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.given = given
+        out, self.mean, self.scale = torch.native_layer_norm(given, self.shape, self.weight, self.bias, self.epsilon)
+        return out
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        below, by_weight, by_bias = torch.ops.aten.native_layer_norm_backward(
+            gradient, self.given, self.shape, self.mean, self.scale, self.weight, self.bias, self.mask
+        )
+        assert self.weight_gradient is not None and self.bias_gradient is not None
+        self.weight_gradient.copy_(by_weight)
+        self.bias_gradient.copy_(by_bias)
+        return gradient if below is None else below
+
+
+class _Tanh:
+    def __init__(self, buffer: torch.Tensor | None) -> None:
+        self.buffer = buffer
+        self.out = torch.empty(0)
+        self.differentiate = torch.ops.aten.tanh_backward.grad_input
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.out = torch.tanh(given, out=given if self.buffer is None else self.buffer)
+        return self.out
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.differentiate(gradient, self.out, grad_input=gradient)
+        return gradient
+
+
+class _Rectified:
+    def __init__(self, buffer: torch.Tensor | None) -> None:
+        self.buffer = buffer
+        self.out = torch.empty(0)
+        self.differentiate = torch.ops.aten.threshold_backward.grad_input
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.out = torch.clamp_min(given, 0, out=given if self.buffer is None else self.buffer)
+        return self.out
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.differentiate(gradient, self.out, 0, grad_input=gradient)
+        return gradient

@@ -1,0 +1,177 @@
+"""Distributions of actions with their derivatives: how likely actions are, how open the choice is, and both by a network's outputs.
+
+Shapes: ``outputs`` are ``(rows, n)``, actions are as SB3's buffers have them, log-probabilities and entropies are ``(rows,)``. What
+an evaluation gives is valid until the next one with as many rows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+
+from reactor_torch.flat import FlatParameters
+
+__all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussian"]
+
+
+class Evaluated(ABC):
+    """A distribution for one number of rows.
+
+    Args:
+        rows: How many.
+        outputs: Numbers that the network gives for a row.
+        device: Where.
+
+    Attributes:
+        log_prob: Of the actions, ``(rows,)``.
+        entropy: ``(rows,)``.
+        gradient: Of the loss by the network's outputs, ``(rows, n)``.
+    """
+
+    def __init__(self, rows: int, outputs: int, device: torch.device) -> None:
+        self.log_prob, self.entropy = torch.zeros(rows, device=device), torch.zeros(rows, device=device)
+        self.gradient = torch.zeros(rows, outputs, device=device)
+
+    @abstractmethod
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        """Fill in :attr:`log_prob` and :attr:`entropy`."""
+
+    @abstractmethod
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        """Fill in :attr:`gradient`, and the gradients of what the distribution has learned itself.
+
+        Args:
+            by_log_prob: Gradient of the loss by each log-probability, ``(rows,)``.
+            by_entropy: By each entropy.
+        """
+
+
+class Distribution(ABC):
+    """A kind of distribution; see :class:`Evaluated`."""
+
+    @abstractmethod
+    def at(self, rows: int, device: torch.device) -> Evaluated:
+        """Buffers for a number of rows."""
+
+
+class Categoricals(Distribution):
+    """One choice or several, each among ``sizes[i]``: spaces ``Discrete`` and ``MultiDiscrete``; outputs are logits."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(int(size) for size in sizes)
+
+    def at(self, rows: int, device: torch.device) -> Evaluated:
+        """See :class:`Distribution`."""
+        return _Categoricals(self.sizes, rows, device) if len(self.sizes) > 1 else _Categorical(self.sizes[0], rows, device)
+
+
+class _Categorical(Evaluated):
+    def __init__(self, size: int, rows: int, device: torch.device) -> None:
+        super().__init__(rows, size, device)
+        self.logs, self.chosen = torch.zeros(rows, size, device=device), torch.zeros(rows, 1, device=device)
+        self.probabilities, self.terms = torch.zeros_like(self.logs), torch.zeros_like(self.logs)
+        self.taken = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        self.taken.view(actions.shape).copy_(actions)
+        torch.log_softmax(outputs, 1, out=self.logs)
+        torch.gather(self.logs, 1, self.taken, out=self.log_prob[:, None])
+        torch.exp(self.logs, out=self.probabilities)
+        torch.mul(self.probabilities, self.logs, out=self.terms)
+        torch.sum(self.terms, 1, out=self.entropy).neg_()
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        column = by_log_prob[:, None]
+        if by_entropy:  # an entropy falls by p (log p + entropy) for a logit that rises
+            torch.add(self.logs, self.entropy[:, None], out=self.gradient).mul_(by_entropy).add_(column).mul_(self.probabilities)
+        else:
+            torch.mul(self.probabilities, column, out=self.gradient)
+        self.gradient.neg_().scatter_add_(1, self.taken, column)
+
+
+class _Categoricals(Evaluated):
+    def __init__(self, sizes: Sequence[int], rows: int, device: torch.device) -> None:
+        super().__init__(rows, sum(sizes), device)
+        self.sizes, self.parts = list(sizes), [_Categorical(size, rows, device) for size in sizes]
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        for part, given, taken in zip(self.parts, torch.split(outputs, self.sizes, 1), actions.unbind(1), strict=True):
+            part.evaluate(given, taken)
+        torch.sum(torch.stack([part.log_prob for part in self.parts]), 0, out=self.log_prob)
+        torch.sum(torch.stack([part.entropy for part in self.parts]), 0, out=self.entropy)
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        for part in self.parts:
+            part.differentiate(by_log_prob, by_entropy)
+        torch.cat([part.gradient for part in self.parts], 1, out=self.gradient)
+
+
+class Bernoullis(Distribution):
+    """``count`` yes or no: a ``MultiBinary`` space; outputs are logits."""
+
+    def __init__(self, count: int) -> None:
+        self.count = int(count)
+
+    def at(self, rows: int, device: torch.device) -> Evaluated:
+        """See :class:`Distribution`."""
+        return _Bernoullis(rows, self.count, device)
+
+
+class _Bernoullis(Evaluated):
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        self.given = outputs
+        self.probabilities = torch.sigmoid(outputs)
+        self.taken = actions.view(outputs.shape).to(outputs.dtype)
+        softplus = torch.nn.functional.softplus(outputs)
+        torch.sum(self.taken * outputs - softplus, 1, out=self.log_prob)
+        torch.sum(softplus - self.probabilities * outputs, 1, out=self.entropy)
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        torch.sub(self.taken, self.probabilities, out=self.gradient).mul_(by_log_prob[:, None])
+        if by_entropy:
+            spread = self.probabilities * (1 - self.probabilities)
+            self.gradient.addcmul_(self.given, spread, value=-by_entropy)
+
+
+class Gaussian(Distribution):
+    """Independent normal distributions whose standard deviations are parameters of their own: a ``Box`` space; outputs are means.
+
+    Args:
+        flat: The parameters.
+        name: Of the logarithms of the standard deviations, ``(actions,)``.
+    """
+
+    def __init__(self, flat: FlatParameters, name: str = "log_std") -> None:
+        log_std, gradient = flat.value(name), flat.gradient(name)
+        if log_std is None or gradient is None:
+            raise ValueError(f"{name!r} is not among the parameters that are learned: let autograd do it")
+        self.log_std, self.gradient = log_std, gradient
+
+    def at(self, rows: int, device: torch.device) -> Evaluated:
+        """See :class:`Distribution`."""
+        return _Gaussian(self.log_std, self.gradient, rows, device)
+
+
+class _Gaussian(Evaluated):
+    def __init__(self, log_std: torch.Tensor, log_std_gradient: torch.Tensor, rows: int, device: torch.device) -> None:
+        super().__init__(rows, len(log_std), device)
+        self.log_std, self.log_std_gradient, self.rows = log_std, log_std_gradient, rows
+        self.inverse, self.distances = torch.zeros_like(log_std), torch.zeros_like(self.gradient)
+        self.squares = torch.zeros_like(self.gradient)
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        torch.neg(self.log_std, out=self.inverse).exp_()
+        torch.sub(actions.view(outputs.shape), outputs, out=self.distances).mul_(self.inverse)  # in standard deviations
+        torch.mul(self.distances, self.distances, out=self.squares)
+        widths, half = self.log_std.sum(), 0.5 * math.log(2 * math.pi) * len(self.log_std)
+        torch.sum(self.squares, 1, out=self.log_prob).mul_(-0.5).sub_(widths).sub_(half)
+        self.entropy.copy_(widths).add_(half + 0.5 * len(self.log_std))
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        torch.mul(self.distances, self.inverse, out=self.gradient).mul_(by_log_prob[:, None])
+        torch.mv(self.squares.sub_(1).t(), by_log_prob, out=self.log_std_gradient)
+        if by_entropy:
+            self.log_std_gradient.add_(self.rows * by_entropy)

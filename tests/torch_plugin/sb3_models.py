@@ -1,0 +1,160 @@
+"""SB3's models as learners, dense or by autograd, and transitions for them to learn from."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBufferSamples
+
+from reactor_torch import (
+    ActorCritic,
+    Autograd,
+    AutogradActorCritic,
+    Bernoullis,
+    Categoricals,
+    Dense,
+    DenseActorCritic,
+    DQNBatch,
+    DQNLoss,
+    FlatOptimizer,
+    FlatParameters,
+    Function,
+    Gaussian,
+    Learner,
+    PPOBatch,
+    PPOLoss,
+    layers_of,
+    normalized,
+)
+
+FEATURES = 5
+WAYS = ("dense", "autograd")
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(3),
+    "multi-discrete": spaces.MultiDiscrete([2, 4, 3]),
+    "multi-binary": spaces.MultiBinary(4),
+    "box": spaces.Box(-1, 1, (2,), np.float32),
+}
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Observations that wander, rewards that depend on them; never read by anything but spaces and shapes."""
+
+    def __init__(self, action_space: spaces.Space[Any], features: int = FEATURES) -> None:
+        self.observation_space, self.action_space = spaces.Box(-np.inf, np.inf, (features,), np.float32), action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+
+def ppo(kind: str, **arguments: Any) -> PPO:
+    """A model of SB3's, in the state in which its ``train`` is called."""
+    model = PPO(
+        "MlpPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", **{"n_epochs": 1, "batch_size": 64, "n_steps": 64} | arguments
+    )
+    model.set_logger(configure(None, []))
+    return model
+
+
+def dqn(**arguments: Any) -> DQN:
+    """The same for DQN."""
+    model = DQN("MlpPolicy", Walk(spaces.Discrete(3)), seed=1, device="cpu", buffer_size=10, **arguments)
+    model.set_logger(configure(None, []))
+    return model
+
+
+def rollout(model: PPO, rows: int, generator: np.random.Generator) -> RolloutBufferSamples:
+    """What a rollout buffer might give: actions that the policy could have taken, a while ago."""
+    policy = model.policy
+    observations = torch.from_numpy(generator.normal(size=(rows, FEATURES)).astype(np.float32))
+    with torch.no_grad():
+        actions, values, log_prob = policy(observations)
+    drift = torch.from_numpy(generator.normal(size=(3, rows)).astype(np.float32))
+    kept = actions.to(torch.float32).reshape(rows, -1)  # as rollout buffers keep them
+    return RolloutBufferSamples(
+        observations, kept, values.flatten() + 0.3 * drift[0], log_prob + 0.3 * drift[1],
+        2 * drift[2], values.flatten() + drift[0] + drift[2],
+    )  # fmt: skip
+
+
+def replay(rows: int, generator: np.random.Generator, discounts: bool = False) -> ReplayBufferSamples:
+    """What a replay buffer might give."""
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(generator.normal(size=shape).astype(np.float32))
+
+    return ReplayBufferSamples(
+        numbers(rows, FEATURES), torch.from_numpy(generator.integers(0, 3, (rows, 1))), numbers(rows, FEATURES),
+        torch.from_numpy(generator.integers(0, 2, (rows, 1)).astype(np.float32)), 3 * numbers(rows, 1),
+        torch.from_numpy(generator.uniform(0.9, 1, (rows, 1)).astype(np.float32)) if discounts else None,
+    )  # fmt: skip
+
+
+def dense_actor_critic(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic:
+    towers = []
+    for body, name, head in (("policy_net", "action_net", policy.action_net), ("value_net", "value_net", policy.value_net)):
+        modules = [(f"mlp_extractor.{body}.{at}", one) for at, one in getattr(policy.mlp_extractor, body).named_children()]
+        towers.append(layers_of([*modules, (name, head)], policy.features_dim))
+    space = policy.action_space
+    if isinstance(space, spaces.Discrete):
+        distribution: Any = Categoricals([int(space.n)])
+    elif isinstance(space, spaces.MultiDiscrete):
+        distribution = Categoricals(space.nvec.tolist())
+    elif isinstance(space, spaces.MultiBinary):
+        distribution = Bernoullis(math.prod(space.shape))
+    else:
+        distribution = Gaussian(flat)
+    assert towers[0] is not None and towers[1] is not None
+    return DenseActorCritic(towers[0], towers[1], distribution, flat)
+
+
+def ppo_learner(model: PPO, way: str) -> Learner:
+    policy = model.policy
+    flat = FlatParameters(policy.named_parameters())
+    seen: ActorCritic = dense_actor_critic(policy, flat) if way == "dense" else AutogradActorCritic(policy.evaluate_actions, flat)
+    loss = PPOLoss(
+        seen, model.clip_range(1), None if model.clip_range_vf is None else model.clip_range_vf(1), model.ent_coef, model.vf_coef
+    )
+    return Learner(loss, FlatOptimizer(policy.optimizer, flat), model.max_grad_norm)
+
+
+def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
+    actions = given.actions.long().flatten() if isinstance(model.action_space, spaces.Discrete) else given.actions
+    advantages = normalized(given.advantages, len(given.advantages)) if model.normalize_advantage else given.advantages
+    return PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
+
+
+def q_function(network: Any, flat: FlatParameters, way: str) -> Function:
+    if way == "autograd":
+        return Autograd(network, flat)
+    layers = layers_of(((f"q_net.{at}", one) for at, one in network.q_net.named_children()), network.features_dim)
+    assert layers is not None
+    return Dense(layers, flat)
+
+
+def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:
+    flat = FlatParameters(model.q_net.named_parameters())
+    target = FlatParameters(model.q_net_target.named_parameters(), learned=False)
+    loss = DQNLoss(q_function(model.q_net, flat, way), q_function(model.q_net_target, target, way), double_q, kind)
+    return Learner(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
+
+
+def dqn_batch(model: DQN, given: ReplayBufferSamples) -> DQNBatch:
+    discounts = model.gamma if given.discounts is None else given.discounts
+    return DQNBatch(given.observations, given.actions, given.next_observations, given.dones, given.rewards, discounts)
+
+
+def load_state(ours: Any, theirs: Any) -> None:
+    """Weights and optimiser of one policy into another, as SB3's ``set_parameters`` does it."""
+    ours.policy.load_state_dict(theirs.policy.state_dict())
+    ours.policy.optimizer.load_state_dict(copy.deepcopy(theirs.policy.optimizer.state_dict()))  # which it keeps where it can
