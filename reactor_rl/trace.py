@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.worker.timeline import Slice
+__all__ = ["Slice", "Tracing"]
 
-__all__ = ["Tracing", "events"]
+Slice = tuple[Literal["reaction", "wait"], str, int, int, int, int]
+"""Kind, name, start and end in ns, time, microstep."""
 
 Event = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Tracing:
 
     Args:
         ask: Asks every worker of the run something, and returns their answers in order.
-        plan: The program that it runs.
+        program: Name of the program that it runs.
         path: File to write.
 
     Attributes:
@@ -41,8 +41,8 @@ class Tracing:
         PermissionError: If the directory cannot be written to.
     """
 
-    def __init__(self, ask: Callable[[str, Any], Sequence[Any]], plan: Plan, path: str | os.PathLike[str]) -> None:
-        self._ask, self._plan = ask, plan
+    def __init__(self, ask: Callable[[str, Any], Sequence[Any]], program: str, path: str | os.PathLike[str]) -> None:
+        self._ask, self._program = ask, program
         self.path = Path(path)
         self.reactions = 0
         # Found out now, and not after an hour of recording.
@@ -65,25 +65,19 @@ class Tracing:
             self._write(self._ask("trace", False))
 
     def _write(self, recorded: Sequence[Sequence[Slice]]) -> None:
-        found = list(events(self._plan, recorded))
-        self.reactions = sum(event.get("cat") == "reaction" for event in found)
+        events = list(_events(self._program, recorded))
+        self.reactions = sum(event.get("cat") == "reaction" for event in events)
         whole = {
             "displayTimeUnit": "ms",
-            "otherData": {"program": self._plan.topology.name, "workers": self._plan.schedule.workers},
-            "traceEvents": found,
+            "otherData": {"program": self._program, "workers": len(recorded)},
+            "traceEvents": events,
         }
         self.path.write_text(json.dumps(whole), encoding="utf-8")
 
 
-def events(plan: Plan, recorded: Sequence[Sequence[Slice]]) -> Iterator[Event]:
-    """The events of a trace: a row for each worker, and one above them for the ticks.
-
-    Args:
-        plan: The program.
-        recorded: The slices of each worker.
-    """
-    name = plan.topology.name
-    yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": name}}
+def _events(program: str, recorded: Sequence[Sequence[Slice]]) -> Iterator[Event]:
+    """The events of a trace: a row for each worker, and one above them for the ticks."""
+    yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": program}}
     for worker in range(len(recorded)):
         label = f"worker {worker} (caller)" if worker == 0 else f"worker {worker}"
         yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": label}}

@@ -20,8 +20,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Snapshot, shape_of
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.timeline import Slice
-from reactor_rl.trace import Tracing
+from reactor_rl.trace import Slice, Tracing
 
 __all__ = ["Run"]
 
@@ -330,7 +329,7 @@ class Run(Lifetime):
         Raises:
             RunError: If a tick is going on.
         """
-        return Tracing(self._ask, self._plan, path)
+        return Tracing(self._ask, self._plan.topology.name, path)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Sequence[Slice]]]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import Literal
 
 from reactor_rl.runtime.worker.kernel import Kernel, Observer
+from reactor_rl.trace import Slice
 
-__all__ = ["Slice", "Timeline"]
-
-Slice = tuple[Literal["reaction", "wait"], str, int, int, int, int]
-"""Kind, name, start and end in ns, time, microstep."""
+__all__ = ["Timeline"]
 
 
 class Timeline(Observer):
