@@ -168,7 +168,7 @@ def _reaction(
     output_of: dict[tuple[int, str], int],
 ) -> topo.ReactionNode:
     def resolve(items: tuple[declare.Declaration, ...], kind: type[declare.Declaration]) -> tuple[int, ...]:
-        found: list[int] = []
+        numbers: list[int] = []
         for item in items:
             if not isinstance(item, kind):
                 continue
@@ -176,9 +176,9 @@ def _reaction(
             if not isinstance(own, kind):
                 raise ProgramError(f"{instance.name}.{reaction.name} names {item.name!r}, which this reactor does not have")
             number = (output_of if kind is declare.Output else index_of)[instance._index, item.name]
-            if number not in found:
-                found.append(number)
-        return tuple(found)
+            if number not in numbers:
+                numbers.append(number)
+        return tuple(numbers)
 
     return topo.ReactionNode(
         index=index,

@@ -40,7 +40,7 @@ def build(topology: Topology) -> Graph:
             for part in inp.parts:
                 for reader in topology.readers[inp.index]:
                     before[reader].update(topology.writers[part.output])
-    sorter = TopologicalSorter({index: sorted(found) for index, found in enumerate(before)})
+    sorter = TopologicalSorter({index: sorted(earlier) for index, earlier in enumerate(before)})
     try:
         order = tuple(sorter.static_order())
     except CycleError as error:
@@ -49,10 +49,10 @@ def build(topology: Topology) -> Graph:
     after: list[list[int]] = [[] for _ in before]
     for index in order:
         level[index] = max((level[other] + 1 for other in before[index]), default=0)
-    for index, found in enumerate(before):
-        for other in found:
+    for index, earlier in enumerate(before):
+        for other in earlier:
             after[other].append(index)
-    return Graph(tuple(tuple(sorted(f)) for f in before), tuple(tuple(f) for f in after), tuple(level))
+    return Graph(tuple(tuple(sorted(earlier)) for earlier in before), tuple(tuple(later) for later in after), tuple(level))
 
 
 def _explain(topology: Topology, cycle: list[int]) -> str:

@@ -130,9 +130,9 @@ class _Interpreter:
             self.end_tag()
             self.record.boundary[-1] = self.seen()
         if self.errors:
-            index, tag, error = min(self.errors, key=lambda found: found[:2])
+            index, tag, error = min(self.errors, key=lambda raised: raised[:2])
             self.record.error = self.topology.reaction_name(index), tag, error
-        self.record.fingerprint = combine({name: found.digest() for name, found in self.hashes.items()})
+        self.record.fingerprint = combine({name: hasher.digest() for name, hasher in self.hashes.items()})
         return self.record
 
     def execute(self, wanted: Any) -> None:
@@ -163,28 +163,28 @@ class _Interpreter:
     def end_tag(self) -> None:
         """Record what is on the ports and take it off."""
         for node in self.topology.outputs:
-            found = self.now.get(node.index)
-            if found is None:
+            written = self.now.get(node.index)
+            if written is None:
                 continue
-            rows = None if found.whole else sorted(found.rows)
-            content = copy.deepcopy(found.value if rows is None else [found.value[row] for row in rows])
+            rows = None if written.whole else sorted(written.rows)
+            content = copy.deepcopy(written.value if rows is None else [written.value[row] for row in rows])
             name = self.topology.port_name(node)
             self.record.ports[name].append(((self.time, self.microstep), rows, content))
             canonical((self.time, self.microstep, rows or []), self.hashes[name])
             for part in [content] if rows is None and (node.dtype is not None or node.rows is None) else content:
                 canonical(part, self.hashes[name])
-            self.past[node.index, self.time] = _merged(self.past.get((node.index, self.time)), found)
+            self.past[node.index, self.time] = _merged(self.past.get((node.index, self.time)), written)
         self.now = {}
 
     def seen(self) -> dict[str, Any]:
         """The boundary's outputs after a tick: what was written last in any of its microsteps."""
         tag, self.microstep = self.microstep, 0  # delayed values are there since microstep 0
-        found = {}
+        values = {}
         for inp in self.topology.boundary_outputs:
             mask = self.present(inp, self.past)
-            found[inp.name] = self.value(inp, self.past) if mask.size and mask.all() else None
+            values[inp.name] = self.value(inp, self.past) if mask.size and mask.all() else None
         self.microstep = tag
-        return found
+        return values
 
     # ------------------------------------------------------------------ ports
 
@@ -198,23 +198,23 @@ class _Interpreter:
             value = list(value)
             if len(value) != node.rows:
                 raise ValueError(f"{self.topology.port_name(node)} has {node.rows} rows")
-        found = self.now.setdefault(node.index, _Written())
-        if found.value is None and node.shape is not None:
-            found.value = np.zeros(node.shape, node.dtype)
-        elif found.value is None and node.rows is not None:
-            found.value = [None] * node.rows
+        written = self.now.setdefault(node.index, _Written())
+        if written.value is None and node.shape is not None:
+            written.value = np.zeros(node.shape, node.dtype)
+        elif written.value is None and node.rows is not None:
+            written.value = [None] * node.rows
         if node.shape is not None:
-            np.copyto(found.value if row is None else found.value[row, ...], value)
+            np.copyto(written.value if row is None else written.value[row, ...], value)
         elif row is None:
-            found.value = copy.deepcopy(value)
+            written.value = copy.deepcopy(value)
         else:
-            found.value[row] = copy.deepcopy(value)
+            written.value[row] = copy.deepcopy(value)
         if row is None:
-            found.whole = True
+            written.whole = True
         else:
-            found.rows.add(row)
+            written.rows.add(row)
 
-    def found(self, inp: topo.InputNode, part: topo.Part, source: Any) -> _Written:
+    def written(self, inp: topo.InputNode, part: topo.Part, source: Any) -> _Written:
         if inp.delay:
             arrives = self.microstep == 0
             return self.past.get((part.output, self.time - inp.delay), _Written()) if arrives else _Written()
@@ -232,11 +232,11 @@ class _Interpreter:
         mask: list[bool] = []
         for part in inp.parts:
             rows = self.topology.outputs[part.output].rows
-            found = self.found(inp, part, source)
+            written = self.written(inp, part, source)
             if rows is None:
-                here = [found.whole]
+                here = [written.whole]
             else:
-                here = [found.has(row) for row in range(part.lo or 0, rows if part.hi is None else part.hi)]
+                here = [written.has(row) for row in range(part.lo or 0, rows if part.hi is None else part.hi)]
             if part.at is None or len(here) == part.width:
                 mask += here
             else:
@@ -251,7 +251,7 @@ class _Interpreter:
             return copy.deepcopy(inp.initial)
         gathered: list[Any] = []
         for part in inp.parts:
-            value = copy.deepcopy(self.found(inp, part, source).value)
+            value = copy.deepcopy(self.written(inp, part, source).value)
             if part.lo is not None:
                 one = part.lo if inp.dtype is None else (part.lo, ...)
                 value = value[one] if part.single else value[part.lo : part.hi]
@@ -290,11 +290,11 @@ def _topological(topology: topo.Topology) -> list[int]:
                 before[reader.index].update(w.index for w in topology.reactions if part.output in w.effects)
     order: list[int] = []
     while before:
-        index = min(i for i, found in before.items() if not found)
+        index = min(i for i, waiting_for in before.items() if not waiting_for)
         order.append(index)
         del before[index]
-        for found in before.values():
-            found.discard(index)
+        for waiting_for in before.values():
+            waiting_for.discard(index)
     return order
 
 

@@ -166,11 +166,11 @@ _OneOrMore = Declaration | Iterable[Declaration]
 
 
 def _several(value: _OneOrMore, what: str) -> tuple[Declaration, ...]:
-    found = (value,) if isinstance(value, Declaration) else tuple(value)
-    for item in found:
+    declarations = (value,) if isinstance(value, Declaration) else tuple(value)
+    for item in declarations:
         if not isinstance(item, Declaration):
             raise ProgramError(f"{what} takes ports, timers and actions declared in the class body, not {item!r}")
-    return found
+    return declarations
 
 
 def reaction(
@@ -189,10 +189,10 @@ def reaction(
     """
     if not triggers or (len(triggers) == 1 and callable(triggers[0]) and not isinstance(triggers[0], Declaration)):
         raise ProgramError("a reaction needs at least one trigger: @reaction(self_input) or @reaction(startup)")
-    found = _several(triggers, "@reaction")
+    triggering = _several(triggers, "@reaction")
     reads = _several(uses, "uses=")
     writes = _several(effects, "effects=")
-    for item in found:
+    for item in triggering:
         if isinstance(item, Output):
             raise ProgramError(f"the output {item.name!r} cannot trigger a reaction; declare it in effects=")
     for item in reads:
@@ -203,7 +203,7 @@ def reaction(
             raise ProgramError(f"effects= takes outputs and logical actions, not {item.name or item!r}")
 
     def declare(function: _Method) -> _Method:
-        declared: Any = Reaction(function.__name__, function, found, reads, writes, cost)
+        declared: Any = Reaction(function.__name__, function, triggering, reads, writes, cost)
         return declared  # type: ignore[no-any-return]
 
     return declare
@@ -224,15 +224,15 @@ class Reactor:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # Declaration order over the whole class hierarchy; a method that a subclass declares again keeps its place.
-        found: dict[str, Reaction] = {r.name: r for base in reversed(cls.__mro__[1:]) for r in getattr(base, "reactions", ())}
+        reactions: dict[str, Reaction] = {r.name: r for base in reversed(cls.__mro__[1:]) for r in getattr(base, "reactions", ())}
         for name, value in vars(cls).items():
             if isinstance(value, Reaction):
-                found[name] = value
-            elif name in found and not isinstance(value, Declaration):
+                reactions[name] = value
+            elif name in reactions and not isinstance(value, Declaration):
                 # A plain override of an inherited reaction keeps what that one declared.
-                old = found[name]
-                found[name] = Reaction(name, value, old.triggers, old.uses, old.effects, old.cost)
-        cls.reactions = tuple(found.values())
+                old = reactions[name]
+                reactions[name] = Reaction(name, value, old.triggers, old.uses, old.effects, old.cost)
+        cls.reactions = tuple(reactions.values())
 
     @property
     def tag(self) -> tuple[int, int]:
@@ -246,15 +246,15 @@ class Reactor:
 
 def declarations(instance: Reactor) -> dict[str, Declaration]:
     """The ports, timers and actions of one reactor by name, those assigned in ``__init__`` in place of the class's."""
-    found: dict[str, Declaration] = {}
+    declarations: dict[str, Declaration] = {}
     for cls in reversed(type(instance).__mro__):
         for name, value in vars(cls).items():
             if isinstance(value, Declaration):
-                found[name] = value
+                declarations[name] = value
             else:
-                found.pop(name, None)
+                declarations.pop(name, None)
     for name, value in vars(instance).items():
         if isinstance(value, Declaration):
             value.name = name
-            found[name] = value
-    return found
+            declarations[name] = value
+    return declarations

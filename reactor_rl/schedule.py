@@ -122,17 +122,17 @@ def _reaction_costs(topology: Topology, costs: Mapping[str, float]) -> list[floa
     unknown = sorted(set(costs) - known)
     if unknown:
         raise ProgramError(f"costs name reactors that the program does not have: {', '.join(unknown)}")
-    found = [DEFAULT_COST if r.cost is None else max(float(r.cost), 0.0) for r in topology.reactions]
+    reaction_costs = [DEFAULT_COST if r.cost is None else max(float(r.cost), 0.0) for r in topology.reactions]
     for reactor in topology.reactors:
         # Startup and shutdown reactions are not part of a tick.
         per_tick = [i for i in reactor.reactions if not _once(topology, i)]
         for index in set(reactor.reactions) - set(per_tick):
-            found[index] = 0.0
+            reaction_costs[index] = 0.0
         if reactor.name in costs and per_tick:
-            total = sum(found[i] for i in per_tick) or 1.0
+            total = sum(reaction_costs[i] for i in per_tick) or 1.0
             for index in per_tick:
-                found[index] *= costs[reactor.name] / total
-    return found
+                reaction_costs[index] *= costs[reactor.name] / total
+    return reaction_costs
 
 
 def _once(topology: Topology, index: int) -> bool:
@@ -170,7 +170,7 @@ def _order(
     remaining = [0.0] * len(cost)
     for index in sorted(range(len(cost)), key=lambda i: -graph.level[i]):
         remaining[index] = cost[index] + max((remaining[n] for n in graph.after[index]), default=0.0)
-    missing = [len(found) for found in graph.before]
+    missing = [len(earlier) for earlier in graph.before]
     ready = [(0.0, -remaining[i], i) for i in range(len(cost)) if not missing[i]]
     heapq.heapify(ready)
     free = [0.0] * workers

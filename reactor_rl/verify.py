@@ -170,24 +170,24 @@ def _run(made: Program | Verifiable, executor: NamedExecutor, workers: int, tick
         if isinstance(made, Program):
             with made.start(executor=executor, workers=workers, fingerprint="all") as run:
                 run.run(ticks=ticks)
-                found = run.fingerprint()
+                fingerprint = run.fingerprint()
                 if (run.executor, run.workers) != (executor, workers):
                     ran = run.executor if run.workers == 1 else f"{run.executor}, {run.workers} workers"
         else:
-            found = made.fingerprint(executor=executor, workers=workers, ticks=ticks)
+            fingerprint = made.fingerprint(executor=executor, workers=workers, ticks=ticks)
     except Exception as error:  # one way of running may fail where others do not, which is a finding too
         return Row(executor, workers, "", f"{type(error).__name__}: {' '.join(str(error).split())}")
-    return Row(executor, workers, found, ran=ran)
+    return Row(executor, workers, fingerprint, ran=ran)
 
 
 def _generators() -> dict[str, Any]:
     """The states of the process's global generators by name, in a form that can be compared."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    found: dict[str, Any] = {
+    states: dict[str, Any] = {
         "random": random.getstate(),
         "np.random": (kind, np.asarray(keys).tobytes(), position, has_gauss, cached),
     }
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
-        found["torch"] = torch.get_rng_state().numpy().tobytes()
-    return found
+        states["torch"] = torch.get_rng_state().numpy().tobytes()
+    return states

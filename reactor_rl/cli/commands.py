@@ -53,25 +53,25 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
             + (f", or is one of {known}" if known else "")
         )
     try:
-        found: Any = importlib.import_module(module_name)
+        target: Any = importlib.import_module(module_name)
     except Exception as error:
         raise UsageError(f"cannot import {module_name!r} ({_line(error)})") from error
     for attribute in path.split("."):
         try:
-            found = getattr(found, attribute)
+            target = getattr(target, attribute)
         except AttributeError:
             raise UsageError(f"module {module_name!r} has no {path!r}") from None
-    if not callable(found):
-        raise UsageError(f"{name} is not a function but {found!r}")
+    if not callable(target):
+        raise UsageError(f"{name} is not a function but {target!r}")
     positional = [_value(text) for text in arguments if not _is_keyword(text)]
     keywords = {key: _value(text) for key, _, text in (a.partition("=") for a in arguments if _is_keyword(a))}
     try:
-        inspect.signature(found).bind(*positional, **keywords)
+        inspect.signature(target).bind(*positional, **keywords)
     except TypeError as error:
         raise UsageError(f"{name}: {error}") from None
     except ValueError:  # some built-in functions have no signature; calling it will tell
         pass
-    return partial(found, *positional, **keywords)
+    return partial(target, *positional, **keywords)
 
 
 def _is_keyword(text: str) -> bool:
@@ -186,10 +186,10 @@ def verify_command(argv: list[str]) -> int:
         except ImportError as error:
             raise UsageError(f"{given.target} raised {_line(error)}") from error
     entries = sorted(entry_points(group=TARGETS), key=lambda entry: entry.name)
-    found = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
-    if not found:
+    statuses = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
+    if not statuses:
         raise UsageError("nothing to verify: name a target, MODULE:FACTORY (no plugin with a target of its own can be used here)")
-    return max(found)
+    return max(statuses)
 
 
 def _verify_one(label: str, target: Target, options: dict[str, Any]) -> int:

@@ -103,8 +103,8 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
     yield "start methods", ", ".join(f"{method} (used)" if method == used else method for method in methods)
     threads = os.environ.get("OMP_NUM_THREADS")
     yield "OMP_NUM_THREADS", "unset: torch takes a thread for each core" if threads is None else f"{threads} here"
-    found = [f"{name} {_version(name) or '-'}" for name in LIBRARIES]
-    yield "libraries", ", ".join(found)
+    versions = [f"{name} {_version(name) or '-'}" for name in LIBRARIES]
+    yield "libraries", ", ".join(versions)
     if sys.platform == "linux" and not _has_pidfd():
         warnings.append("this kernel has no pidfd_open: a worker notices that its caller was killed through the fork server only")
 
@@ -113,11 +113,11 @@ def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
     """What plugins have to say: each entry point gives tuples of a label, a value and a warning or None."""
     for entry in sorted(entry_points(group="reactor_rl.doctor"), key=lambda entry: entry.name):
         try:
-            found = list(entry.load()())
+            lines = list(entry.load()())
         except ImportError as error:
             yield entry.name, f"skipped: {error}"
             continue
-        for label, value, warning in found:
+        for label, value, warning in lines:
             yield label, value
             if warning is not None:
                 warnings.append(warning)

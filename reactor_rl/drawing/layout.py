@@ -221,14 +221,14 @@ class Arrangement:
         for arrow in self.what.arrows:
             leaving[arrow.source, arrow.source_port] += 1
             entering[arrow.target, arrow.target_port].append((arrow.source, arrow.source_port))
-        found: list[Net] = []
+        nets: list[Net] = []
         for arrow in self.what.arrows:
             sources = entering[arrow.target, arrow.target_port]
             if len(sources) > 1 and all(leaving[source] == 1 for source in sources):
-                found.append(("target", arrow.target, arrow.target_port, arrow.delay > 0))
+                nets.append(("target", arrow.target, arrow.target_port, arrow.delay > 0))
             else:
-                found.append(("source", arrow.source, arrow.source_port, arrow.delay > 0))
-        return found
+                nets.append(("source", arrow.source, arrow.source_port, arrow.delay > 0))
+        return nets
 
     def _lanes(self) -> dict[tuple[Net, bool], int]:
         """The lane of each net that needs one (above: True), short ones next to the boxes."""

@@ -93,16 +93,16 @@ class Arrow:
     @property
     def marks(self) -> tuple[str, ...]:
         """What is special about it, for a label beside its target."""
-        found = []
+        labels = []
         if self.member:
-            found.append(f"from {self.member}")
+            labels.append(f"from {self.member}")
         if self.scatter:
-            found.append("scatter" if self.scatter == ".rows" else self.scatter)
+            labels.append("scatter" if self.scatter == ".rows" else self.scatter)
         if self.gather:
-            found.append("gather")
+            labels.append("gather")
         if self.delay:
-            found.append(f"after {self.delay}")
-        return tuple(found)
+            labels.append(f"after {self.delay}")
+        return tuple(labels)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class _Painter:
                 # In a bank of the same size only the distance between the indices counts: 0 is one to one, 1 a ring.
                 neighbours[(side, *ends, bank, length)].add((there - index) % size if length == size else there)
         reactions = tuple(self._reaction(self.topology.reactions[i]) for i in node.reactions)
-        wiring = frozenset((key, frozenset(found)) for key, found in neighbours.items())
+        wiring = frozenset((key, frozenset(others)) for key, others in neighbours.items())
         return node.kind, reactions, *(tuple(sorted(names)) for names in self.ports[node.index]), wiring
 
     # ------------------------------------------------------------------ arrows
@@ -240,7 +240,7 @@ class _Painter:
             if self.boxes[source].shape == "bank" and self.boxes[target].shape == "reactor" and link.part.at is None:
                 member = f"[{self._bank(link.output.reactor)[1]}]"
             groups[source, target, link.output.name, link.target_port, link.delay, member].append(link)
-        found = []
+        arrows = []
         for (source, target, source_port, target_port, delay, member), links in groups.items():
             scatter = _rows(
                 [(k.part.lo, k.part.hi, k.part.single) for k in links if k.part.lo is not None], self.boxes[target].shape
@@ -252,8 +252,8 @@ class _Painter:
             out = links[0].output
             content = "object" if out.dtype is None else f"{out.dtype}{list(out.shape or ())}"
             member = member or self._offset(links, source, target)
-            found.append(Arrow(source, target, source_port, target_port, delay, member, scatter, gather, content))
-        return tuple(found)
+            arrows.append(Arrow(source, target, source_port, target_port, delay, member, scatter, gather, content))
+        return tuple(arrows)
 
     def _offset(self, links: Sequence[_Link], source: int, target: int) -> str:
         """``[i-1]`` for a bank whose members hear from their neighbours in a bank of the same size."""

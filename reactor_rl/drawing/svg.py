@@ -122,12 +122,12 @@ def _arrow(layout: Arrangement, index: int, arrow: Arrow, labelled: set[tuple[in
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     """A line with rounded corners."""
-    found = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
+    path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for before, here, after in zip(points, points[1:], points[2:], strict=False):
         radius = min(5.0, *(max(abs(here[0] - p[0]), abs(here[1] - p[1])) / 2 for p in (before, after)))
         (ax, ay), (bx, by) = (_towards(here, p, radius) for p in (before, after))
-        found.append(f"L{ax:.1f} {ay:.1f}Q{here[0]:.1f} {here[1]:.1f} {bx:.1f} {by:.1f}")
-    return "".join(found) + f"L{points[-1][0]:.1f} {points[-1][1]:.1f}"
+        path.append(f"L{ax:.1f} {ay:.1f}Q{here[0]:.1f} {here[1]:.1f} {bx:.1f} {by:.1f}")
+    return "".join(path) + f"L{points[-1][0]:.1f} {points[-1][1]:.1f}"
 
 
 def _towards(here: tuple[float, float], there: tuple[float, float], distance: float) -> tuple[float, float]:

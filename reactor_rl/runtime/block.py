@@ -124,9 +124,9 @@ def available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     allowed = group_memory()
-    return min(found if allowed is None else [*found, allowed], default=None)
+    return min(available if allowed is None else [*available, allowed], default=None)
 
 
 def _human(size: int) -> str:

@@ -89,10 +89,10 @@ class Boundary:
             ProgramError: If it is no array output, or one that is read with a delay.
         """
         port = self.outputs.get(name)
-        found = None if port is None else port.only_slot()
-        if found is None:
+        slot = None if port is None else port.only_slot()
+        if slot is None:
             raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
-        return found
+        return slot
 
     def watcher(self, name: str) -> Callable[[], bool]:
         """A function that tells whether an output, or any row of it, was written in the last tick."""
@@ -134,4 +134,4 @@ class Boundary:
 
     def digests(self) -> dict[str, bytes]:
         """The digest of each output so far."""
-        return {name: found.digest() for name, found in self._hashes.items()}
+        return {name: hasher.digest() for name, hasher in self._hashes.items()}

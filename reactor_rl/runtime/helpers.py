@@ -91,10 +91,10 @@ class Helpers:
                 raise said.raised()
 
     def _check_alive(self) -> None:
-        found = self._executor.died()
-        if found is None:
+        death = self._executor.died()
+        if death is None:
             return
-        worker, status = found
+        worker, status = death
         self._listen(worker)
         names = self._plan.names_of(worker)
         raise WorkerDiedError(

@@ -54,20 +54,20 @@ def _numbers(path: Path) -> list[int]:
 
 def group_cores() -> int | None:
     """Cores that the quotas leave this process, rounded up, at least 1. ``None``: no quota."""
-    found = []
+    cores = []
     for group in _groups("cpu"):
         match _numbers(group / "cpu.max"), _numbers(group / "cpu.cfs_quota_us"), _numbers(group / "cpu.cfs_period_us"):
             case ([quota, period], _, _) | (_, [quota], [period]) if quota > 0 and period > 0:
-                found.append(max(1, math.ceil(quota / period)))
-    return min(found, default=None)
+                cores.append(max(1, math.ceil(quota / period)))
+    return min(cores, default=None)
 
 
 def group_memory() -> int | None:
     """Bytes that the groups' limits leave this process beyond what they use already. ``None``: no limit."""
-    found = []
+    free = []
     for group in _groups("memory"):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             match _numbers(group / limit), _numbers(group / used):
                 case [most], [now]:
-                    found.append(max(0, most - now))
-    return min(found, default=None)
+                    free.append(max(0, most - now))
+    return min(free, default=None)

@@ -84,14 +84,14 @@ def _look() -> None:
         _modules = len(sys.modules)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it knows combinations that are slow, which is not the question here
-            found = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
+            libraries = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
         torch: Any = sys.modules.get("torch")
         if hasattr(torch, "set_num_threads"):
             # First, for it sets its OpenMP's number too.
-            found.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
-        _libraries = tuple(found)
-        _words = tuple((library.word, library.put) for library in found if library.word is not None)
-        _calls = tuple(library for library in found if library.word is None)
+            libraries.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
+        _libraries = tuple(libraries)
+        _words = tuple((library.word, library.put) for library in libraries if library.word is not None)
+        _calls = tuple(library for library in libraries if library.word is None)
 
 
 def _library(controller: Any) -> _Library | None:
@@ -130,9 +130,9 @@ def _word(dynlib: Any, read: Callable[[], int]) -> memoryview | None:
 
 
 def _address(dynlib: Any, name: str) -> int:
-    found = ctypes.cast(getattr(dynlib, name), ctypes.c_void_p).value
-    assert found is not None
-    return found
+    address = ctypes.cast(getattr(dynlib, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 def for_good() -> None:

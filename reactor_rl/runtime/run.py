@@ -314,7 +314,7 @@ class Run(Lifetime):
         digests: dict[str, bytes] = {}
         topology = self._plan.topology
         for part in self._ask("digests", None):
-            digests.update((topology.port_name(topology.outputs[index]), found) for index, found in part.items())
+            digests.update((topology.port_name(topology.outputs[index]), digest) for index, digest in part.items())
         return hashing.combine(digests)
 
     # ------------------------------------------------------------------ looking at it

@@ -47,10 +47,10 @@ class _Line:
         self.mate._inbox.put(obj)
 
     def recv(self) -> Any:
-        found = self._ahead.pop() if self._ahead else self._inbox.get()
-        if found is _HUNG_UP:
+        message = self._ahead.pop() if self._ahead else self._inbox.get()
+        if message is _HUNG_UP:
             raise EOFError
-        return found
+        return message
 
     def hang_up(self) -> None:
         """Let the mate hear that nothing will come."""

@@ -93,14 +93,14 @@ class _Binder:
         groups: tuple[tuple[Sequence[Any], dict[int, Any]], ...] = (
             (topology.outputs, outputs), (topology.inputs, inputs), (topology.timers, timers), (topology.actions, actions),
         )  # fmt: skip
-        for nodes, found in groups:
+        for nodes, by_index in groups:
             for node in nodes:
-                if node.index not in found:
+                if node.index not in by_index:
                     continue
                 if node.reactor == topo.BOUNDARY:
-                    (boundary_in if isinstance(node, topo.OutputNode) else boundary_out)[node.name] = found[node.index]
+                    (boundary_in if isinstance(node, topo.OutputNode) else boundary_out)[node.name] = by_index[node.index]
                 else:
-                    handles[node.reactor][node.name] = found[node.index]
+                    handles[node.reactor][node.name] = by_index[node.index]
         for index, reactor in kernel.reactors.items():
             vars(reactor).update(handles[index], _kernel=kernel)
             kernel.handles[index] = frozenset((*handles[index], "_kernel"))
@@ -133,16 +133,16 @@ class _Binder:
 
     def _views(self, output: int) -> list[list[View]]:
         """Writable views of every place of an array output, by slot of its ring; its own place first."""
-        found = []
+        views = []
         for place in self.layout.places[output]:
             slots = self._buffer(place.buffer)
             if place.lo is None:
-                found.append(slots)
+                views.append(slots)
             elif place.hi is None:
-                found.append([slot[place.lo, ...] for slot in slots])
+                views.append([slot[place.lo, ...] for slot in slots])
             else:
-                found.append([slot[place.lo : place.hi] for slot in slots])
-        return found
+                views.append([slot[place.lo : place.hi] for slot in slots])
+        return views
 
     def _buffer(self, index: int) -> list[View]:
         """The slots of a buffer, as fresh views."""
@@ -187,7 +187,7 @@ class _Binder:
     # ------------------------------------------------------------------ inputs
 
     def _inputs(self) -> dict[int, InputHandle]:
-        found = {}
+        inputs = {}
         for node in self.topology.inputs:
             if not self._here(node.reactor):
                 continue
@@ -216,13 +216,13 @@ class _Binder:
             kind = InputHandle
             if one and sources[0].undivided:
                 kind = LateInput if node.delay else PlainInput
-            found[index] = handle = kind(
+            inputs[index] = handle = kind(
                 self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,
                 slot, parts,
             )  # fmt: skip
             if isinstance(handle, LateInput):
                 handle.bind(self.layout.stamps[node.parts[0].output])
-        return found
+        return inputs
 
     def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
         return Source(self.kernel, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
@@ -299,18 +299,18 @@ class _Binder:
         return check
 
     def _timers(self) -> dict[int, TimerHandle]:
-        found = {}
+        timers = {}
         for node in self.topology.timers:
             if self._here(node.reactor):
                 index = node.index
                 allowed = self._allowed(node.reactor, lambda r, i=index: i in r.trigger_timers or i in r.use_timers)  # type: ignore[misc]
                 name = f"{self.topology.reactors[node.reactor].name}.{node.name}"
-                found[index] = timer = TimerHandle(self.kernel, name, allowed, index, node.offset, node.period)
+                timers[index] = timer = TimerHandle(self.kernel, name, allowed, index, node.offset, node.period)
                 for reaction in self.topology.reactors[node.reactor].reactions:
                     if index in self.topology.reactions[reaction].trigger_timers:
                         timer.mask |= self.bit[reaction]
                 self.kernel.timers.append(timer)
-        return found
+        return timers
 
     def _actions(self) -> dict[int, ActionHandle]:
         for node in self.topology.actions:

@@ -38,7 +38,7 @@ class AllPorts(Observer):
 
     def digests(self) -> dict[int, bytes]:
         """The digest of each output so far."""
-        return {index: found.copy().digest() for index, found in self._hashes.items()}
+        return {index: hasher.copy().digest() for index, hasher in self._hashes.items()}
 
 
 def _content(port: OutputHandle, time: int, rows: list[int]) -> list[Any]:

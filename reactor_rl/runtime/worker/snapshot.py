@@ -48,8 +48,8 @@ class WorkerState:
         self.reactors.update(other.reactors)
         self.outputs.update(other.outputs)
         self.waiting.update(other.waiting)
-        for time, found in other.events.items():
-            self.events[time] = _by_action(self.events.get(time, []) + found)
+        for time, events in other.events.items():
+            self.events[time] = _by_action(self.events.get(time, []) + events)
 
 
 def take(kernel: Kernel, ticks: int) -> WorkerState:
@@ -77,7 +77,7 @@ def take(kernel: Kernel, ticks: int) -> WorkerState:
     for index, port in kernel.outputs.items():
         slots = [view.copy() for view in port._views] if isinstance(port, ArrayOutput) else _cells(port).kept()
         part.outputs[index] = port._stamps.save(kernel.words, coming, oldest), slots
-    part.events = {time: _by_action(found) for time, found in kernel.agenda.events.items()}
+    part.events = {time: _by_action(events) for time, events in kernel.agenda.events.items()}
     part.waiting = {index: list(action.waiting) for index, action in kernel.actions.items() if action.waiting}
     return part
 
