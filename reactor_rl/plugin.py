@@ -5,6 +5,7 @@ Who writes a plugin imports from here and from nowhere deeper. What is listed he
 
 from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
+from reactor_rl.cli.target import Target
 from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
@@ -32,6 +33,7 @@ __all__ = [
     "WorkerState",
     "Pickled",
     "Snapshot",
+    "Target",
     "Topology",
     "Tracing",
     "begin",

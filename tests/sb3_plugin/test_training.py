@@ -61,7 +61,7 @@ def test_it_learns_and_evaluates(name: str) -> None:
     training = TARGETS[name]()
     with training.make("inline", 1) as model:
         before = model.fingerprint()
-        training._learn(model, TICKS)
+        list(training.play(model, TICKS))
         assert model.num_timesteps == TICKS * model.rollout_steps * model.n_envs
         assert model._n_updates >= TICKS
         assert model.fingerprint() != before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,12 +10,12 @@ import gymnasium
 
 from reactor_gymnasium.registration.make import make_vec
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
-from reactor_rl.plugin import canonical, needs
+from reactor_rl.plugin import Target, needs
 
 __all__ = ["Rollout", "rollout", "without_banner"]
 
 
-class Rollout:
+class Rollout(Target[ShardedVectorEnv]):
     """Random actions, seeded, in ``num_envs`` copies of an environment.
 
     Args:
@@ -34,34 +33,20 @@ class Rollout:
         envs: ShardedVectorEnv = make_vec(self.id, self.num_envs, executor=executor, workers=workers, **self.kwargs)
         return envs
 
-    def play(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
-        """Reset, then take ``ticks`` steps; yields everything that is returned, which the next step may overwrite."""
+    def begin(self, envs: ShardedVectorEnv) -> Any:
+        """Reset; gives what that returns."""
         envs.action_space.seed(self.seed)
-        yield envs.reset(seed=self.seed)
+        return envs.reset(seed=self.seed)
+
+    def play(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
+        """Take ``ticks`` steps; yields what each returns, which the next may overwrite."""
         for _ in range(ticks):
             yield envs.step(envs.action_space.sample())
 
-    def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
-        """A hash over everything that ``ticks`` steps return: the same for every executor and number of workers."""
-        total = hashlib.blake2b(digest_size=16)
-        with self.make(executor, workers) as envs:
-            for returned in self.play(envs, ticks):
-                canonical(returned, total)
-        return total.hexdigest()
-
-    def draw(self, path: str) -> str:
-        """Draw the program behind it, as it would run here."""
-        with self.make() as envs:
-            return envs.draw(path)
-
-    def trace(self, path: str, ticks: int = 100, executor: str = "auto", workers: int | None = None) -> None:
-        """Write a trace of ``ticks`` steps."""
-        with self.make(executor, workers) as envs:
-            steps = self.play(envs, ticks)
-            next(steps)
-            with envs.trace(path):
-                for _ in steps:
-                    pass
+    def outcome(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
+        """What the reset and each of ``ticks`` steps return."""
+        yield self.begin(envs)
+        yield from self.play(envs, ticks)
 
     def __repr__(self) -> str:
         return f"Rollout({self.id!r}, num_envs={self.num_envs}, seed={self.seed})"

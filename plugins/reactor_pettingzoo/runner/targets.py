@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -11,12 +11,12 @@ import torch
 
 from reactor_pettingzoo.runner.policies import RandomPolicy
 from reactor_pettingzoo.runner.runner import MultiAgentRunner
-from reactor_rl.plugin import canonical, new_hash
+from reactor_rl.plugin import Target
 
 __all__ = ["Playing", "connect_four", "simple_spread"]
 
 
-class Playing:
+class Playing(Target[MultiAgentRunner]):
     """A few steps of some agents.
 
     Args:
@@ -30,31 +30,16 @@ class Playing:
         self.module, self.policies = module, policies
         self.env_fn = partial(getattr(import_module(module), make), **arguments)
 
-    def _runner(self, executor: Any = "auto", workers: int | None = None) -> MultiAgentRunner:
+    def make(self, executor: Any = "auto", workers: int | None = None) -> MultiAgentRunner:
+        """The runner."""
         return MultiAgentRunner(
             self.env_fn, self.policies(), num_envs=4, executor=executor, workers=workers, deterministic=False
         )  # fmt: skip
 
-    def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
-        """A hash over actions, rewards and episodes of ``ticks`` steps of each copy."""
-        total = new_hash()
-        with self._runner(executor, workers) as runner:
-            report = runner.run(4 * ticks, seed=0, progress_bar=False)
-            episodes = [(one.copy, *one.returns.values(), *one.lengths.values()) for one in report.episodes]
-            canonical((report.fingerprint, episodes), total)
-        return str(total.hexdigest())
-
-    def draw(self, path: str) -> str:
-        """Draw the program behind it, as it would run here."""
-        with self._runner() as runner:
-            return runner.draw(path)
-
-    def trace(self, path: str, ticks: int = 100, executor: str = "auto", workers: int | None = None) -> None:
-        """Write a trace of ``ticks`` steps of each copy."""
-        with self._runner(executor, workers) as runner:
-            runner.run(4, seed=0, progress_bar=False)
-            with runner.trace(path):
-                runner.run(4 * ticks, seed=0, progress_bar=False)
+    def play(self, runner: MultiAgentRunner, ticks: int) -> Iterator[Any]:
+        """Take ``ticks`` steps of each copy; yields a hash of actions and rewards, and the episodes."""
+        report = runner.run(4 * ticks, seed=0, progress_bar=False)
+        yield report.fingerprint, [(one.copy, *one.returns.values(), *one.lengths.values()) for one in report.episodes]
 
     def __repr__(self) -> str:
         return f"Playing({self.module!r})"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reactor_rl.plugin import canonical, global_random_state, new_hash
+from reactor_rl.plugin import Target, global_random_state
 from reactor_sb3.training.pqn import PQN
 from reactor_sb3.training.sync_dqn import SyncDQN
 from reactor_sb3.training.trainer import Trainer
@@ -13,7 +14,7 @@ from reactor_sb3.training.trainer import Trainer
 __all__ = ["Training", "pqn", "sync_dqn"]
 
 
-class Training:
+class Training(Target[Trainer]):
     """A few rounds of a trainer.
 
     Args:
@@ -27,35 +28,16 @@ class Training:
 
     def make(self, executor: Any = "auto", workers: int | None = None) -> Trainer:
         """The trainer."""
-        made: Any = self.trainer
+        trainer: Any = self.trainer
         with global_random_state():  # SB3 seeds the process's generators; the training itself leaves them alone
-            found: Trainer = made("MlpPolicy", self.env, executor=executor, workers=workers, **self.arguments)
-        return found
+            model: Trainer = trainer("MlpPolicy", self.env, executor=executor, workers=workers, **self.arguments)
+        return model
 
-    def _learn(self, model: Trainer, ticks: int) -> None:
+    def play(self, model: Trainer, ticks: int) -> Iterator[Any]:
+        """Learn from ``ticks`` rounds; yields weights (as a hash), episodes and evaluations."""
         model.learn(ticks * model.rollout_steps * model.n_envs, log_interval=None)
-
-    def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
-        """A hash over weights, evaluations and episodes after ``ticks`` rounds."""
-        total = new_hash()
-        with self.make(executor, workers) as model:
-            self._learn(model, ticks)
-            episodes = [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
-            evaluations = [(one.timesteps, one.returns, one.lengths) for one in model.evaluations]
-            canonical((model.fingerprint(), episodes, evaluations), total)
-        return str(total.hexdigest())
-
-    def draw(self, path: str) -> str:
-        """Draw the program behind it, as it would run here."""
-        with self.make() as model:
-            return model.draw(path)
-
-    def trace(self, path: str, ticks: int = 100, executor: str = "auto", workers: int | None = None) -> None:
-        """Write a trace of ``ticks`` rounds."""
-        with self.make(executor, workers) as model:
-            self._learn(model, 1)
-            with model.trace(path):
-                self._learn(model, ticks)
+        episodes = [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
+        yield model.fingerprint(), episodes, [(one.timesteps, one.returns, one.lengths) for one in model.evaluations]
 
     def __repr__(self) -> str:
         return f"Training({self.trainer.__name__}, {self.env!r})"
