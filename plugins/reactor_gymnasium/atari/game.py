@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from reactor_gymnasium.atari.frames import frames_of
 from reactor_gymnasium.vector.arguments import checked_number
 
 __all__ = ["AtariGame", "AtariOptions", "checked_seed"]
+
+_REMEMBERED = ("_ale", "_stack", "_newest", "_random", "_elapsed", "reward", "lives", "terminated", "truncated", "over")
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,15 @@ class AtariGame:
         """What the emulator shows, ``(height, 160, 3)``, of most games 210 high."""
         shown: npt.NDArray[np.uint8] = self._ale.getScreenRGB()
         return shown
+
+    def state(self) -> dict[str, Any]:
+        """What is remembered between two steps, the emulator itself included."""
+        return {name: vars(self)[name] for name in _REMEMBERED}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what :meth:`state` gave. The frames start again: a whole step overwrites all that they remember."""
+        vars(self).update(state)
+        self._frames.restart()
 
     def _take_frame(self) -> None:
         self._newest = (self._newest + 1) % len(self._stack)

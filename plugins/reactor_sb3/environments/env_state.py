@@ -30,8 +30,6 @@ __all__ = ["load", "save", "way"]
 _SEED = 20_231
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
 """Attributes that say how an environment was made. What it was made with need not be something that can be pickled."""
-_GAME = ("_ale", "_stack", "_newest", "_random", "_elapsed", "reward", "lives", "terminated", "truncated", "over")
-"""What an `AtariGame` remembers between steps. Its frames start again: a whole step overwrites all that they remember."""
 
 _Env = TypeVar("_Env", bound="gymnasium.Env[Any, Any] | AtariGame")
 
@@ -198,7 +196,7 @@ def _has_its_own_way(cls: type) -> bool:
 
 def _state(level: Any) -> Any:
     if isinstance(level, AtariGame):
-        return {name: vars(level)[name] for name in _GAME}
+        return level.state()
     if _has_its_own_way(type(level)):
         return level.__getstate__()
     state = object.__getstate__(level)
@@ -210,8 +208,7 @@ def _state(level: Any) -> Any:
 
 def _put(level: Any, state: Any) -> None:
     if isinstance(level, AtariGame):
-        vars(level).update(state)
-        level._frames.restart()
+        level.restore(state)
     elif not _has_its_own_way(type(level)):
         mine = vars(level)
         kept = {name: mine[name] for name in state.left if name in mine}
