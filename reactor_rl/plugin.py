@@ -6,17 +6,18 @@ Who writes a plugin imports from here and from nowhere deeper. What is listed he
 from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
-from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
+from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.snapshot import Snapshot
-from reactor_rl.runtime.worker.state import WorkerState
+from reactor_rl.runtime.worker.snapshot import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
 from reactor_rl.topology import Topology
@@ -36,6 +37,7 @@ __all__ = [
     "Target",
     "Topology",
     "Tracing",
+    "aligned_zeros",
     "begin",
     "canonical",
     "compiled_kernel",

@@ -126,7 +126,7 @@ class LogicalAction(Declaration):
     """
 
 
-class _BuiltinTrigger(Declaration):
+class _Moment(Declaration):
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -137,9 +137,9 @@ class _BuiltinTrigger(Declaration):
         return self.name  # by reference: a reactor class that travels by value must still name this very object
 
 
-startup = _BuiltinTrigger("startup")
+startup = _Moment("startup")
 """Trigger of reactions that run once, on the reactor's worker, before tick 0."""
-shutdown = _BuiltinTrigger("shutdown")
+shutdown = _Moment("shutdown")
 """Trigger of reactions that run once, at the end of the last tick."""
 
 

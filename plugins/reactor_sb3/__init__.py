@@ -8,8 +8,9 @@ with needs("sb3", "reactor_sb3"):
     from reactor_sb3.training.callbacks import SaveCheckpoint, StopOnEvaluation
     from reactor_sb3.training.pqn import PQN
     from reactor_sb3.training.sync_dqn import SyncDQN
+    from reactor_sb3.training.sync_ppo import SyncPPO
 
-__all__ = ["PQN", "ReactorVecEnv", "SaveCheckpoint", "StopOnEvaluation", "SyncDQN", "from_vector_env"]
+__all__ = ["PQN", "ReactorVecEnv", "SaveCheckpoint", "StopOnEvaluation", "SyncDQN", "SyncPPO", "from_vector_env"]
 
 preload(
     "stable_baselines3.common.monitor",

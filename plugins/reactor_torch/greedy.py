@@ -82,9 +82,20 @@ class Layered:
 
     def bind(self, parameters: Array, observations: Mapping[str, Array]) -> Greedy:
         """See :class:`Network`."""
-        given = observations[""]
+        return self.evaluated(parameters, observations[""])[0]
+
+    def evaluated(self, parameters: Array, given: Array) -> tuple[Greedy, Array]:
+        """The network with its weights, and what it gave when it was last called.
+
+        Args:
+            parameters: A record of parameters.
+            given: Observations, ``(steps, envs, ...)``.
+
+        Returns:
+            The function, and what it finds before it chooses, ``(envs, outputs)``, float32.
+        """
         way = bind_compiled if self.is_for_extension(given.shape[1], given.dtype) else bind_numpy
-        return way(self, parameters, given)[0]
+        return way(self, parameters, given)
 
     def is_for_extension(self, envs: int, dtype: npt.DTypeLike) -> bool:
         """Whether the extension evaluates it: a question of installation, processor and shapes, never of the time it takes.

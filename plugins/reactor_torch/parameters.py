@@ -16,14 +16,20 @@ __all__ = ["FILLING", "packed", "parameter_record", "tensors", "write_parameters
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
-"""What rounds a record up to a whole number of words."""
+"""What rounds a record up to a whole number of cache lines."""
+LINE = 64
+"""Bytes of a cache line."""
 
 
 def packed(fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:
-    """A record without gaps (a fingerprint would see what is in them), whose fields are aligned nevertheless: wide ones first."""
+    """A record without gaps (a fingerprint would see what is in them), whose fields are aligned nevertheless: wide ones first.
+
+    It is a whole number of cache lines long: in an array of records each field then always lies alike, which the last bits of what
+    linear algebra computes from it depend on.
+    """
     ordered = sorted(fields, key=lambda field: -field[1].itemsize)
     size = np.dtype(ordered).itemsize
-    return np.dtype([*ordered, (FILLING, np.uint8, (-size % 8,))] if size % 8 else ordered)
+    return np.dtype([*ordered, (FILLING, np.uint8, (-size % LINE,))] if size % LINE else ordered)
 
 
 def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:

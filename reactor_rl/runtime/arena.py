@@ -10,17 +10,19 @@ Last come the cells of object ports that are read by another worker.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reactor_rl import topology as topo
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 
-__all__ = ["CELL", "Buffer", "Layout", "Place", "lay_out"]
+__all__ = ["CELL", "Buffer", "Layout", "Place", "aligned_zeros", "lay_out"]
 
 LINE = 64
 CELL = 1024
@@ -107,6 +109,19 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
             offset += CELL * output.ring * (output.rows or 1)
     in_order = tuple(stamps[output.index] for output in topology.outputs)
     return Layout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of zeros in this process's memory that begins with a cache line, as those in shared memory do.
+
+    Linear algebra takes other paths for other alignments, and the last bits of what it gives are others: whatever executor holds an
+    arena, values must lie alike in it.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    block = np.zeros(size + LINE, np.uint8)
+    begin = -block.ctypes.data % LINE
+    return np.ndarray(shape, kind, block[begin : begin + size].data)
 
 
 def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:

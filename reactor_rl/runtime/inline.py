@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors
 from reactor_rl.runtime.plan import Plan
@@ -22,7 +23,7 @@ class Inline:
     spin = 0.0
 
     def __init__(self, plan: Plan) -> None:
-        self.memory = np.zeros(plan.layout.size, np.uint8).data
+        self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
         self.sides: Sequence[Side | None] = (None,)
         self.channels: Mapping[Pair, Channel] = {}
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from reactor_rl.errors import RunError
 from reactor_rl.runtime import numeric_threads
+from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.main import serve
+from reactor_rl.runtime.worker.helper import serve
 
 __all__ = ["Threads"]
 
@@ -73,7 +74,7 @@ class Threads:
 
     def __init__(self, plan: Plan, spin: float) -> None:
         self._plan = plan
-        self.memory = np.zeros(plan.layout.size, np.uint8).data
+        self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
         self._blocks = [Block(0, f"objects of worker {w}") for w in range(plan.schedule.workers)]
         self.sides: Sequence[Side | None] = [Side(block) for block in self._blocks]
         self.channels = channels_of(plan)

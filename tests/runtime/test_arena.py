@@ -12,7 +12,7 @@ from machines import ProgramSpec, build
 from random_programs import QUIET, programs
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
-from reactor_rl.runtime.arena import CELL, LINE, Layout, lay_out
+from reactor_rl.runtime.arena import CELL, LINE, Layout, aligned_zeros, lay_out
 from reactor_rl.runtime.words import Words
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
@@ -92,3 +92,35 @@ def test_a_delay_of_d_ticks_takes_d_plus_one_slots() -> None:
     (buffer,) = layout.buffers
     assert topology.outputs[0].ring == buffer.ring == 4 and buffer.nbytes == 4 * 3 * 8
     assert len(layout.stamps[0].times) == 4
+
+
+def test_aligned_zeros() -> None:
+    kept = []
+    for size in range(1, 200, 7):
+        for shape in ((size,), (2, size), ()):
+            array = aligned_zeros(shape, np.float32)
+            assert array.ctypes.data % LINE == 0 and array.shape == shape and not array.any() and array.flags.writeable
+            kept.append(array)
+
+
+class Where(Reactor):
+    """Tells where in a line its array begins."""
+
+    out = Output((2, 3), np.float32)
+    told = Output((), np.int64)
+
+    @reaction(startup, effects=(out, told))
+    def tell(self) -> None:
+        self.told.set(self.out.buffer.ctypes.data % LINE)
+        self.out.buffer[...] = 0
+
+
+def test_arrays_begin_with_a_line_in_every_executor() -> None:
+    """Linear algebra gives other last bits for other alignments."""
+    for executor, workers in (("inline", 1), ("threads", 2), ("processes", 2)):
+        program = Program("where")
+        bank = program.bank(Where, 3)
+        program.connect(bank.told, program.output("told").rows)
+        with program.start(executor=executor, workers=workers) as run:
+            run.tick()
+            assert run.told.tolist() == [0, 0, 0], executor

@@ -6,9 +6,10 @@ already, and what is to be made new is first held against what the file really c
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -160,13 +161,26 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     """
     kwargs = arguments.get("policy_kwargs") or {}
     want(type(kwargs) is dict, "policy_kwargs")
+    if "use_sde" in arguments:
+        kwargs = {"use_sde": arguments["use_sde"], **kwargs}
     outline = type(policy_class.__name__, (policy_class,), {"device": torch.device("meta")})
-    with torch.device("meta"):
+    with torch.device("meta"), _unchecked_distributions():
         state = outline(env.observation_space, env.action_space, lambda _: 1e-3, **kwargs).state_dict()
     alike(weights, dict(state), "policy")
     batch = arguments.get("batch_size", 1)
     row = flatdim(env.observation_space) + sum(len(part) for part in weights.values() if part.ndim)
     want(_count(batch, 1) and batch * row * 4 <= _LARGEST_BATCH, "batch_size")
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Let torch make distributions of what has no values to check."""
+    checked = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
 
 
 # ---------------------------------------------------------------------- before anything is put into it
@@ -184,10 +198,10 @@ def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torc
     Raises:
         CorruptError: If anything is something else.
     """
-    counters, expected = state["counters"], fresh["counters"]
-    want(type(counters) is dict and counters.keys() == expected.keys(), "the counters")
-    for name, value in counters.items():
-        whole = not isinstance(expected[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
+    found, counters = state["counters"], fresh["counters"]
+    want(type(found) is dict and found.keys() == counters.keys(), "the counters")
+    for name, value in found.items():
+        whole = not isinstance(counters[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
         want(_number(value) and (type(value) is int or not whole), name)
         # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
         want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)

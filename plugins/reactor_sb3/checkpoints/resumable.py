@@ -34,7 +34,7 @@ class Resumable(ReactorAlgorithm):
 
     _total_timesteps: int
     _in_round: bool
-    """Whether a round is under way that callbacks have not seen in full."""
+    """Whether a round has begun that has not been told in full."""
     _due: list[str | os.PathLike[str]]
     """Checkpoints to be written when it has."""
     arguments: dict[str, Any]

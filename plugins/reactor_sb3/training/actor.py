@@ -47,7 +47,7 @@ class Behaviour(Protocol):
         """What a round's record holds of each step's action: ``"actions"``, and whatever the learner wants to know besides."""
 
     def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, greedy: Greedy, record: Array
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Any, record: Array
     ) -> Callable[[int], Array]:
         """A function that gives the actions of a step, one for each environment, and notes them in the round's record.
 
@@ -56,9 +56,12 @@ class Behaviour(Protocol):
             actors: How many there are.
             rates: The rate of exploration at each step, ``(steps,)``, float32.
             random: The actor's random stream.
-            greedy: Evaluates the network on the observations of a step.
+            bound: What :attr:`network` gives when it is bound to parameters and observations.
             record: The round, see :func:`reactor_sb3.training.records.transition_record`.
         """
+
+    def end_round(self, bound: Any, record: Array) -> None:
+        """Add to the round's record what is known when all its steps have been taken."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,7 @@ class Actor(Reactor):
             kept.begin_round(afresh)
         ended = self._roll(slot, greedy, watched)
         self._check(slot)
+        self.blueprint.behaviour.end_round(greedy, record)
         if ended or watched:
             self.infos.set(ended)
 

@@ -38,7 +38,7 @@ class EpsilonGreedy:
         return (("actions", np.dtype(np.int64), ()),)
 
     def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, greedy: Greedy, record: Array
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Greedy, record: Array
     ) -> Callable[[int], Array]:
         """See :class:`~reactor_sb3.training.actor.Behaviour`."""
         chosen: Array = record["actions"]
@@ -51,8 +51,11 @@ class EpsilonGreedy:
         def act(step: int) -> Array:
             actions: Array = chosen[step]
             if not at_random[step]:
-                best = greedy(step)
+                best = bound(step)
                 actions[...] = np.where(exploring[step], actions, best) if len(actions) > 1 else best
             return actions
 
         return act
+
+    def end_round(self, bound: Greedy, record: Array) -> None:
+        """See :class:`~reactor_sb3.training.actor.Behaviour`."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_rl.plugin import Pickled
+from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose
 from reactor_sb3.training.records import Observations
@@ -82,8 +82,8 @@ class Evaluator(Reactor):
         """Make the environment."""
         plan = self.plan
         self.env = KeptEnv(plan.make, plan.seed, Purpose.EVALUATION, 0)
-        self.snapshot: Array = np.zeros((), self.record)
-        rows = {key: np.zeros((1, 1, *shape), dtype) for key, (shape, dtype) in plan.observations.parts.items()}
+        self.snapshot: Array = aligned_zeros((), self.record)
+        rows = {key: aligned_zeros((1, 1, *shape), dtype) for key, (shape, dtype) in plan.observations.parts.items()}
         self.put = plan.observations.writer(rows)
         self.greedy: Greedy = plan.network.bind(self.snapshot, rows)
         self.began: int | None = None  # steps that the evaluated parameters have seen, while an evaluation goes on
@@ -125,7 +125,7 @@ class Evaluator(Reactor):
                     break
             else:
                 env.observation = observation
-        env.end_round(np.array(actions, np.int64))
+        env.end_round(np.array(actions))
 
     @reaction(shutdown)
     def close(self) -> None:

@@ -12,7 +12,24 @@ from torch import nn
 
 from reactor_torch import Layered, Network, TorchNetwork, layers_of
 
-__all__ = ["network_of"]
+__all__ = ["features_of", "network_of"]
+
+
+def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
+    """What SB3 makes of observations before the first layer, if it does nothing else: flattens them, or sets one of many to 1.
+
+    Args:
+        space: Of observations.
+        normalized: Whether images are divided by 255.
+
+    Returns:
+        How many numbers there are then, and whether one of them is 1 and all others are 0.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), True
+    if not isinstance(space, spaces.Box) or (is_image_space(space) and normalized):
+        return None
+    return int(np.prod(space.shape)), False
 
 
 def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
@@ -23,11 +40,9 @@ def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
 def _layered(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
     """Its layers, if there is nothing but what :class:`~reactor_torch.Layered` evaluates."""
     body = getattr(q_net, "q_net", None)
-    if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential:
+    flat = features_of(space, normalized=getattr(q_net, "normalize_images", True))
+    if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
         return None
-    one_hot = isinstance(space, spaces.Discrete)
-    if not one_hot and (not isinstance(space, spaces.Box) or (is_image_space(space) and getattr(q_net, "normalize_images", True))):
-        return None
-    features = int(space.n) if isinstance(space, spaces.Discrete) else int(np.prod(space.shape or ()))
+    features, one_hot = flat
     layers = layers_of(((f"q_net.{number}", module) for number, module in enumerate(body)), features)
     return Layered(layers, features, one_hot) if layers is not None and Layered.knows(layers) else None

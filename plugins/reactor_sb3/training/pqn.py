@@ -70,7 +70,9 @@ class PQN(QLearning):
         verbose: 1 to print logs.
         seed: Of everything that is random.
         device: Where the learner computes.
-        n_actors: As for :class:`~reactor_sb3.SyncDQN`, as is everything that follows.
+        n_actors: How many actors there are.
+        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        epsilon_spread: As for ``SyncDQN``, as is everything that follows.
 
     Raises:
         TypeError: If ``env`` is a live vector environment.
@@ -210,7 +212,8 @@ class PQN(QLearning):
     def _flat(self, transitions: Array, name: str) -> dict[str, torch.Tensor]:
         """Observations of a round, ``(steps * envs, ...)``, by key."""
         parts = self._layout.of(transitions, name)
-        return {key: torch.as_tensor(by_step(part)).flatten(0, 1).to(self.device) for key, part in parts.items()}
+        # Copied into memory of torch's: numpy's begins anywhere in a cache line, which the last bits of sums depend on.
+        return {key: torch.tensor(by_step(part)).flatten(0, 1).to(self.device) for key, part in parts.items()}
 
     def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ Array = npt.NDArray[Any]
 class Reporter(ReactorAlgorithm):
     """The part of a trainer that looks at what a round has brought and changes nothing in it."""
 
+    log_unit: ClassVar[str] = "episodes"
+    """What ``log_interval`` counts."""
     _episodes: Array
     """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
     _records: tuple[dict[str, Any], dict[str, Any], int] | None
@@ -35,7 +37,7 @@ class Reporter(ReactorAlgorithm):
     def _account(self, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger. Returns whether to go on."""
         step_infos: list[StepInfo] = [info for of_actor in run.values("infos") for info in of_actor]
-        before = self._episode_num
+        before = self._counted()
         go_on = True
         self._evaluated(run)
         if callback is None:
@@ -45,20 +47,24 @@ class Reporter(ReactorAlgorithm):
             go_on = self._tell(run, step_infos, callback)
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         self._round_done()
-        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+        if log_interval is not None and self._counted() // log_interval > before // log_interval:
             self.dump_logs()
         return go_on
+
+    def _counted(self) -> int:
+        """How many there have been of what ``log_interval`` counts."""
+        return self._episode_num
 
     def _count_round(self, step_infos: list[StepInfo]) -> None:
         """Episodes that have ended in a round, when nobody wants to know of each step."""
         episodes = by_step(self._episodes)
         steps, numbers = np.nonzero(episodes["length"])
         self._episode_num += len(steps)
-        known = {(step, number): info for step, number, info in step_infos}
+        told = {(step, number): info for step, number, info in step_infos}
         infos = []
         for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
             key = int(steps[at]), int(numbers[at])
-            infos.append(self._with_episode(known.get(key, {}), episodes[key]))
+            infos.append(self._with_episode(told.get(key, {}), episodes[key]))
         self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
 
     def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
@@ -76,14 +82,14 @@ class Reporter(ReactorAlgorithm):
         columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
         nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
         news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
-        known: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
+        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
         for step, number, info in step_infos:
-            known[step][number] = info
+            told[step][number] = info
         episodes = by_step(self._episodes)
         replay_buffer = getattr(self, "replay_buffer", None)
         for step in range(self.rollout_steps):
             actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
-            infos = [known[step].get(number, {}) for number in range(n)]
+            infos = [told[step].get(number, {}) for number in range(n)]
             terminal = {key: part[step] for key, part in nexts.items()}
             for number in range(n):
                 infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
@@ -91,7 +97,7 @@ class Reporter(ReactorAlgorithm):
                     self._with_episode(infos[number], episodes[step, number])
                     infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
             new_obs = layout.outside(
-                _begun(terminal, known[-1])
+                _begun(terminal, told[-1])
                 if step + 1 == self.rollout_steps
                 else {key: part[step + 1] for key, part in news.items()}
             )
@@ -126,7 +132,7 @@ class Reporter(ReactorAlgorithm):
         assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
         elapsed = max((time.time_ns() - self.start_time) / 1e9, 1e-9)
         record = self.logger.record
-        record("time/episodes", self._episode_num, exclude="tensorboard")
+        record(f"time/{self.log_unit}", self._counted(), exclude="tensorboard")
         if self.ep_info_buffer:
             record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
             record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))

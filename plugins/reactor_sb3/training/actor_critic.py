@@ -1,0 +1,39 @@
+"""Which way actors take to evaluate an actor-critic policy: a question of the policy alone."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+from stable_baselines3.common import distributions as sb3
+from stable_baselines3.common.policies import ActorCriticPolicy
+
+from reactor_sb3.training.acting import ActorCritic, Bounds, PlainPolicy
+from reactor_sb3.training.distributions import distribution_of
+from reactor_sb3.training.own_policy import OwnPolicy
+from reactor_sb3.training.policy_networks import TorchNetworks, TorchStructure, dense_networks_of
+
+__all__ = ["actor_critic_of"]
+
+_DISTRIBUTIONS = (
+    sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
+)  # fmt: skip
+_METHODS = (
+    "forward", "extract_features",
+    "evaluate_actions", "predict_values", "get_distribution", "_get_action_dist_from_latent", "_predict",
+)  # fmt: skip
+
+
+def actor_critic_of(policy: ActorCriticPolicy, sde_sample_freq: int = -1) -> ActorCritic:
+    """The structure of a policy, as light to evaluate as possible.
+
+    Args:
+        policy: It.
+        sde_sample_freq: Steps between two draws of its state-dependent noise, -1 for one a round.
+    """
+    space = policy.action_space
+    bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
+    keyed = isinstance(policy.observation_space, spaces.Dict)
+    if type(policy.action_dist) not in _DISTRIBUTIONS or any(
+        getattr(type(policy), name) is not getattr(ActorCriticPolicy, name) for name in _METHODS
+    ):
+        return OwnPolicy(TorchStructure(policy, keyed), bounds, sde_sample_freq)
+    return PlainPolicy(dense_networks_of(policy) or TorchNetworks(TorchStructure(policy, keyed)), distribution_of(space), bounds)

@@ -1,0 +1,296 @@
+"""``SyncPPO``: proximal policy optimisation, SB3's ``PPO`` as a reactor program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback, RolloutBufferSamples, Schedule
+from stable_baselines3.common.utils import explained_variance
+from stable_baselines3.common.vec_env import VecEnv
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.training.actor import StepInfo
+from reactor_sb3.training.actor_critic import actor_critic_of
+from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.training.policy_networks import copied
+from reactor_sb3.training.ppo_update import PPOUpdate, Statistics
+from reactor_sb3.training.rollouts import OnPolicy, fill
+from reactor_sb3.training.trainer import Trainer
+from reactor_torch import torch_stream
+
+__all__ = ["SyncPPO"]
+
+Array = npt.NDArray[Any]
+
+
+class SyncPPO(Trainer, PPO):
+    """PPO whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too: the parameters are broadcast, each of
+    ``n_actors`` actors takes ``n_steps`` steps in its own environments and computes values and advantages of what it has seen, and
+    the learner makes ``n_epochs`` passes over all of it in shuffled minibatches, by SB3's loss. Given the same rollout and the same
+    order, the weights are SB3's but for rounding. ``workers``, ``executor`` and ``start_method`` never change a bit of them.
+
+    Args:
+        policy: As for SB3's ``PPO``, and so is every parameter that is not named here.
+        env: An id, a function that makes one environment, or an environment that can be made again.
+        n_steps: Steps of each environment in a round.
+        rollout_buffer_class: Only SB3's own.
+        n_actors: How many actors there are.
+        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one, with the parameters
+            of the round before; the probabilities that the loss divides by are those with which actions were drawn.
+        learner_threads: As for ``SyncDQN``, as is everything that follows.
+
+    Raises:
+        TypeError: If ``env`` is a live vector environment, or the policy is no ``ActorCriticPolicy``.
+        AssertionError: If SB3 has no distribution of its actions.
+        ValueError: If a number makes no sense, or there is a rollout buffer of another class.
+
+    Example:
+        >>> from reactor_sb3 import SyncPPO
+        >>> with SyncPPO("MlpPolicy", "CartPole-v1", n_actors=4, n_steps=32, seed=0, workers=2) as model:
+        ...     _ = model.learn(256)
+        ...     model.num_timesteps
+        256
+    """
+
+    default_log_name: ClassVar[str] = "PPO"
+    log_unit: ClassVar[str] = "iterations"
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int = 2048,
+        batch_size: int = 64,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | Schedule | None = None,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        n_actors: int = 8,
+        envs_per_actor: int = 1,
+        pipeline: int = 0,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
+            checked_number(name, number, 1)
+        if rollout_buffer_class not in (None, RolloutBuffer, DictRolloutBuffer) or rollout_buffer_kwargs:
+            raise ValueError(
+                "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
+                "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use SB3's PPO "
+                "with ReactorVecEnv"
+            )
+        self._set_parallelism()
+        given: Any = self._spare(env)  # SB3 takes None too, for load()
+        super().__init__(
+            policy, given, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,
+            normalize_advantage, ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, rollout_buffer_class,
+            rollout_buffer_kwargs, target_kl, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device,
+            _init_setup_model,
+        )  # fmt: skip
+
+    def _spare(self, env: Any) -> VecEnv | None:
+        spare = super()._spare(env)
+        match None if spare is None else spare.action_space:
+            case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) if np.any(start):
+                assert spare is not None
+                raise ValueError(f"{spare.action_space} counts from {start}; wrap the environment so that actions count from 0")
+        return spare
+
+    def _setup_model(self) -> None:
+        self._setup_actors()
+        if not issubclass(self.policy_class, ActorCriticPolicy):
+            raise TypeError(
+                f"{self.policy_class.__name__} is no ActorCriticPolicy, which is what actors know how to ask for values"
+            )
+        with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
+            super()._setup_model()
+        self.policy.set_training_mode(False)  # but for the updates themselves
+        self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        return self.n_steps
+
+    def acting_network(self) -> torch.nn.Module:
+        """The policy."""
+        return self.policy
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
+        """The policy's parameters and buffers, each of them once: networks that are shared have several names."""
+        found: dict[int, str] = {}
+        state = self.policy.state_dict(keep_vars=True)
+        return {name: tensor.detach() for name, tensor in state.items() if found.setdefault(id(tensor), name) == name}
+
+    def behaviour(self) -> OnPolicy:
+        """How the actors act."""
+        return OnPolicy(
+            actor_critic_of(self.policy, self.sde_sample_freq), self._layout, self.action_space, self.gamma, self.gae_lambda
+        )
+
+    def exploration_rates(self) -> Array:
+        """Nothing: what actors draw from is the policy itself."""
+        return np.zeros(self.n_steps, np.float32)
+
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
+        """Fill the rollout buffer and make all updates."""
+        self._learned_timesteps += self.n_steps * self.n_envs
+        self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
+        fill(self.rollout_buffer, self._layout, transitions)
+        with self.limited_threads(), torch_stream(self._torch_stream):
+            self.train()
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"minibatches": self._minibatch_stream}
+
+    def train(self) -> None:
+        """Update the policy from the rollout buffer; see SB3's ``PPO.train``."""
+        policy, update = self.policy, self._update()
+        policy.set_training_mode(True)
+        self._update_learning_rate(policy.optimizer)
+        rollout = self._rollout()
+        told: list[Statistics] = []
+        divergences: list[torch.Tensor] = []
+        go_on = True
+        for _ in range(self.n_epochs):
+            divergences = []
+            order = torch.from_numpy(self._minibatch_stream.permutation(len(rollout.advantages))).to(self.device)
+            for rows in torch.split(order, self.batch_size):
+                statistics, go_on = update(policy, _part(rollout, rows))
+                told.append(statistics)
+                divergences.append(statistics.approx_kl)
+                if not go_on:
+                    break
+            self._n_updates += 1
+            if not go_on:
+                self.logger.info(f"no more updates in this round: the divergence reached {float(divergences[-1]):.2f}")
+                break
+        policy.set_training_mode(False)
+        self._log_training(update, told, divergences)
+
+    def _update(self) -> PPOUpdate:
+        """With the ranges that the schedules have come to."""
+        remaining = self._current_progress_remaining
+        clip_range: Any = self.clip_range
+        clip_range_vf: Any = self.clip_range_vf
+        return PPOUpdate(
+            clip_range(remaining), None if clip_range_vf is None else clip_range_vf(remaining), self.normalize_advantage,
+            self.ent_coef, self.vf_coef, self.max_grad_norm, self.target_kl,
+        )  # fmt: skip
+
+    def _rollout(self) -> RolloutBufferSamples:
+        """The whole rollout buffer as one batch."""
+        buffer: Any = self.rollout_buffer
+
+        def flat(rows: Array) -> torch.Tensor:
+            return torch.from_numpy(buffer.swap_and_flatten(rows)).to(self.device)
+
+        given = buffer.observations
+        observations: Any = {key: flat(rows) for key, rows in given.items()} if isinstance(given, dict) else flat(given)
+        actions = flat(buffer.actions)
+        actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.float()
+        numbers = (flat(rows).flatten() for rows in (buffer.values, buffer.log_probs, buffer.advantages, buffer.returns))
+        return RolloutBufferSamples(observations, actions, *numbers)
+
+    def _log_training(self, update: PPOUpdate, told: list[Statistics], divergences: list[torch.Tensor]) -> None:
+        record = self.logger.record
+        means = Statistics(*torch.stack([torch.stack(one) for one in told]).mean(0))
+        for name in ("entropy_loss", "policy_gradient_loss", "value_loss", "clip_fraction"):
+            record(f"train/{name}", float(getattr(means, name)))
+        record("train/approx_kl", float(torch.stack(divergences).mean()))  # as SB3: of the last pass
+        record("train/loss", float(told[-1].loss))
+        record(
+            "train/explained_variance",
+            explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
+        )
+        if hasattr(self.policy, "log_std"):
+            record("train/std", float(self.policy.log_std.detach().exp().mean()))
+        record("train/n_updates", self._n_updates, exclude="tensorboard")
+        record("train/clip_range", update.clip_range)
+        if update.clip_range_vf is not None:
+            record("train/clip_range_vf", update.clip_range_vf)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """As every trainer's; ``iteration`` is known."""
+        super().dump_logs()
+
+    def _counted(self) -> int:
+        return (self.num_timesteps - self._num_timesteps_at_start) // (self.n_steps * self.n_envs)
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the policy with a minibatch of zeros, and how many there are in a round."""
+        policy = copied(self.policy, {})
+        policy.set_training_mode(True)
+        batch = min(self.batch_size, self.n_steps * self.n_envs)
+        column = torch.zeros(batch, device=self.device)
+        shape = () if isinstance(self.action_space, spaces.Discrete) else (int(np.prod(self.action_space.shape or ())),)
+        actions = torch.zeros(batch, *shape, device=self.device)
+        samples = RolloutBufferSamples(self._layout.zeros(batch, self.device), actions, column, column, column, column)
+        minibatches = -(-self.n_steps * self.n_envs // self.batch_size)
+        return partial(self._update(), policy, samples), self.n_epochs * minibatches
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*Trainer._excluded_save_params(self), "_minibatch_stream"]
+
+
+def _part(rollout: RolloutBufferSamples, rows: torch.Tensor) -> RolloutBufferSamples:
+    """Some rows of a rollout."""
+    observations = rollout.observations
+    taken = {key: part[rows] for key, part in observations.items()} if isinstance(observations, dict) else observations[rows]
+    return RolloutBufferSamples(taken, *(part[rows] for part in rollout[1:]))

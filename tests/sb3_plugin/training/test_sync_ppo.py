@@ -1,0 +1,468 @@
+"""SyncPPO: SB3's updates, SB3's view of a rollout, one result on any number of cores, and exact checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import inspect
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
+
+from reactor_sb3 import SaveCheckpoint, SyncPPO
+from reactor_sb3.training.acting import PlainPolicy
+from reactor_sb3.training.actor_critic import actor_critic_of
+from reactor_sb3.training.distributions import distribution_of
+from reactor_sb3.training.own_policy import OwnPolicy
+from reactor_sb3.training.policy_networks import DenseNetworks, TorchNetworks, copied
+
+Array = npt.NDArray[Any]
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    *({"executor": "threads", "workers": workers} for workers in (2, 3)),
+    *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
+]
+INLINE = PLACES[0]
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+OBSERVATIONS: dict[str, tuple[str, gymnasium.Space[Any]]] = {
+    "box": ("MlpPolicy", BOX),
+    "image": ("CnnPolicy", spaces.Box(0, 255, (36, 36, 1), np.uint8)),
+    "dict": ("MultiInputPolicy", spaces.Dict(vector=BOX, kind=spaces.Discrete(3))),
+    "discrete": ("MlpPolicy", spaces.Discrete(5)),
+}
+ACTIONS: dict[str, gymnasium.Space[Any]] = {
+    "discrete": spaces.Discrete(3),
+    "several": spaces.MultiDiscrete([2, 3, 4]),
+    "binary": spaces.MultiBinary(3),
+    "box": spaces.Box(np.array([-0.5, -2], np.float32), np.array([0.5, 1], np.float32)),
+    "matrix": spaces.Box(-1, 1, (2, 2), np.float64),
+}
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Random observations, rewards that depend on actions, and short episodes that end in both ways."""
+
+    def __init__(self, observed: gymnasium.Space[Any] = BOX, acted: gymnasium.Space[Any] = ACTIONS["discrete"]) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(observed), copy.deepcopy(acted)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action) or np.isscalar(action), action
+        self.t += 1
+        reward = float(self.np_random.normal() + np.sum(action))
+        truncated = self.t >= 7
+        terminated = bool(self.np_random.random() < (0.5 if truncated else 0.1))  # sometimes both
+        return self.observation_space.sample(), reward, terminated, truncated, {}
+
+
+def new(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changed: Any) -> SyncPPO:
+    network: dict[str, Any] = {"net_arch": [16]}
+    if policy == "CnnPolicy":
+        network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    given = {"n_actors": 4, "n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0, "policy_kwargs": network}
+    return SyncPPO(policy, env, **{**given, **INLINE, **changed})
+
+
+def outcome(model: SyncPPO) -> dict[str, Any]:
+    return {
+        "weights": model.fingerprint(),
+        "evaluations": [(one.timesteps, one.returns, one.lengths) for one in model.evaluations],
+        "counters": (model.num_timesteps, model._episode_num, model._n_updates),
+        "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer or ()],
+    }
+
+
+class Watched(SyncPPO):
+    """Keeps what there was before and after each round's updates."""
+
+    rounds: list[dict[str, Any]]
+
+    def train(self) -> None:
+        found: dict[str, Any] = {
+            "before": copied(self.policy, {}), "buffer": copy.deepcopy(self.rollout_buffer),
+            "stream": copy.deepcopy(self._minibatch_stream), "progress": self._current_progress_remaining,
+            "updates": self._n_updates,
+        }  # fmt: skip
+        super().train()
+        found |= {"after": copied(self.policy, {}), "told": dict(self.logger.name_to_value)}
+        self.rounds = [*getattr(self, "rounds", []), found]
+
+
+def watched(env: Any, policy: Any = "MlpPolicy", **changed: Any) -> Watched:
+    model = Watched(policy, env, **{"n_actors": 2, "envs_per_actor": 2, "n_steps": 32, "batch_size": 32, "n_epochs": 2, "seed": 3,
+                                    "learning_rate": 1e-3, **INLINE, **changed})  # fmt: skip
+    with model:
+        model.learn(2 * 32 * 4)
+    return model
+
+
+# ---------------------------------------------------------------------- the updates are SB3's
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "clipped values": {"clip_range_vf": 0.1, "ent_coef": 0.01, "normalize_advantage": False},
+    "a rest": {"batch_size": 50, "ent_coef": 0.01, "clip_range": lambda remaining: 0.1 + 0.1 * remaining},
+    "few updates": {"target_kl": 1e-5, "learning_rate": 3e-2},
+}
+
+
+def sb3_with(model: Watched, number: int) -> PPO:
+    """SB3's own algorithm as ours was before a round's updates."""
+    found = model.rounds[number]
+    names = inspect.signature(PPO.__init__).parameters
+    other = PPO(env=model.get_env(), **{name: value for name, value in model.arguments.items() if name in names})
+    other.policy.load_state_dict(found["before"].state_dict())
+    other.policy.optimizer.load_state_dict(found["before"].optimizer.state_dict())
+    other.rollout_buffer = copy.deepcopy(found["buffer"])
+    other.set_logger(configure(None, []))
+    other._current_progress_remaining, other._n_updates = found["progress"], found["updates"]
+    return other
+
+
+@pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("acted", ACTIONS)
+def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the rollout and the order, SB3's own ``train()`` ends with the same weights and logs the same."""
+    model = watched(partial(Toy, BOX, ACTIONS[acted]), **VARIANTS[variant])
+    for number in (0, 1):
+        other, found = sb3_with(model, number), model.rounds[number]
+        monkeypatch.setattr(np.random, "permutation", found["stream"].permutation)
+        other.train()
+        monkeypatch.undo()
+        told = found["told"]
+        for name, weights in other.policy.state_dict().items():
+            torch.testing.assert_close(found["after"].state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+        told_by_sb3 = other.logger.name_to_value
+        assert {name for name in told if name.startswith("train/")} == {name for name in told_by_sb3 if name.startswith("train/")}
+        for name in told_by_sb3:
+            assert told[name] == pytest.approx(told_by_sb3[name], rel=1e-3, abs=1e-5), name
+    if variant == "few updates":
+        assert len(model.rounds) == 2 and model._n_updates < 2 * model.n_epochs
+
+
+@pytest.mark.parametrize("acted", ACTIONS)
+def test_each_update_is_that_of_sb3(acted: str) -> None:
+    """Begun from SB3's own state, every single one ends with SB3's weights to 1e-5."""
+    model = watched(partial(Toy, BOX, ACTIONS[acted]), ent_coef=0.01, clip_range_vf=0.2)
+    other = sb3_with(model, 1)
+    update, get, compared = model._update(), other.rollout_buffer.get, []
+
+    def watched_get(batch_size: int | None = None) -> Iterator[Any]:
+        for batch in get(batch_size):
+            ours = copied(other.policy, {})
+            if acted == "discrete":
+                update(ours, batch._replace(actions=batch.actions.long().flatten()))
+            else:
+                update(ours, batch)
+            before = {name: weights.clone() for name, weights in other.policy.state_dict().items()}
+            yield batch
+            for name, weights in other.policy.state_dict().items():
+                torch.testing.assert_close(ours.state_dict()[name], weights, rtol=0, atol=1e-5)
+            compared.append(any((before[name] != weights).any() for name, weights in other.policy.state_dict().items()))
+
+    other.rollout_buffer.get = watched_get  # type: ignore[method-assign]
+    update = replace(update, clip_range=other.clip_range(other._current_progress_remaining))  # type: ignore[operator]
+    other.train()
+    assert compared == [True] * 8
+
+
+# ---------------------------------------------------------------------- a rollout is SB3's
+
+
+class Doubtful(ActorCriticPolicy):
+    """A ``forward`` of its own: acts at random half of the time."""
+
+    def forward(self, obs: Any, deterministic: bool = False) -> Any:
+        actions, values, _ = super().forward(obs, deterministic)
+        actions = torch.where(torch.rand(len(actions)) < 0.5, actions, torch.randint(3, (len(actions),)))
+        return actions, values, self.evaluate_actions(obs, actions)[1]
+
+
+POLICIES: dict[str, tuple[type[Any], type[Any] | None, Any, dict[str, Any]]] = {
+    # How it is to be evaluated, by which networks, and what it takes.
+    "dense": (PlainPolicy, DenseNetworks, "MlpPolicy", {}),
+    "two kinds": (PlainPolicy, DenseNetworks, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
+    "no layers": (PlainPolicy, DenseNetworks, "MlpPolicy", {"net_arch": []}),
+    "torch": (PlainPolicy, TorchNetworks, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
+    "its own": (OwnPolicy, None, Doubtful, {}),
+}
+
+
+def round_of(model: SyncPPO) -> Array:
+    """What the actors have written into the last round."""
+    run: Any = model._run
+    return np.array(run.transitions)
+
+
+def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
+    """Values, probabilities and advantages are those that SB3 would have put into its buffer."""
+    found = round_of(model)
+    layout = model._layout
+    tensors = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "observations").items()}
+    nexts = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "next_observations").items()}
+    drawn = torch.from_numpy(found["drawn" if "drawn" in (found.dtype.names or ()) else "actions"]).flatten(0, 2)
+    drawn = drawn if isinstance(model.action_space, spaces.Discrete) else drawn.flatten(1).float()
+
+    def flat(of: dict[str, torch.Tensor]) -> Any:
+        return layout.outside({key: rows.flatten(0, 2) for key, rows in of.items()})
+
+    with torch.no_grad():
+        values, log_probs, _ = before.evaluate_actions(flat(tensors), drawn)
+        following = before.predict_values(flat(nexts)).numpy().reshape(found["values"].shape)
+    np.testing.assert_allclose(found["values"].ravel(), values.numpy().ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["log_probs"].ravel(), log_probs.numpy(), rtol=1e-4, atol=1e-5)
+    buffer = RolloutBuffer(
+        model.n_steps, BOX, model.action_space, gamma=model.gamma, gae_lambda=model.gae_lambda, n_envs=model.n_envs
+    )
+    rewards, dones, values, following = (
+        np.moveaxis(part, 0, 1).reshape(model.n_steps, -1)
+        for part in (found["rewards"] + model.gamma * following * found["timeouts"], found["dones"], found["values"], following)
+    )
+    buffer.rewards, buffer.values = rewards, values
+    buffer.episode_starts[1:] = dones[:-1]
+    buffer.compute_returns_and_advantage(torch.from_numpy(following[-1]), dones[-1])
+    ours = np.moveaxis(found["advantages"], 0, 1).reshape(model.n_steps, -1)
+    np.testing.assert_allclose(ours, buffer.advantages, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.rollout_buffer.advantages, ours)
+    np.testing.assert_allclose(model.rollout_buffer.returns, ours + values, rtol=1e-6)
+    assert found["timeouts"].any() and (found["dones"] & ~found["timeouts"]).any()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_actors_compute(name: str) -> None:
+    kind, networks, policy, network = POLICIES[name]
+    with new(Toy, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
+        structure = actor_critic_of(model.policy)
+        assert type(structure) is kind
+        assert networks is None or type(getattr(structure, "networks", None)) is networks
+        before = copied(model.policy, {})
+        model.learn(1)
+        check_round(model, before)
+
+
+@pytest.mark.parametrize("acted", ACTIONS)
+@pytest.mark.parametrize("observed", OBSERVATIONS)
+def test_spaces(observed: str, acted: str) -> None:
+    policy, space = OBSERVATIONS[observed]
+    with new(partial(Toy, space, ACTIONS[acted]), policy, n_actors=2, envs_per_actor=2, n_steps=32, batch_size=32) as model:
+        before = copied(model.policy, {})
+        model.learn(1)
+        check_round(model, before)
+        found = round_of(model)
+        assert all(map(model.action_space.contains, found["actions"].reshape(-1, *found["actions"].shape[3:])))
+        if isinstance(model.action_space, spaces.Box):
+            assert np.array_equal(found["actions"], np.clip(found["drawn"], model.action_space.low, model.action_space.high))
+            assert (found["actions"] != found["drawn"]).any()
+
+
+@pytest.mark.parametrize("acted", ACTIONS)
+def test_actions_are_drawn_with_their_probabilities(acted: str) -> None:
+    distribution = distribution_of(ACTIONS[acted])
+    size = {"discrete": 3, "several": 9, "binary": 3, "box": 2, "matrix": 4}[acted]
+    parameters = np.zeros((), [("log_std", np.float32, (size,)), ("action_net.bias", np.float32, (size,))])
+    parameters["log_std"] = np.linspace(-1, 1, size)
+    outputs = np.linspace(-1, 1.5, size, dtype=np.float32)
+    noise = distribution.noise(np.random.default_rng(0), 1, 40_000, parameters)[0]
+    actions = distribution.choose(np.broadcast_to(outputs, noise.shape), noise)
+    if acted in ("box", "matrix"):
+        flat = actions.reshape(len(actions), -1)
+        np.testing.assert_allclose(flat.mean(0), outputs, atol=0.05)
+        np.testing.assert_allclose(flat.std(0), np.exp(parameters["log_std"]), rtol=0.02)
+        return
+    kinds, counts = np.unique(actions, axis=0, return_counts=True)
+    expected = np.exp(distribution.log_probs(np.broadcast_to(outputs, (len(kinds), size)), kinds, parameters))
+    assert expected.sum() == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(counts / len(actions), expected, atol=0.012)
+    assert np.array_equal(distribution.mode(outputs[None])[0], kinds[expected.argmax()])
+
+
+# ---------------------------------------------------------------------- one result
+
+EVALUATED: dict[str, Any] = {"evaluate_every": 2, "evaluate_episodes": 2, "evaluate_steps": 40}
+
+
+@cache
+def alone(pipeline: int, seed: int = 0) -> dict[str, Any]:
+    with new(pipeline=pipeline, seed=seed, **EVALUATED) as model:
+        return outcome(model.learn(640))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_one_result(pipeline: int, place: dict[str, Any]) -> None:
+    with new(pipeline=pipeline, **EVALUATED, **place) as model:
+        assert outcome(model.learn(640)) == alone(pipeline)
+    assert len(alone(pipeline)["evaluations"]) >= 2 and len(alone(pipeline)["episodes"]) > 10
+
+
+def test_other_seeds_and_pipelines_give_other_results() -> None:
+    assert len({alone(pipeline, seed)["weights"] for pipeline in (0, 1) for seed in (0, 1)}) == 4
+
+
+OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "image": (partial(Toy, OBSERVATIONS["image"][1]), "CnnPolicy", {}),
+    "dict": (partial(Toy, OBSERVATIONS["dict"][1], ACTIONS["several"]), "MultiInputPolicy", {}),
+    "its own": (Toy, Doubtful, {}),
+    "noise": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "sde_sample_freq": 4}),
+    "squashed": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_one_result_of_other_policies(name: str) -> None:
+    env, policy, given = OTHERS[name]
+    found = []
+    for place in (INLINE, PLACES[1], PLACES[4], PLACES[5]):
+        with new(env, policy, pipeline=1, n_actors=3, envs_per_actor=2, **given, **EVALUATED, **place) as model:
+            found.append(outcome(model.learn(300)))
+    assert found[0]["evaluations"] and all(one == found[0] for one in found)
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("name", ["dense", *OTHERS])
+def test_resumed_is_uninterrupted(name: str, tmp_path: Path) -> None:
+    env, policy, given = OTHERS.get(name, ("CartPole-v1", "MlpPolicy", {}))
+    with new(env, policy, pipeline=1, **given, **EVALUATED) as model:
+        expected = outcome(model.learn(640, callback=SaveCheckpoint(tmp_path / "run.zip", every=4)))
+    with SyncPPO.resume(tmp_path / "run.zip", executor="processes", workers=2) as model:
+        assert model.num_timesteps == 512
+        assert outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False)) == expected
+
+
+class Unsaved(Toy):
+    """Holds what nobody can pickle, so that it is replayed."""
+
+    def __init__(self) -> None:
+        super().__init__(acted=ACTIONS["matrix"])
+        self.lock = threading.Lock()
+
+
+def test_replayed_actions_are_those_that_the_environment_got(tmp_path: Path) -> None:
+    with new(Unsaved, n_steps=5, batch_size=10) as model:
+        expected = outcome(model.learn(80, callback=SaveCheckpoint(tmp_path / "run.zip", every=3)))
+    with SyncPPO.resume(tmp_path / "run.zip") as model:
+        assert outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False)) == expected
+
+
+def test_a_checkpoint_without_pickles(tmp_path: Path) -> None:
+    with new("Pendulum-v1", use_sde=True, n_steps=32) as model:
+        model.learn(128)
+        model.close()
+        model.save_checkpoint(tmp_path / "run.zip")
+    with SyncPPO.resume(tmp_path / "run.zip", allow_pickle=False) as again:
+        assert again.fingerprint() == model.fingerprint() and again.use_sde
+
+
+# ---------------------------------------------------------------------- what SB3 promises
+
+
+def test_save_load_and_predict(tmp_path: Path) -> None:
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    with new(gamma=0.9) as model:
+        model.learn(128)
+        model.save(tmp_path / "model")
+        actions = model.predict(observations, deterministic=True)[0]
+    with SyncPPO.load(tmp_path / "model", env="CartPole-v1") as loaded:
+        assert (loaded.gamma, loaded.num_timesteps, loaded.n_envs) == (0.9, 128, 4)
+        assert np.array_equal(loaded.predict(observations, deterministic=True)[0], actions)
+        loaded.learn(64, reset_num_timesteps=False)
+        assert loaded.num_timesteps == 192 and loaded.fingerprint() != model.fingerprint()
+    plain = PPO.load(tmp_path / "model", custom_objects={"env": None})
+    assert np.array_equal(plain.predict(observations, deterministic=True)[0], actions)
+
+
+def test_logs(tmp_path: Path) -> None:
+    with new(clip_range_vf=0.2, pipeline=1) as model:
+        model.set_logger(configure(str(tmp_path), ["csv"]))
+        model.learn(640, log_interval=2)
+        model.logger.close()
+    rows = list(csv.DictReader((tmp_path / "progress.csv").read_text().splitlines()))
+    assert [int(row["time/iterations"]) for row in rows] == [2, 4, 6, 8, 10]
+    assert [int(row["train/n_updates"]) for row in rows] == [2, 6, 10, 14, 18]
+    for name in ("approx_kl", "clip_fraction", "clip_range", "clip_range_vf", "entropy_loss", "explained_variance", "loss",
+                 "policy_gradient_loss", "value_loss", "learning_rate"):  # fmt: skip
+        assert np.isfinite(float(rows[-1][f"train/{name}"])), name
+
+
+class Told(BaseCallback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Any] = []
+
+    def _on_step(self) -> bool:
+        self.rows.append([self.locals[name] for name in ("actions", "rewards", "dones", "infos", "new_obs")])
+        return True
+
+
+def test_callbacks(tmp_path: Path) -> None:
+    over = EvalCallback(
+        gymnasium.make("CartPole-v1"), eval_freq=16, n_eval_episodes=1, log_path=str(tmp_path), warn=False, verbose=0
+    )
+    with new() as model:
+        model.learn(128, callback=[over, told := Told()])
+        assert model.fingerprint() == new_fingerprint(128)
+    assert len(told.rows) == 32 and np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [64, 128]
+    for _, rewards, dones, infos, new_obs in told.rows:
+        assert rewards.tolist() == [1.0] * 4 and new_obs.shape == (4, 4)
+        assert [("terminal_observation" in info) for info in infos] == dones.tolist()
+
+
+@cache
+def new_fingerprint(steps: int) -> str:
+    with new() as model:
+        return model.learn(steps).fingerprint()
+
+
+def test_a_second_model_made_after_learning_can_start_again() -> None:
+    """What a distribution remembers of the last minibatch is no obstacle to copies of the policy."""
+    with new(executor="auto", pipeline=1, workers=2) as model:
+        model.learn(64)
+        model.close()
+        assert model.learn(64).num_timesteps == 64
+
+
+class Mine(RolloutBuffer):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"rollout_buffer_class": Mine}, ValueError, "actors compute returns and advantages themselves"),
+        ({"rollout_buffer_kwargs": {"gamma": 1}}, ValueError, "leave rollout_buffer_class= and rollout_buffer_kwargs= out"),
+        ({"n_steps": 0}, ValueError, "n_steps"),
+        ({"n_epochs": 1.5}, ValueError, "n_epochs"),
+        ({"pipeline": 2}, ValueError, "pipeline=2"),
+        ({"n_actors": 0}, ValueError, "n_actors"),
+        ({"env": partial(Toy, BOX, spaces.Discrete(3, start=1))}, ValueError, "wrap the environment so that actions count from 0"),
+        ({"env": partial(Toy, BOX, spaces.MultiDiscrete([2, 2], start=[0, 1]))}, ValueError, "counts from"),
+    ],
+)
+def test_refusals(given: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        new(**given)
