@@ -12,6 +12,8 @@ with needs("gymnasium", "reactor_gymnasium"):
 
 __all__ = ["AtariEnv", "AtariVectorEnv", "ReactorVectorEnv", "Rollout", "make_vec", "register", "rollout"]
 
-preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.shard", "reactor_gymnasium.atari.shard")
+preload(
+    "gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.env_shard", "reactor_gymnasium.atari.shard"
+)
 register()
 follow()

@@ -24,7 +24,7 @@ from reactor_gymnasium.vector.arguments import (
 from reactor_gymnasium.vector.calls import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
 from reactor_gymnasium.vector.life import Life
-from reactor_gymnasium.vector.shard import InfosAndFailures
+from reactor_gymnasium.vector.shard import Failures, InfosAndFailures, Shard
 from reactor_gymnasium.vector.wiring import ROWS, wire
 
 __all__ = [
@@ -37,11 +37,13 @@ __all__ = [
     "EnvCosts",
     "EnvFn",
     "InfosAndFailures",
+    "Failures",
     "Folded",
     "Inputs",
     "Leaves",
     "Life",
     "Packed",
+    "Shard",
     "batches_of",
     "check_actions",
     "checked_executor",

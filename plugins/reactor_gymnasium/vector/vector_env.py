@@ -35,7 +35,8 @@ from reactor_gymnasium.vector.arguments import (
 )
 from reactor_gymnasium.vector.calls import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
-from reactor_gymnasium.vector.shard import EnvShard, InfosAndFailures
+from reactor_gymnasium.vector.env_shard import EnvShard
+from reactor_gymnasium.vector.shard import InfosAndFailures
 from reactor_gymnasium.vector.wiring import ROWS, wire
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, tick_cost

@@ -18,6 +18,7 @@ from reactor_gymnasium.plugin import (
     CallingVectorEnv,
     EnvBatch,
     EnvCosts,
+    InfosAndFailures,
     Inputs,
     Leaves,
     batches_of,
@@ -39,7 +40,7 @@ from reactor_gymnasium.plugin import (
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
-from reactor_pettingzoo.vector.shard import InfosAndFailures, ParallelShard
+from reactor_pettingzoo.vector.shard import ParallelShard
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, begin, context_named, encode, global_random_state, usable_cores
 
