@@ -7,7 +7,6 @@ from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
-from reactor_gymnasium.placing.placement import place
 from reactor_gymnasium.placing.step_cost import drawn, median_step
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
@@ -22,13 +21,11 @@ from reactor_gymnasium.vector.arguments import (
     thrown_away,
 )
 from reactor_gymnasium.vector.calls import CallingVectorEnv
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.life import Life
-from reactor_gymnasium.vector.shard import Failures, InfosAndFailures, Shard
-from reactor_gymnasium.vector.wiring import ROWS, wire
+from reactor_gymnasium.vector.shard import Failures, Shard
 
 __all__ = [
-    "ROWS",
     "AtariGame",
     "EnvBatch",
     "Bools",
@@ -36,7 +33,6 @@ __all__ = [
     "Casting",
     "EnvCosts",
     "EnvFn",
-    "InfosAndFailures",
     "Failures",
     "Folded",
     "Inputs",
@@ -44,7 +40,6 @@ __all__ = [
     "Life",
     "Packed",
     "Shard",
-    "batches_of",
     "check_actions",
     "checked_executor",
     "checked_mask",
@@ -57,10 +52,8 @@ __all__ = [
     "median_step",
     "merge",
     "pack",
-    "place",
     "repeat_registrations",
     "thrown_away",
     "unpack",
     "untouched",
-    "wire",
 ]

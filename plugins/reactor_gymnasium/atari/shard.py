@@ -15,11 +15,9 @@ from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 
-__all__ = ["AtariShard", "FinalsAndFailures"]
+__all__ = ["AtariShard"]
 
 Frames = npt.NDArray[np.uint8]
-FinalsAndFailures = tuple[list[tuple[int, bytes]], list[tuple[int, Failure]]]
-"""What some steps have besides: last observations of episodes that ended, by row of the batch, and failures by environment."""
 
 
 class AtariShard(Reactor):
@@ -47,6 +45,7 @@ class AtariShard(Reactor):
     numbers = Output((0,), np.int32)
     """Lives, frames of all episodes, frames of this one: a row for each environment."""
     extras = Output()
+    """What some steps have besides: last observations of episodes that ended, by row of the batch, and failures by environment."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
-from reactor_gymnasium.atari.shard import AtariShard, FinalsAndFailures
+from reactor_gymnasium.atari.shard import AtariShard
+from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
-from reactor_gymnasium.placing.placement import place
 from reactor_gymnasium.vector.arguments import (
     Bools,
     checked_batch_size,
@@ -30,15 +31,12 @@ from reactor_gymnasium.vector.arguments import (
     checked_number,
     refuse_wrapper,
 )
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
-from reactor_gymnasium.vector.wiring import wire
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, begin, context_named, needs, usable_cores
+from reactor_rl.plugin import ExecutorName, needs, usable_cores
 
 __all__ = ["AtariVectorEnv", "rom_path"]
-
-_ROWS = ("observations", "rewards", "terminations", "truncations", "numbers")
 
 
 class AtariVectorEnv(ShardedVectorEnv):
@@ -151,9 +149,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         if caller_works is None:
             caller_works = self.batch_size == num_envs
         most = min(workers or num_threads or usable_cores(), self.batch_size)
-        processes = context_named(context)
-        if executor in ("auto", "processes") and (most > 1 or not caller_works):
-            begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away game is made
+        self._expect_helpers(executor, most, caller_works, context)
 
         self.single_observation_space = Box(0, 255, (stack_num, *self._options.frame_shape), np.uint8)
         dummy = AtariGame(self._options)
@@ -166,48 +162,29 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
         choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works)
-        self._why = choice.why
-        threshold = float(continuous_action_threshold) if continuous else None
-        program, placement = self._program(choice.workers, threshold, thread_affinity_offset)
-        run = program.start(
-            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement,
-        )  # fmt: skip
-        self._numbers = [run.view(f"numbers{batch.suffix}") for batch in self._batches]
-        self._was_reset = False
-        self._open(run, actions=True, observations=True)
+        self._leaves = Leaves(self.single_observation_space)
+        self._set_actions(self.single_action_space, self.batch_size)
+        program = Program(f"AtariVectorEnv of {num_envs}")
 
-    def _program(self, workers: int, threshold: float | None, offset: int) -> tuple[Program, dict[str, int]]:
-        program = Program(f"AtariVectorEnv of {self.num_envs}")
-        shape: tuple[int, ...] = (self.batch_size,) if threshold is None else (self.batch_size, 3)
-        self._action_shape, self._action_dtype = shape, np.dtype(np.int64 if threshold is None else np.float32)
-        self._batches = batches_of(self.num_envs, self.batch_size)
-
-        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
+        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
             return program.add(
                 AtariShard,
                 name=name,
                 options=self._options,
                 first=lo,
                 n=hi - lo,
-                row=lo - batch.lo,
+                row=row,
                 autoreset_mode=self.autoreset_mode,
-                continuous_action_threshold=threshold,
-                core=(offset + worker) % (os.cpu_count() or 1) if offset >= 0 else None,
+                continuous_action_threshold=float(continuous_action_threshold) if continuous else None,
+                core=(thread_affinity_offset + worker) % (os.cpu_count() or 1) if thread_affinity_offset >= 0 else None,
             )
 
-        placement = wire(
-            program,
-            self._batches,
-            lambda batch: place(None, batch.lo, batch.hi, workers),
-            add,
-            label="games",
-            actions=(shape, self._action_dtype),
-            inputs=("request",),
-            rows=_ROWS,
-            parts=("extras",),
-        )
-        return program, placement
+        self._was_reset = False
+        self._open(
+            program, add, choice, context, caller_works, num_envs=num_envs, batch_size=self.batch_size, label="games",
+            inputs=("request",), rows=("rewards", "terminations", "truncations", "numbers"), parts=("extras",),
+        )  # fmt: skip
+        self._numbers = [self._run.view(f"numbers{batch.suffix}") for batch in self._batches]
 
     # ------------------------------------------------------------------ reset
 
@@ -272,12 +249,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
-        finals: list[tuple[int, bytes]] = []
-        if batch.any_extras():
-            found: list[FinalsAndFailures] = self._run.values(f"extras{batch.suffix}")
-            self._raise_failures([failure for part in found for failure in part[1]])
-            finals = [final for part in found for final in part[0]]
+    def _infos(self, batch: EnvBatch, parts: list[list[tuple[int, bytes]]]) -> dict[str, Any]:
         lives, frames, episode_frames = self._numbers[self._batches.index(batch)].T.copy()
         infos = {
             "env_id": np.arange(batch.lo, batch.hi, dtype=np.int32),
@@ -285,16 +257,12 @@ class AtariVectorEnv(ShardedVectorEnv):
             "frame_number": frames,
             "episode_frame_number": episode_frames,
         }
-        if finals:
+        if any(parts):
             assert batch.rows is not None
             infos["final_obs"] = last = np.zeros_like(batch.rows)
-            for row, observation in finals:
+            for row, observation in chain.from_iterable(parts):
                 last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
         return infos
-
-    def _observe(self, batch: EnvBatch) -> npt.NDArray[np.uint8]:
-        assert batch.rows is not None
-        return batch.rows.copy() if self.copy else batch.rows
 
     def _name(self) -> str:
         return repr(self.game)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import VectorWrapper
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
 from reactor_rl.plugin import CHOICES, Pickled, encode, usable_cores
@@ -19,7 +20,7 @@ from reactor_rl.plugin import CHOICES, Pickled, encode, usable_cores
 __all__ = [
     "Bools", "EnvFn", "check_actions", "check_travel",
     "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
-    "checked_workers", "encoded", "made", "refuse_wrapper", "thrown_away",
+    "checked_workers", "encoded", "observation_spaces", "refuse_wrapper", "thrown_away",
 ]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
@@ -113,14 +114,6 @@ def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str,
                 ) from error
 
 
-def made(env_fns: tuple[EnvFn, ...], index: int) -> gymnasium.Env[Any, Any]:
-    try:
-        return env_fns[index]()
-    except Exception as error:
-        error.add_note(f"while environment {index} was constructed")
-        raise
-
-
 def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
     """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
     try:
@@ -128,6 +121,40 @@ def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
     except Exception as error:
         error.add_note("while environment 0 was constructed")
         raise
+
+
+def observation_spaces(
+    mode: Any, dummy: gymnasium.Env[Any, Any], env_fns: tuple[EnvFn, ...], batch_size: int
+) -> tuple[Space[Any], Space[Any]]:
+    """The batched observation space and the single one that ``observation_mode`` says.
+
+    Args:
+        mode: ``"same"``, ``"different"``, or both spaces.
+        dummy: A throw-away instance of environment 0.
+        env_fns: Functions that make the environments; with ``"different"`` each is called.
+        batch_size: How many environments step together.
+    """
+    if isinstance(mode, tuple) and len(mode) == 2:
+        if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
+            raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}")
+        return mode
+    if mode == "same":
+        return batch_space(dummy.observation_space, batch_size), dummy.observation_space
+    if mode == "different":
+        every = [dummy.observation_space]
+        for index, env_fn in enumerate(env_fns[1:], 1):
+            try:
+                env = env_fn()
+            except Exception as error:
+                error.add_note(f"while environment {index} was constructed")
+                raise
+            every.append(env.observation_space)
+            env.close()
+        return batch_differing_spaces(every), every[0]
+    raise ValueError(
+        "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, "
+        f"actual got {mode}"
+    )
 
 
 def refuse_wrapper(caller: FrameType) -> None:

@@ -17,8 +17,8 @@ _NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = env.get_wrapper_attr(name)
-    return found(*args, **kwargs) if callable(found) else found
+    attribute = env.get_wrapper_attr(name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
 def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
@@ -32,6 +32,13 @@ class CallingVectorEnv(ShardedVectorEnv):
     """Calls a method of one environment, or gets an attribute: ``(env, name, args, kwargs)``."""
     _set_one: Callable[..., Any] = staticmethod(_set_attr)
     """Sets an attribute of one environment: ``(env, name, value)``."""
+
+    def _make_views(self) -> None:
+        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
+        for batch in self._batches:
+            if batch.rows is not None:
+                batch.rows = batch.rows.view()
+                batch.rows.flags.writeable = True
 
     @property
     def _called(self) -> int:
@@ -84,8 +91,8 @@ class CallingVectorEnv(ShardedVectorEnv):
         with self._life:
             self._wait(AsyncState.WAITING_CALL, timeout)
             self._state = AsyncState.DEFAULT
-            found = [part for batch in self._batches for part in self._run.values(f"extras{batch.suffix}")]
-        failures = [failure for part in found for failure in part[1]]
+            extras = [of_shard for batch in self._batches for of_shard in self._run.values(f"extras{batch.suffix}")]
+        failures = [failure for _, of_shard in extras for failure in of_shard]
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])
             failure.error.add_note(f"raised in environment {last} of {self!r}")

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.infos import Packed, pack
+from reactor_gymnasium.environments.infos import pack
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
-__all__ = ["Failures", "Infos", "InfosAndFailures", "Shard"]
+__all__ = ["Failures", "Infos", "Shard"]
 
-InfosAndFailures = tuple[Packed, list[tuple[int, Failure]]]
-"""What some steps have besides: infos, and failures by environment."""
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
@@ -51,7 +49,9 @@ class Shard(Reactor):
     terminations = Output((0,), np.bool_)
     truncations = Output((0,), np.bool_)
     extras = Output()
+    """What some steps have besides: packed infos, and failures by environment."""
     replies = Output()
+    """What was returned, pickled, of each environment that was called."""
 
     apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""

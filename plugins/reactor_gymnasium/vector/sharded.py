@@ -1,4 +1,4 @@
-"""What every vector environment on a reactor program has in common: steps begun and ended, batches that take turns, its end.
+"""Steps and resets of every vector environment on a reactor program: begun and ended, in batches that take turns.
 
 The environments are divided into shards, each a reactor, and the shards into batches: one batch of all, or, with ``batch_size``,
 equal parts that take turns. A step is a tick in which one batch's actions are present; while the caller has the results of one
@@ -12,61 +12,33 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import logger
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import VectorEnv
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.vector.arguments import Bools
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
-from reactor_gymnasium.vector.life import INTERRUPTED, Life
-from reactor_rl import RunError
-from reactor_rl.plugin import FORKED, Failure, encode, when_forked
+from reactor_gymnasium.vector.life import INTERRUPTED
+from reactor_gymnasium.vector.program_env import ProgramVectorEnv
+from reactor_rl.plugin import Failure, encode
 
 if TYPE_CHECKING:
-    from reactor_rl import Run
     from reactor_rl.plugin import Tracing
 
 __all__ = ["ShardedVectorEnv"]
 
 
-class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
+class ShardedVectorEnv(ProgramVectorEnv):
     """The part of a vector environment that does not depend on what its shards hold."""
-
-    _run: Run
-    _why = ""
 
     def __init__(self) -> None:
         super().__init__()
-        self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
-        self._state = AsyncState.DEFAULT
-        self._timed_out = False
-        self._life = Life()
-        self._batches: list[EnvBatch] = []
         self._ticking: EnvBatch | None = None
         self._queue: deque[tuple[EnvBatch, Inputs]] = deque()
-
-    def _open(self, run: Run, actions: bool, observations: bool) -> None:
-        """The last thing that a constructor does."""
-        self._run = run
-        for batch in self._batches:
-            batch.bind(run, actions, observations)
-        self._batch = self._batches[0]  # the one whose actions are expected
-        self._alone = len(self._batches) == 1
-        when_forked(self)
-        self.closed = False
-
-    def _make_views(self) -> None:
-        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
-        for batch in self._batches:
-            if batch.rows is not None:
-                batch.rows = batch.rows.view()
-                batch.rows.flags.writeable = True
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -75,12 +47,8 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         """Check the actions for a batch before anything is stepped."""
 
     @abstractmethod
-    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
-        """The infos of a batch's tick that has just ended, and its other objects; raises what its environments raised."""
-
-    @abstractmethod
-    def _observe(self, batch: EnvBatch) -> Any:
-        """A batch's batched observations, yours to keep if ``copy=True``."""
+    def _infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
+        """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
 
     # ------------------------------------------------------------------ step
 
@@ -115,7 +83,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
                 self._broke(error)
                 raise
             infos = self._harvest(batch)
-            observations = self._observe(batch)
+            observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
             life.survive()
@@ -159,7 +127,7 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
                 self._finish(AsyncState.WAITING_STEP, timeout)
             self._state, self._batch = AsyncState.DEFAULT, batch
             batch.ready = False
-            observations = self._observe(batch)
+            observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
             if batch.fresh:
                 batch.fresh = False
@@ -203,15 +171,8 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
                 batch.infos, batch.ready, batch.fresh = self._harvest(batch), True, True
             self._batch = first = self._batches[0]
             first.ready = first.fresh = False
-            observations = self._observe(first)
+            observations = self._leaves.assemble(first.rows, first.objects, self.copy)
         return observations, first.infos
-
-    # ------------------------------------------------------------------ looking at it
-
-    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
-        self._assert_is_running()
-        return self._run.draw(path, format=format)
 
     @contextmanager
     def trace(self, path: str) -> Iterator[Tracing]:
@@ -221,67 +182,6 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         with self._run.trace(path) as tracing:
             yield tracing
             self._drain()  # workers hand over what they have recorded between ticks only
-
-    @property
-    def workers(self) -> int:
-        """Number of workers, the calling thread included."""
-        return self._run.workers
-
-    @property
-    def executor(self) -> str:
-        """Name of the executor."""
-        return self._run.executor
-
-    def __repr__(self) -> str:
-        name = f"{self._name()}, " if self._name() else ""
-        batches = f", batch_size={self.num_envs // len(self._batches)}" if len(self._batches) > 1 else ""
-        how = f", executor={self.executor!r}, workers={self.workers}" if hasattr(self, "_run") else ""
-        why = f" [{self._why}]" if how and self._why else ""
-        return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
-
-    @property
-    def _title(self) -> str:
-        """Name of the class that the user has made."""
-        return type(self).__name__
-
-    def _name(self) -> str:
-        return "" if self.spec is None else self.spec.id
-
-    # ------------------------------------------------------------------ the end
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
-        """Close the environments and end the workers.
-
-        Args:
-            timeout: Seconds to wait for a pending call and for the environments to close, after which workers are terminated.
-            terminate: Do not wait; terminate.
-            **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
-        """
-        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._life.over:
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
-        self._run.close(timeout=timeout, terminate=terminate)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.close()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuses ``copy.copy``, ``copy.deepcopy`` and pickling: two could not share the workers and their memory.
-
-        Raises:
-            TypeError: Always.
-        """
-        raise TypeError(
-            f"{self._title} cannot be copied or pickled: it stands for live environments and worker processes. Make another one "
-            "with the same arguments, or pass the functions that make the environments"
-        )
-
-    def __del__(self) -> None:
-        run: Run | None = self.__dict__.get("_run")  # not there if the constructor did not get so far
-        if run is not None and not self.closed and not run.foreign:
-            self.close(terminate=True)
 
     # ------------------------------------------------------------------ ticks
 
@@ -307,6 +207,17 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
         batch.ready = True
         if self._queue:
             self._begin(*self._queue.popleft())
+
+    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
+        """What a tick that has just ended brought besides arrays: its infos; raises what its environments raised."""
+        if self._leaves.objects:
+            batch.objects = [leaves for of_shard in self._run.values(f"objects{batch.suffix}") for leaves in of_shard]
+        parts: list[Any] = []
+        if batch.any_extras():
+            extras = self._run.values(f"extras{batch.suffix}")
+            self._raise_failures([failure for _, failures in extras for failure in failures])
+            parts = [part for part, _ in extras]
+        return self._infos(batch, parts)
 
     def _drain(self) -> None:
         """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
@@ -335,10 +246,6 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
     def _broke(self, error: Exception) -> None:
         self._life.over = f"{type(error).__name__} was raised"
 
-    def _forked(self) -> None:
-        if not self.closed:
-            self._life.over = FORKED
-
     def _raise_failures(self, failures: list[tuple[int, Failure]]) -> None:
         """Raise what environments raised, if any did: that of the last one, after which only closing is left."""
         if not failures:
@@ -361,14 +268,6 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(
                 "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
             )
-
-    def _assert_is_running(self) -> None:
-        if self._life.over == FORKED:
-            raise RunError(f"cannot use {self._title} because {FORKED}")
-        if self.closed:
-            raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
-        if self._life.over:
-            raise RunError(f"cannot go on with {self._title} because {self._life.over}; close() it and make a new one")
 
     def _assert_pending(self, state: AsyncState) -> None:
         self._assert_is_running()

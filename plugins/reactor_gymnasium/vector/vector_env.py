@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, iterate
+from gymnasium.vector.utils import batch_space, iterate
 
 from reactor_gymnasium.environments.infos import Packed, merge
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
 from reactor_gymnasium.placing.env_costs import env_costs
 from reactor_gymnasium.placing.executor_choice import decide
-from reactor_gymnasium.placing.placement import place
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
     EnvFn,
@@ -29,17 +27,15 @@ from reactor_gymnasium.vector.arguments import (
     checked_seeds,
     checked_workers,
     encoded,
-    made,
+    observation_spaces,
     refuse_wrapper,
     thrown_away,
 )
 from reactor_gymnasium.vector.calls import CallingVectorEnv
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs, batches_of
+from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.env_shard import EnvShard
-from reactor_gymnasium.vector.shard import InfosAndFailures
-from reactor_gymnasium.vector.wiring import ROWS, wire
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, begin, context_named, encode, tick_cost
+from reactor_rl.plugin import ExecutorName, encode, tick_cost
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -101,8 +97,6 @@ class ReactorVectorEnv(CallingVectorEnv):
     """Name of the parameter that says how processes start."""
     _casting: Casting = "same_kind"
     """What observations may be cast to those of the space; see :class:`~reactor_gymnasium.environments.storage.Leaves`."""
-    _spin: float | None = None
-    """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
 
     def __init__(
         self,
@@ -135,9 +129,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
         if caller_works is None:
             caller_works = batches == 1
-        processes = context_named(context)
-        if executor in ("auto", "processes") and (workers > 1 or not caller_works):
-            begin(processes)  # helpers will most likely be wanted, and this takes its time while the dummy is made
+        self._expect_helpers(executor, workers, caller_works, context)
         self._encoded = encoded(env_fns)  # before any of them is called, which may change it
 
         dummy = thrown_away(env_fns[0])
@@ -147,7 +139,10 @@ class ReactorVectorEnv(CallingVectorEnv):
             self.render_mode = dummy.render_mode
             self.single_action_space = dummy.action_space
             self.action_space = batch_space(self.single_action_space, self.batch_size)
-            self._set_observation_spaces(observation_mode, dummy)
+            self._set_actions(self.single_action_space, self.batch_size)
+            self.observation_space, self.single_observation_space = observation_spaces(
+                observation_mode, dummy, env_fns, self.batch_size
+            )
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
             costs = partial(env_costs, dummy, self._encoded, workers)
@@ -155,64 +150,18 @@ class ReactorVectorEnv(CallingVectorEnv):
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space, self._casting)
-        self._why = choice.why
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(env_fns, self._encoded, self._title, self._context_option)
-        program, placement = self._program(choice.workers, choice.seconds)
-        run = program.start(
-            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement, spin=self._spin,
-        )  # fmt: skip
-        self._open(run, self._plain_actions, self._leaves.arrays != [])
-        if not self.copy:
-            self._make_views()
-
-    # ------------------------------------------------------------------ construction
-
-    def _helper_cost(self) -> float:
-        """Seconds that a step with helpers costs beyond its share of the environments."""
-        return tick_cost(self._spin)
-
-    def _set_observation_spaces(self, mode: Any, dummy: gymnasium.Env[Any, Any]) -> None:
-        if isinstance(mode, tuple) and len(mode) == 2:
-            if not isinstance(mode[0], Space) or not isinstance(mode[1], Space):
-                raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {type(mode[0])} and {type(mode[1])}")
-            self.observation_space, self.single_observation_space = mode
-        elif mode == "same":
-            self.single_observation_space = dummy.observation_space
-            self.observation_space = batch_space(self.single_observation_space, self.batch_size)
-        elif mode == "different":
-            found = [dummy.observation_space]
-            while len(found) < self.num_envs:
-                env = made(self.env_fns, len(found))
-                found.append(env.observation_space)
-                env.close()
-            self.single_observation_space = found[0]
-            self.observation_space = batch_differing_spaces(found)
-        else:
-            raise ValueError(
-                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, "
-                f"actual got {mode}"
-            )
-
-    def _program(self, workers: int, seconds: Sequence[float] | None) -> tuple[Program, dict[str, int]]:
-        """The program, with the shards of each batch between its own boundary inputs and outputs, and each shard's worker."""
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
-        space = self.single_action_space
-        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
-        if self._plain_actions:
-            assert space.shape is not None
-            self._action_shape, self._action_dtype = (self.batch_size, *space.shape), np.dtype(space.dtype)
-        self._batches = batches_of(self.num_envs, self.batch_size)
 
-        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
+        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
             return program.add(
                 EnvShard,
                 name=name,
                 env_fns=self._encoded[lo:hi],
                 first=lo,
-                row=lo - batch.lo,
+                row=row,
                 single_observation_space=self.single_observation_space,
                 single_action_space=self.single_action_space,
                 same_observations=self.observation_mode == "same",
@@ -222,18 +171,13 @@ class ReactorVectorEnv(CallingVectorEnv):
                 owner=self._title,
             )
 
-        placement = wire(
-            program,
-            self._batches,
-            lambda batch: place(seconds, batch.lo, batch.hi, workers),
-            add,
-            label="environments",
-            actions=(self._action_shape, self._action_dtype) if self._plain_actions else None,
-            inputs=("items", "request"),
-            rows=ROWS if self._leaves.arrays else ROWS[1:],
-            parts=("objects", "extras", "replies"),
-        )
-        return program, placement
+        self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
+        if not self.copy:
+            self._make_views()
+
+    def _helper_cost(self) -> float:
+        """Seconds that a step with helpers costs beyond its share of the environments."""
+        return tick_cost(self._spin)
 
     # ------------------------------------------------------------------ reset
 
@@ -310,23 +254,11 @@ class ReactorVectorEnv(CallingVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(iterate(self.action_space, actions))
 
-    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
-        if self._leaves.objects:
-            batch.objects = [item for part in self._run.values(f"objects{batch.suffix}") for item in part]
-        infos: dict[str, Any] = {}
-        if batch.any_extras():
-            found: list[InfosAndFailures] = self._run.values(f"extras{batch.suffix}")
-            self._raise_failures([failure for part in found for failure in part[1]])
-            infos = self._merged([part[0] for part in found], batch)
+    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
+        infos = merge(parts, self if self._alone else batch.counted()) if parts else {}
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
-
-    def _merged(self, parts: list[Packed], batch: EnvBatch) -> dict[str, Any]:
-        return merge(parts, self if self._alone else batch.counted)
-
-    def _observe(self, batch: EnvBatch) -> Any:
-        return self._leaves.assemble(batch.rows, batch.objects, self.copy)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:

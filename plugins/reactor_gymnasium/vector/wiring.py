@@ -2,60 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy.typing as npt
 
-from reactor_gymnasium.placing.placement import Placed
+from reactor_gymnasium.placing.placement import place
 from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_rl import Instance, Program
 
-__all__ = ["ROWS", "wire"]
-
-ROWS = ("observations", "rewards", "terminations", "truncations")
-"""What shards write a row of for each environment."""
+__all__ = ["wire"]
 
 
 def wire(
     program: Program,
-    batches: Iterable[EnvBatch],
-    cut: Callable[[EnvBatch], Iterable[Placed]],
-    add: Callable[[str, int, int, int, EnvBatch], Instance],
-    *,
-    label: str,
+    add: Callable[[str, int, int, int, int], Instance],
+    seconds: Sequence[float] | None,
+    workers: int,
     actions: tuple[tuple[int, ...], npt.DTypeLike] | None,
-    inputs: Sequence[str],
-    rows: Sequence[str],
-    parts: Sequence[str],
+    observations: bool,
+    *,
+    num_envs: int,
+    batch_size: int,
     width: int = 1,
-) -> dict[str, int]:
-    """Put shards between the boundary's inputs and outputs.
+    label: str = "environments",
+    inputs: Sequence[str] = ("items", "request"),
+    rows: Sequence[str] = ("rewards", "terminations", "truncations"),
+    parts: Sequence[str] = ("objects", "extras", "replies"),
+) -> tuple[list[EnvBatch], dict[str, int]]:
+    """Cut environments into batches and shards, and put the shards between the boundary's inputs and outputs.
 
     Args:
         program: Where they go.
-        batches: They are told the numbers and rows of their shards.
-        cut: The shards of a batch.
-        add: Adds one, of a name, from and to an index, for a worker and a batch.
-        label: What shards are called in drawings and messages, before their indices.
+        add: Adds a shard, of a name, from and to an index of environments, for a worker, from a row of its batch on.
+        seconds: What a step of each environment costs, if that is known.
+        workers: How many workers there are.
         actions: Shape and dtype of a batch's actions, if they are an array.
+        observations: Whether observations are rows too.
+        num_envs: How many environments there are.
+        batch_size: How many of them step together.
+        width: Rows of an environment.
+        label: What shards are called in drawings and messages, before their indices.
         inputs: What every shard is sent by itself.
         rows: Outputs of which every environment has rows.
         parts: Outputs of which every shard has one.
-        width: Rows of an environment.
 
     Returns:
-        The worker of each shard, by name.
+        The batches, and the worker of each shard, by name.
     """
+    rows = ("observations", *rows) if observations else rows
+    batches: list[EnvBatch] = []
     placement: dict[str, int] = {}
-    for batch in batches:
-        outputs = {name: program.output(name + batch.suffix) for name in (*rows, *parts)}
-        actions_in = None if actions is None else program.input(f"actions{batch.suffix}", *actions)
-        for part, (lo, hi, worker, _) in enumerate(cut(batch)):
+    for first in range(0, num_envs, batch_size):
+        suffix = f"_{len(batches)}" if batch_size < num_envs else ""
+        batch = EnvBatch(first * width, (first + batch_size) * width, suffix)
+        batches.append(batch)
+        outputs = {name: program.output(name + suffix) for name in (*rows, *parts)}
+        actions_in = None if actions is None else program.input(f"actions{suffix}", *actions)
+        for part, (lo, hi, worker, _) in enumerate(place(seconds, first, first + batch_size, workers)):
             number, name = len(placement), f"{label}[{lo}:{hi}]"
             batch.shards.append((number, lo, hi))
             placement[name] = worker
-            shard = add(name, lo, hi, worker, batch)
-            block = slice((lo - batch.lo) * width, (hi - batch.lo) * width)
+            block = slice((lo - first) * width, (hi - first) * width)
+            shard = add(name, lo, hi, worker, block.start)
             if actions_in is not None:
                 program.connect(actions_in.rows[block], shard.actions)
             for port in inputs:
@@ -64,4 +72,4 @@ def wire(
                 program.connect(getattr(shard, port), outputs[port].rows[block])
             for port in parts:
                 program.connect(getattr(shard, port), outputs[port].rows[part])
-    return placement
+    return batches, placement

@@ -13,15 +13,13 @@ from gymnasium.vector.utils import batch_space, iterate
 from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import (
-    ROWS,
     Bools,
     CallingVectorEnv,
     EnvBatch,
     EnvCosts,
-    InfosAndFailures,
     Inputs,
     Leaves,
-    batches_of,
+    Packed,
     check_actions,
     checked_executor,
     checked_mask,
@@ -32,17 +30,15 @@ from reactor_gymnasium.plugin import (
     encoded,
     median_step,
     merge,
-    place,
     repeat_registrations,
     thrown_away,
-    wire,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import ParallelShard
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, begin, context_named, encode, global_random_state, usable_cores
+from reactor_rl.plugin import ExecutorName, encode, global_random_state, usable_cores
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -129,9 +125,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         checked_executor(executor)
         self.num_copies, self.copy, self.autoreset_mode = int(num_envs), copy, AutoresetMode(autoreset_mode)
         most = min(usable_cores() if workers is None else int(workers), self.num_copies)
-        processes = context_named(context)
-        if executor in ("auto", "processes") and (most > 1 or not caller_works):
-            begin(processes)  # helpers will most likely be wanted, and this takes its time while the throw-away copy is made
+        self._expect_helpers(executor, most, caller_works, context)
         (made,) = encoded((env_fn,))  # before it is called, which may change it
 
         with global_random_state():
@@ -141,16 +135,27 @@ class ParallelVectorEnv(CallingVectorEnv):
                 choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works)
             finally:
                 dummy.close()
-        self._why = choice.why
-        program, placement = self._program(made, choice.workers)
-        run = program.start(
-            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement,
-        )  # fmt: skip
         self._was_reset = False
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        self._open(run, self._plain_actions, self._leaves.arrays != [])
+        program = Program(f"ParallelVectorEnv of {self.num_copies}")
+        program.worker_setup(repeat_registrations())
+
+        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
+            return program.add(
+                ParallelShard,
+                name=name,
+                env_fn=made,
+                first=lo,
+                n=hi - lo,
+                agents=self.agents,
+                single_observation_space=self.single_observation_space,
+                single_action_space=self.single_action_space,
+                autoreset_mode=self.autoreset_mode,
+            )
+
+        copies = self.num_copies  # shards are of copies, where other vector environments have rows
+        self._open(program, add, choice, context, caller_works, num_envs=copies, batch_size=copies, width=len(self.agents))
         if not self.copy:
             self._make_views()
 
@@ -168,10 +173,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(space, self.num_envs)
         self._leaves = Leaves(self.single_observation_space)
-        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
-        if self._plain_actions:
-            assert space.shape is not None
-            self._action_shape, self._action_dtype = (self.num_envs, *space.shape), np.dtype(space.dtype)
+        self._set_actions(space, self.num_envs)
 
     def _costs(self, dummy: ParallelEnv) -> EnvCosts:
         """Time a throw-away copy."""
@@ -186,39 +188,6 @@ class ParallelVectorEnv(CallingVectorEnv):
         if cost is None:
             return EnvCosts(None, "the environment could not be timed")
         return EnvCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
-
-    def _program(self, env_fn: Any, workers: int) -> tuple[Program, dict[str, int]]:
-        """The program, with the shards between the boundary inputs and outputs, and each shard's worker."""
-        program = Program(f"ParallelVectorEnv of {self.num_copies}")
-        program.worker_setup(repeat_registrations())
-        self._batches = batches_of(self.num_envs, self.num_envs)
-
-        def add(name: str, lo: int, hi: int, worker: int, batch: EnvBatch) -> Instance:
-            return program.add(
-                ParallelShard,
-                name=name,
-                env_fn=env_fn,
-                first=lo,
-                n=hi - lo,
-                agents=self.agents,
-                single_observation_space=self.single_observation_space,
-                single_action_space=self.single_action_space,
-                autoreset_mode=self.autoreset_mode,
-            )
-
-        placement = wire(
-            program,
-            self._batches,
-            lambda _: place(None, 0, self.num_copies, workers),  # shards are of copies, where other vector environments have rows
-            add,
-            label="environments",
-            actions=(self._action_shape, self._action_dtype) if self._plain_actions else None,
-            inputs=("items", "request"),
-            rows=ROWS if self._leaves.arrays else ROWS[1:],
-            parts=("objects", "extras", "replies"),
-            width=len(self.agents),
-        )
-        return program, placement
 
     # ------------------------------------------------------------------ rows
 
@@ -311,22 +280,13 @@ class ParallelVectorEnv(CallingVectorEnv):
         agents = len(self.agents)
         return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in batch.shards}
 
-    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
-        if self._leaves.objects:
-            batch.objects = [item for part in self._run.values("objects") for item in part]
-        infos: dict[str, Any] = {}
-        if batch.any_extras():
-            found: list[InfosAndFailures] = self._run.values("extras")
-            self._raise_failures([failure for part in found for failure in part[1]])
-            infos = merge([part[0] for part in found], self)
+    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
+        infos = merge(parts, self) if parts else {}
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:
             self._over = (batch.terminations | batch.truncations).reshape(self.num_copies, -1).all(1)
         return infos
-
-    def _observe(self, batch: EnvBatch) -> Any:
-        return self._leaves.assemble(batch.rows, batch.objects, self.copy)
 
     # ------------------------------------------------------------------ copies
 

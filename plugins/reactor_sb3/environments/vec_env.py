@@ -49,7 +49,7 @@ class _Envs(ReactorVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)
 
-    def _merged(self, parts: list[Packed], batch: EnvBatch) -> dict[str, Any]:
+    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
         ended: dict[int, dict[str, Any]] = {}
         infos: dict[int, dict[str, Any]] = {}
         for part in parts:

@@ -1,0 +1,177 @@
+"""A vector environment that is a running program: how its program is wired and started, looked at, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from gymnasium import Space, logger, spaces
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+
+from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.placing.executor_choice import EnvChoice
+from reactor_gymnasium.vector.env_batch import EnvBatch
+from reactor_gymnasium.vector.life import Life
+from reactor_gymnasium.vector.wiring import wire
+from reactor_rl import Instance, Program, RunError
+from reactor_rl.plugin import FORKED, ExecutorName, begin, context_named, when_forked
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+
+__all__ = ["ProgramVectorEnv"]
+
+
+class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
+    """The part of a vector environment that is about its program: what it is made of, whether it runs, and its end."""
+
+    copy: bool
+    _run: Run
+    _leaves: Leaves
+    _action_shape: tuple[int, ...]
+    _action_dtype: np.dtype[Any]
+    _plain_actions = True
+    """Whether actions go in as one array, of that shape and dtype."""
+    _spin: float | None = None
+    """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
+    _why = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
+        self._state = AsyncState.DEFAULT
+        self._timed_out = False
+        self._life = Life()
+        self._batches: list[EnvBatch] = []
+
+    # ------------------------------------------------------------------ the beginning
+
+    def _expect_helpers(self, executor: ExecutorName, workers: int, caller_works: bool, context: str | None) -> None:
+        """Begin what helpers need, which takes its time, before a throw-away environment is made: most likely they are wanted."""
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (workers > 1 or not caller_works):
+            begin(processes)
+
+    def _set_actions(self, space: Space[Any], count: int) -> None:
+        """``count`` actions of a space go in together: as one array where that is what an environment would be given rows of."""
+        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        if self._plain_actions:
+            assert space.shape is not None
+            self._action_shape, self._action_dtype = (count, *space.shape), np.dtype(space.dtype)
+
+    def _open(
+        self,
+        program: Program,
+        add: Callable[[str, int, int, int, int], Instance],
+        choice: EnvChoice,
+        context: str | None,
+        caller_works: bool,
+        **ports: Any,
+    ) -> None:
+        """Wire the program and start it, the last thing that a constructor does.
+
+        Args:
+            program: The program.
+            add: Adds a shard; see :func:`~reactor_gymnasium.vector.wiring.wire`.
+            choice: What it runs on.
+            context: How helper processes start.
+            caller_works: Whether the calling thread takes its share.
+            **ports: Further arguments of ``wire``: how many environments there are, and what their shards' ports are.
+        """
+        self._why, observations = choice.why, bool(self._leaves.arrays)
+        actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
+        self._batches, placement = wire(program, add, choice.seconds, choice.workers, actions, observations, **ports)
+        self._run = program.start(
+            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
+            placement=placement, spin=self._spin,
+        )  # fmt: skip
+        for batch in self._batches:
+            batch.bind(self._run, self._plain_actions, observations)
+        self._batch = self._batches[0]  # the one whose actions are expected
+        self._alone = len(self._batches) == 1
+        when_forked(self)
+        self.closed = False
+
+    # ------------------------------------------------------------------ looking at it
+
+    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
+        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
+        self._assert_is_running()
+        return self._run.draw(path, format=format)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, the calling thread included."""
+        return self._run.workers
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor."""
+        return self._run.executor
+
+    def __repr__(self) -> str:
+        name = f"{self._name()}, " if self._name() else ""
+        batches = f", batch_size={self.num_envs // len(self._batches)}" if len(self._batches) > 1 else ""
+        how = f", executor={self.executor!r}, workers={self.workers}" if hasattr(self, "_run") else ""
+        why = f" [{self._why}]" if how and self._why else ""
+        return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
+
+    @property
+    def _title(self) -> str:
+        """Name of the class that the user has made."""
+        return type(self).__name__
+
+    def _name(self) -> str:
+        return "" if self.spec is None else self.spec.id
+
+    # ------------------------------------------------------------------ the end
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
+        """Close the environments and end the workers.
+
+        Args:
+            timeout: Seconds to wait for a pending call and for the environments to close, after which workers are terminated.
+            terminate: Do not wait; terminate.
+            **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
+        """
+        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._life.over:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
+        self._run.close(timeout=timeout, terminate=terminate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses ``copy.copy``, ``copy.deepcopy`` and pickling: two could not share the workers and their memory.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{self._title} cannot be copied or pickled: it stands for live environments and worker processes. Make another one "
+            "with the same arguments, or pass the functions that make the environments"
+        )
+
+    def __del__(self) -> None:
+        run: Run | None = self.__dict__.get("_run")  # not there if the constructor did not get so far
+        if run is not None and not self.closed and not run.foreign:
+            self.close(terminate=True)
+
+    def _forked(self) -> None:
+        if not self.closed:
+            self._life.over = FORKED
+
+    def _assert_is_running(self) -> None:
+        if self._life.over == FORKED:
+            raise RunError(f"cannot use {self._title} because {FORKED}")
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
+        if self._life.over:
+            raise RunError(f"cannot go on with {self._title} because {self._life.over}; close() it and make a new one")
