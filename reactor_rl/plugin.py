@@ -7,6 +7,7 @@ from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
 from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
+from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
@@ -45,6 +46,7 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
+    "extension",
     "global_random_state",
     "loads",
     "longest_first",

@@ -23,14 +23,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from reactor_rl.plugin import extension
 from reactor_torch.layers import Layer
 
-try:
-    from reactor_torch import _network
-except ImportError:  # nobody compiled it: numpy does the same, in more time
-    _network = None  # type: ignore[assignment]
-
 __all__ = ["Greedy", "Layered", "Network", "TorchNetwork", "computing"]
+
+_network = extension("reactor_torch._network")  # else numpy does the same, in more time
 
 PORTABLE = 80_000
 """Products of a batch up to which the extension is faster than numpy without AVX2, as ``benchmarks/inference.py`` measures."""
@@ -238,7 +236,7 @@ class TorchNetwork:
 
         def greedy(step: int) -> Array:
             with torch.inference_mode():
-                found = network({key: rows[step] for key, rows in given.items()} if keyed else given[""][step])
-                return found.argmax(1).numpy()  # type: ignore[no-any-return]
+                values = network({key: rows[step] for key, rows in given.items()} if keyed else given[""][step])
+                return values.argmax(1).numpy()  # type: ignore[no-any-return]
 
         return greedy

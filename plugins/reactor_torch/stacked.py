@@ -16,16 +16,14 @@ import torch
 from gymnasium import Space
 from torch import nn
 
+from reactor_rl.plugin import extension
 from reactor_torch.layers import layers_of
-
-try:
-    from reactor_torch import _network
-except ImportError:  # nobody compiled it
-    _network = None  # type: ignore[assignment]
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled", "stack"]
 
 Array = npt.NDArray[Any]
+
+_network = extension("reactor_torch._network")  # else torch evaluates them
 
 KINDS = ("linear", "relu", "tanh", "sigmoid")
 """The kinds of layers that are evaluated together."""
@@ -167,12 +165,12 @@ class Batched(Stacked):
 
     @torch.inference_mode()
     def __call__(self) -> None:
-        found, weights = self._given, iter(self._weights)
+        values, weights = self._given, iter(self._weights)
         for kind in self._kinds:
             if isinstance(kind, tuple):
                 weight, bias = next(weights)
-                found = torch.baddbmm(bias, found, weight)
+                values = torch.baddbmm(bias, values, weight)
             else:
-                found = getattr(found, kind)()
-        self.scores[...] = found.numpy()
+                values = getattr(values, kind)()
+        self.scores[...] = values.numpy()
         self.scores.argmax(2, out=self.best)

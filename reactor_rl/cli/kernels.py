@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
+
+from reactor_rl.extension import extension
 
 __all__ = ["compiled_kernel"]
 
@@ -20,9 +21,8 @@ def compiled_kernel(label: str, module: str, portable: str, without: str) -> Ite
     Yields:
         Label, value and, where it is missing, a warning.
     """
-    try:
-        compiled = import_module(module)
-    except ImportError:
+    compiled = extension(module)
+    if compiled is None:
         advice = "install a C compiler and install reactor_rl again (without REACTOR_RL_NO_EXTENSION)"
         yield label, f"not compiled: {without}", f"the kernel for {label} was not compiled; {advice}"
     else:

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import extension, needs
 
 if TYPE_CHECKING:
     from ale_py import ALEInterface
 
-try:
-    from reactor_gymnasium.atari import _frames
-except ImportError:  # nobody compiled it: OpenCV does the same, in more time
-    _frames = None  # type: ignore[assignment]
-
 __all__ = ["CompiledFrames", "Frames", "OpenCVFrames", "frames_of"]
 
 Frame = npt.NDArray[np.uint8]
+
+_frames = extension("reactor_gymnasium.atari._frames")  # else OpenCV does the same, in more time
 
 
 class Frames(Protocol):
