@@ -7,7 +7,7 @@ with needs("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
     from reactor_gymnasium.cli.rollout import Rollout, rollout
     from reactor_gymnasium.registration.make import make_vec
-    from reactor_gymnasium.registration.twins import follow, register
+    from reactor_gymnasium.registration.reactor_ids import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = ["AtariEnv", "AtariVectorEnv", "ReactorVectorEnv", "Rollout", "make_vec", "register", "rollout"]

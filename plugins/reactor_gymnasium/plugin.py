@@ -2,7 +2,7 @@
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.fold import Folded, untouched
+from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
@@ -20,7 +20,7 @@ from reactor_gymnasium.vector.arguments import (
     encoded,
     thrown_away,
 )
-from reactor_gymnasium.vector.calls import CallingVectorEnv
+from reactor_gymnasium.vector.calling import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.life import Life
 from reactor_gymnasium.vector.shard import Failures, Shard

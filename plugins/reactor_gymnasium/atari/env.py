@@ -21,21 +21,10 @@ Frames = npt.NDArray[np.uint8]
 class AtariEnv(gymnasium.Env[Frames, Any]):
     """One game as :class:`AtariVectorEnv` plays it, bit for bit, for whoever takes single environments, as SB3 does.
 
+    The arguments that are not described here, and their defaults, are those of :class:`AtariVectorEnv`.
+
     Args:
         game: Name of the game in snake case, ``"ms_pacman"``.
-        max_num_frames_per_episode: After so many emulated frames an episode is truncated.
-        repeat_action_probability: With which the emulator repeats the last action ("sticky actions").
-        full_action_space: Whether all 18 actions are there, or only those that the game has a use for.
-        img_height: Rows of a frame.
-        img_width: Columns of a frame.
-        grayscale: Whether frames are grey; in colour they have a last axis of 3.
-        stack_num: Frames of an observation.
-        frameskip: Emulated frames of a step.
-        maxpool: Whether a frame is the maximum of the last two emulated ones.
-        noop_max: An episode begins with fewer no-ops than this.
-        episodic_life: Whether the loss of a life ends an episode.
-        reward_clipping: Whether rewards are clipped to -1, 0 and 1.
-        use_fire_reset: Whether an episode begins with FIRE, where the game has it.
         render_mode: ``None`` or ``"rgb_array"``.
 
     Raises:
@@ -110,9 +99,9 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
 
     def _observation(self) -> Frames:
         assert self.observation_space.shape is not None
-        found = np.empty(self.observation_space.shape, np.uint8)
-        self.game.write(found)
-        return found
+        observation = np.empty(self.observation_space.shape, np.uint8)
+        self.game.write(observation)
+        return observation
 
     def _info(self) -> dict[str, Any]:
         return dict(zip(("lives", "frame_number", "episode_frame_number"), self.game.numbers(), strict=True))

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         prints = [_fingerprints(job, bar) for job in jobs]
     for job, table in zip(jobs, tables, strict=True):
         print_table(job, table)
-    matches = [print_fingerprints(job, found) for job, found in zip(jobs, prints, strict=True)]
+    matches = [print_fingerprints(job, fingerprints) for job, fingerprints in zip(jobs, prints, strict=True)]
     drawing, trace = out / "cartpole.svg", out / "cartpole-trace.json"
     jobs[0].draw(str(drawing))
     jobs[0].trace(str(trace), ticks=50)
@@ -71,8 +71,8 @@ class _Job(Rollout):
 
 def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
-        if 0 < (found := float(text)) < float("inf"):
-            return found
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds greater than 0")
 
 
@@ -101,7 +101,7 @@ def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:
                 if turn:  # the first turn warms up
                     speeds[name].append(speed)
                 bar.update()
-    return {name: statistics.median(found) for name, found in speeds.items()}
+    return {name: statistics.median(of_ours) for name, of_ours in speeds.items()}
 
 
 def _loop(env: VectorEnv[Any, Any, Any], job: Rollout) -> Iterator[None]:
@@ -124,9 +124,9 @@ def _speed(loop: Iterator[None], num_envs: int, seconds: float) -> float:
 
 
 def _fingerprints(job: Rollout, bar: Any) -> dict[int, str]:
-    found = {}
+    fingerprints = {}
     for workers in WORKERS:
         bar.set_description(f"{job.num_envs} x {job.id}: fingerprint of {workers} worker(s)")
-        found[workers] = job.fingerprint("processes", workers, ticks=100)
+        fingerprints[workers] = job.fingerprint("processes", workers, ticks=100)
         bar.update()
-    return found
+    return fingerprints

@@ -22,11 +22,11 @@ def print_table(job: Rollout, speeds: dict[str, float]) -> None:
         print(f"  {name:<22} {speed:>12,.0f}   {ratio}".rstrip())
 
 
-def print_fingerprints(job: Rollout, found: dict[int, str]) -> bool:
+def print_fingerprints(job: Rollout, fingerprints: dict[int, str]) -> bool:
     """Print one fingerprint per number of workers. Returns whether they are the same."""
     print(f"\n{job.num_envs} x {job.id}: fingerprint of 100 steps")
-    for workers, fingerprint in found.items():
+    for workers, fingerprint in fingerprints.items():
         print(f"  {workers} worker(s)  {fingerprint}")
-    same = len(set(found.values())) == 1
+    same = len(set(fingerprints.values())) == 1
     print("  all the same" if same else "  THEY DIFFER")
     return same

@@ -85,8 +85,8 @@ def pack(first: int, ended: dict[int, Any], infos: dict[int, Any], *, apart: boo
 def _groups(first: int, infos: dict[int, Any]) -> list[_Group]:
     if not infos:
         return []
-    rows, found = list(infos), list(infos.values())
-    return _grouped(first, rows, found) or [([first + row for row in rows], None, found)]
+    rows, of_rows = list(infos), list(infos.values())
+    return _grouped(first, rows, of_rows) or [([first + row for row in rows], None, of_rows)]
 
 
 def _grouped(first: int, rows: Sequence[int], infos: Sequence[Any]) -> list[_Group] | None:
@@ -194,53 +194,53 @@ def _merged(groups: list[_Group], envs: VectorEnv[Any, Any, Any]) -> dict[str, A
         return None
     merged: dict[str, Any] = {}
     last: list[_Rows] = []
-    for key, (where, found) in columns.items():
+    for key, (where, of_groups) in columns.items():
         if where != last:
             mask, last = np.zeros(envs.num_envs, np.bool_), where
             for rows in where:
                 mask[_index(rows)] = True
-        value = _value(where, found, envs)
+        value = _value(where, of_groups, envs)
         if value is None:
-            value = _assigned(key, where, found, envs)
+            value = _assigned(key, where, of_groups, envs)
         if value is not None:
             merged[key], merged[f"_{key}"] = value, mask.copy()
         else:
             alone: dict[str, Any] = {}
-            for index, one in _items([(rows, (key,), [column]) for rows, column in zip(where, found, strict=True)]):
+            for index, one in _items([(rows, (key,), [column]) for rows, column in zip(where, of_groups, strict=True)]):
                 alone = envs._add_info(alone, one, index)
             merged |= alone
     return merged
 
 
-def _value(where: list[_Rows], found: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
+def _value(where: list[_Rows], of_groups: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
     """All values of one key if they are of one kind, else None."""
-    spec = form, dtype, shape = found[0][0]
+    spec = form, dtype, shape = of_groups[0][0]
     if form == "any":
         return None
-    for column in found:
+    for column in of_groups:
         if column[0] != spec:
             return None
     if form == "dict":
-        return _merged([group for _, groups in found for group in groups], envs)
+        return _merged([group for _, groups in of_groups for group in groups], envs)
     if form == "object":
         value = np.full(envs.num_envs, None, object)
-        for rows, (_, values) in zip(where, found, strict=True):
+        for rows, (_, values) in zip(where, of_groups, strict=True):
             value[_index(rows)] = values
         return value
     if _is_all(where, envs.num_envs):
-        return np.ndarray((envs.num_envs, *shape), dtype, bytearray().join([data for _, data in found]))
+        return np.ndarray((envs.num_envs, *shape), dtype, bytearray().join([data for _, data in of_groups]))
     value = np.zeros((envs.num_envs, *shape), dtype)
-    for rows, (_, data) in zip(where, found, strict=True):
+    for rows, (_, data) in zip(where, of_groups, strict=True):
         value[_index(rows)] = np.ndarray((_count(rows), *shape), dtype, data)
     return value
 
 
-def _assigned(key: str, where: list[_Rows], found: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
+def _assigned(key: str, where: list[_Rows], of_groups: list[_Column], envs: VectorEnv[Any, Any, Any]) -> Any:
     """Values of different kinds, such as 1 and 0.5, assigned one by one to what the first one makes Gymnasium begin with.
 
     None if some are dicts, which are not assigned.
     """
-    values = list(chain.from_iterable(map(_values, where, found)))
+    values = list(chain.from_iterable(map(_values, where, of_groups)))
     if key != "final_obs" and any(issubclass(kind, dict) for kind in set(map(type, values))):
         return None
     indices = list(chain.from_iterable(map(_indices, where)))

@@ -99,8 +99,8 @@ class Leaves:
         casting = self.casting
         if rows.ndim == 1:
 
-            def write_numbers(found: list[Any]) -> None:
-                numbers = np.array(found)
+            def write_numbers(observations: list[Any]) -> None:
+                numbers = np.array(observations)
                 if numbers.shape != rows.shape:
                     raise ValueError(f"{numbers.shape} are not {rows.shape}")
                 np.copyto(rows, numbers, casting=casting)
@@ -110,9 +110,9 @@ class Leaves:
 
         concatenate = partial(np.concatenate, out=joined, **({} if casting == "same_kind" else {"casting": casting}))
 
-        def write_all(found: list[Any]) -> None:
-            concatenate(found)
-            if min(map(len, found)) < length:  # they add up, so then another one is longer
+        def write_all(observations: list[Any]) -> None:
+            concatenate(observations)
+            if min(map(len, observations)) < length:  # they add up, so then another one is longer
                 raise ValueError("the lengths differ")
 
         return write_all
@@ -128,13 +128,13 @@ class Leaves:
             self._fitting(_at(observation, path), path, shape, dtype)
 
     def _fitting(self, value: Any, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        found = np.asarray(value)
+        array = np.asarray(value)
         where = "".join(f"[{key!r}]" for key in path)
-        if found.shape != shape:
-            raise ValueError(f"the observation{where} has shape {found.shape}, its space says {shape}")
-        if not np.can_cast(found.dtype, dtype, self.casting):
-            raise TypeError(f"the observation{where} has dtype {found.dtype}, which does not cast to {dtype} of its space")
-        return found
+        if array.shape != shape:
+            raise ValueError(f"the observation{where} has shape {array.shape}, its space says {shape}")
+        if not np.can_cast(array.dtype, dtype, self.casting):
+            raise TypeError(f"the observation{where} has dtype {array.dtype}, which does not cast to {dtype} of its space")
+        return array
 
     def take_objects(self, observation: Any) -> tuple[Any, ...]:
         """The object leaves of one observation."""
@@ -165,7 +165,7 @@ class Leaves:
             return tuple(self._build(part, (*path, i), rows, objects, copy) for i, part in enumerate(space.spaces))
         assert objects is not None
         number = self.objects.index(path)
-        return tuple(found[number] for found in objects)
+        return tuple(leaves[number] for leaves in objects)
 
 
 def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:

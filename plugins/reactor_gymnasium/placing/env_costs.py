@@ -51,30 +51,30 @@ def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: i
         return EnvCosts(None, "one worker")
     kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
     makers = dict(zip(kinds, encoded, strict=True))
-    found = _timed(dummy, list(makers.values()))
-    if not found:
+    costs = _timed(dummy, list(makers.values()))
+    if not costs:
         return EnvCosts(None, "the environments could not be timed")
-    low, median, high = min(found.values()), statistics.median(found.values()), max(found.values())
-    why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(found) > 1 else "")
-    if len(found) < len(makers):
-        why += f", timed {len(found)} of {len(makers)} kinds"
-    if _enough(found):
-        found = {}
-    by_kind = {kind: found.get(number, median) for number, kind in enumerate(makers)}
+    low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())
+    why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(costs) > 1 else "")
+    if len(costs) < len(makers):
+        why += f", timed {len(costs)} of {len(makers)} kinds"
+    if _enough(costs):
+        costs = {}
+    by_kind = {kind: costs.get(number, median) for number, kind in enumerate(makers)}
     return EnvCosts(tuple(by_kind[kind] for kind in kinds), why)
 
 
 def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, float]:
     """Seconds by number of the kind, of those that could be timed; ``dummy`` is of kind 0."""
-    found: dict[int, float] = {}
+    costs: dict[int, float] = {}
     until = time.perf_counter() + SECONDS
     for number in _spread(len(makers)):
-        if time.perf_counter() > until or _enough(found):
+        if time.perf_counter() > until or _enough(costs):
             break
         cost = step_cost(dummy) if number == 0 else _cost_of_another(makers[number])
         if cost is not None:
-            found[number] = cost
-    return found
+            costs[number] = cost
+    return costs
 
 
 def _cost_of_another(maker: Any) -> float | None:
@@ -89,8 +89,8 @@ def _cost_of_another(maker: Any) -> float | None:
     return cost
 
 
-def _enough(found: Mapping[int, float]) -> bool:
-    return len(found) >= ENOUGH and max(found.values()) <= ALIKE * min(found.values())
+def _enough(costs: Mapping[int, float]) -> bool:
+    return len(costs) >= ENOUGH and max(costs.values()) <= ALIKE * min(costs.values())
 
 
 def _spread(n: int) -> Iterator[int]:

@@ -61,14 +61,14 @@ def decide(
     parallel = parallel_executor()
     if parallel == "processes" and not may_start_processes():
         return EnvChoice("inline", 1, None, DAEMONIC)
-    found = costs()
-    seconds = found.seconds
+    measured = costs()
+    seconds = measured.seconds
     if seconds is None:
-        return EnvChoice(parallel, workers, None, found.why)
+        return EnvChoice(parallel, workers, None, measured.why)
     batches = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
     gain = (WORTH_IT * alone - shared) / len(batches)  # of a step
     if caller_works and gain < CERTAIN and (gain < LEAST or gain < helper_cost()):
-        return EnvChoice("inline", 1, None, f"{found.why}, too little to share")
-    return EnvChoice(parallel, workers, seconds, found.why)
+        return EnvChoice("inline", 1, None, f"{measured.why}, too little to share")
+    return EnvChoice(parallel, workers, seconds, measured.why)

@@ -88,9 +88,9 @@ def _one_each(seconds: Sequence[float], lo: int, hi: int, workers: int) -> list[
     cuts = [lo, hi]
     for _ in range(10):
         middle = (too_short + longest) / 2
-        found = _cut(seconds, lo, hi, middle)
-        if len(found) - 1 <= workers:
-            longest, cuts = middle, found
+        shorter = _cut(seconds, lo, hi, middle)
+        if len(shorter) - 1 <= workers:
+            longest, cuts = middle, shorter
         else:
             too_short = middle
     return _shards(seconds, cuts, range(len(cuts) - 1))

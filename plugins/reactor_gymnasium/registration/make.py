@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, _find_spec
 from gymnasium.error import Error
 
 from reactor_gymnasium.atari.vector_env import AtariVectorEnv
-from reactor_gymnasium.registration.twins import original
+from reactor_gymnasium.registration.reactor_ids import original
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = ["OURS", "make_vec"]

@@ -13,7 +13,7 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.env_pickle import pickled
-from reactor_gymnasium.environments.fold import NO_LIMIT, Folded, steps_untouched, untouched
+from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_rl import RunError

@@ -31,7 +31,7 @@ from reactor_gymnasium.vector.arguments import (
     refuse_wrapper,
     thrown_away,
 )
-from reactor_gymnasium.vector.calls import CallingVectorEnv
+from reactor_gymnasium.vector.calling import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.env_shard import EnvShard
 from reactor_rl import Instance, Program

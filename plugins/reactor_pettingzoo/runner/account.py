@@ -181,9 +181,9 @@ class Account:
 
 def _floats(rewards: list[float]) -> Array:
     try:
-        found: Array = np.array(rewards, np.float64)
-        if found.size == len(rewards):
-            return found
+        array: Array = np.array(rewards, np.float64)
+        if array.size == len(rewards):
+            return array
     except (TypeError, ValueError):
         pass
     return np.array([np.asarray(reward, np.float64).item() for reward in rewards])  # an array of one element is a reward, too

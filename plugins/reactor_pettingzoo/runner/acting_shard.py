@@ -119,7 +119,7 @@ class Straight:
     def __init__(self, asking: Asking, roster: Roster) -> None:
         assert asking.stacked is not None
         group, agents, self.asking = asking.group, roster.agents, asking
-        self.of_agents = itemgetter(*agents) if len(agents) > 1 else lambda found: (found[agents[0]],)
+        self.of_agents = itemgetter(*agents) if len(agents) > 1 else lambda of_all: (of_all[agents[0]],)
         order = [copy * len(agents) + row for copy, row in group.seats.reshape(-1, 2).tolist()]
         self.order = itemgetter(*order) if len(order) > 1 else None
         self.inputs = asking.stacked.inputs.reshape(-1)

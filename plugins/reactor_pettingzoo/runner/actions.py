@@ -116,11 +116,11 @@ class Chooser:
 
     def _components(self, values: Array, space: spaces.MultiDiscrete, greedy: bool) -> Array:
         numbers = space.nvec.reshape(-1)
-        found = np.empty((len(values), len(numbers)), np.int64)
+        chosen = np.empty((len(values), len(numbers)), np.int64)
         for at, (n, end) in enumerate(zip(numbers, np.cumsum(numbers), strict=True)):
             uniform = None if greedy or self.uniform is None else self.uniform[:, at : at + 1]
-            found[:, at] = choose_discrete(values[:, end - n : end], None, uniform)
-        return found.reshape(-1, *space.nvec.shape) + space.start
+            chosen[:, at] = choose_discrete(values[:, end - n : end], None, uniform)
+        return chosen.reshape(-1, *space.nvec.shape) + space.start
 
 
 def _answer_shape(space: Space[Any]) -> tuple[int, ...]:

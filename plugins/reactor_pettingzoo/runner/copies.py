@@ -105,9 +105,9 @@ class Copy:
         self.live = list(live)
         self.present.update(live)
 
-    def _broken(self, agent: Agent, what: str, found: Any) -> ValueError:
+    def _broken(self, agent: Agent, what: str, returned: Any) -> ValueError:
         return ValueError(
-            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({found}); pettingzoo.test.api_test and "
+            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({returned}); pettingzoo.test.api_test and "
             "parallel_api_test say more"
         )
 
@@ -142,9 +142,9 @@ class Together(Copy):
             given = {agent: actions[group][row] for agent, group, row in self.does}
         self.observations, rewards, terminations, truncations, self.infos = env.step(given)
         try:
-            found: Sequence[float] = self.rewards_of(rewards)
+            gains: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
-            found = [rewards.get(agent, 0.0) for agent in self.roster.agents]
+            gains = [rewards.get(agent, 0.0) for agent in self.roster.agents]
             for agent in self.live:
                 if agent not in rewards:
                     raise self._broken(agent, "step() returned no reward", list(rewards)) from None
@@ -155,7 +155,7 @@ class Together(Copy):
         if env.agents != self.live:
             self._arrive(env.agents)
             self.over = not self.live
-        return found
+        return gains
 
     def show(self) -> None:
         """See :class:`Copy`."""
@@ -212,9 +212,9 @@ class Turns(Copy):
         env, agent = self.env, self.agent
         env.step(actions[self.group][self.places[agent][1]])
         rewards = env.rewards
-        found = [rewards.get(one, 0.0) for one in self.roster.agents]
+        gains = [rewards.get(one, 0.0) for one in self.roster.agents]
         self._next()
-        return found
+        return gains
 
     def _next(self) -> None:
         """Find out whose turn it is; agents that are dead are stepped with None, as PettingZoo demands."""

@@ -61,9 +61,9 @@ class CopyShard(Shard):
 
     def _views(self, actions: Array) -> list[Array]:
         """This shard's part of each group's actions, as what they are."""
-        found = self.views.get(id(actions))
-        if found is None:
+        kept = self.views.get(id(actions))
+        if kept is None:
             mine = actions[:, self.first : self.first + self.count]
             views = [group.view(mine[number]) for number, group in enumerate(self.groups)]
-            found = self.views[id(actions)] = actions, views
-        return found[1]
+            kept = self.views[id(actions)] = actions, views
+        return kept[1]

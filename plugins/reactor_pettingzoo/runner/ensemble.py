@@ -57,8 +57,8 @@ class Played:
     @property
     def episodes(self) -> list[EpisodeRecord]:
         """Episodes by their ends; at one tick, by environment."""
-        found = (one for stretch in self.told for shard in stretch for one in shard.episodes)
-        return sorted(found, key=lambda one: (one.step, one.copy))
+        episodes = (one for stretch in self.told for shard in stretch for one in shard.episodes)
+        return sorted(episodes, key=lambda one: (one.step, one.copy))
 
     @property
     def fingerprint(self) -> str:
@@ -71,11 +71,11 @@ class Played:
 
     def log(self, name: str) -> Any:
         """What was kept under a name, ``(steps, environments, ...)``, up to the last step that anybody took."""
-        found = np.concatenate(
+        entries = np.concatenate(
             [np.concatenate([shard.log[name] for shard in stretch], 1) for stretch in self.told if stretch[0].log]
         )
         over = not any(shard.busy for shard in self.told[-1])
-        return found[: self.episodes[-1].step] if over else found
+        return entries[: self.episodes[-1].step] if over else entries
 
 
 class Ensemble:
@@ -168,29 +168,29 @@ class Ensemble:
         source = np.full((self.num_envs, len(self.roster.agents)), -1, np.int64)
         for number, group in enumerate(groups):
             source[group.answers >= 0] = number
-        found = []
+        shards = []
         for worker, (lo, hi) in enumerate(cuts):
             name = f"environments[{lo}:{hi}]{suffix}"
             shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.roster, groups, source[lo:hi], name=name)
             program.connect(begin, shard.begin)
             program.connect(report, shard.report)
             program.connect(shard.told, told.rows[worker])
-            found.append((name, shard))
-        return found
+            shards.append((name, shard))
+        return shards
 
     # ------------------------------------------------------------------ playing
 
     def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> Played:
         """Take steps in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
         self._running()  # before there is a bar
-        found = []
+        stretches = []
         with self._life, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for told in self._ticks(episodes, seed, record, _stretches(steps)):
-                found.append(told)
+                stretches.append(told)
                 advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))
                 if not sum(one.busy for one in told):
                     break
-        return Played(found)
+        return Played(stretches)
 
     def _ticks(
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False

@@ -111,7 +111,7 @@ def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[
         acts: For each environment the name of every agent's policy.
         greedy: Whether the best action is taken.
     """
-    found: list[Group] = []
+    groups: list[Group] = []
     for block in roster.blocks:
         used = sorted({names[agent] for names in acts for agent in block.agents}, key=list(policies).index)
         layers = {name: structure(policies[name], block) for name in used}
@@ -124,8 +124,8 @@ def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[
             seats, answers = _seats(roster, block, names, acts)
             policy = None if stacked else encode(acting_part(policies[names[0]]))
             by_row = is_compiled(stacked[0]) if stacked else isinstance(policies[names[0]], RandomPolicy)
-            found.append(Group(len(found), tuple(names), policy, stacked, block, 0, copies, seats, answers, greedy, by_row))
-    return found
+            groups.append(Group(len(groups), tuple(names), policy, stacked, block, 0, copies, seats, answers, greedy, by_row))
+    return groups
 
 
 def _seats(roster: Roster, block: Block, names: list[str], acts: list[dict[Agent, str]]) -> tuple[Array, Array]:

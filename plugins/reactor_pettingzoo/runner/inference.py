@@ -107,8 +107,8 @@ class Asking:
             Exception: What a policy raised.
             ValueError, TypeError: If it gives something that is no action.
         """
-        found = self.records.get(id(record))
-        _, alive, acting, seen = found or self._known(record)
+        known = self.records.get(id(record))
+        _, alive, acting, seen = known or self._known(record)
         if self.answers is None:
             answers = self.group.answers[self.every, acting][:, None]
             alive = alive & (answers >= 0)
@@ -137,8 +137,8 @@ class Asking:
         seen = record[block.field(f"observation.{next(iter(block.parts))}")]
         if self.regular:
             seen = seen.swapaxes(0, 1)
-        found = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen
-        return found
+        known = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen
+        return known
 
     def _regular(self) -> tuple[int, int] | None:
         """The numbers of agents and environments if each agent has its own policy everywhere: rows are turned then."""
@@ -177,12 +177,12 @@ class Asking:
         block = self.group.block
         masks = self._masks(record, acting, drawn)
         parts = {key: record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]] for key in block.parts}
-        found = self.asked(parts.get("", parts), None if masks is None else masks[0], self.chooser)
-        if self.group.dtype.kind in "iu" and found.dtype.kind not in "iub":
+        actions = self.asked(parts.get("", parts), None if masks is None else masks[0], self.chooser)
+        if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
-                f"the policy {self.group.names[0]!r} returned actions of type {found.dtype}; expected are whole numbers"
+                f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
             )
-        return found
+        return actions
 
     def _check(self, actions: Array, alive: Array, record: Array, acting: Array) -> None:
         """Refuse actions that no agent can take; those are the policies' mistake."""

@@ -39,8 +39,8 @@ def choose(
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    found = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost)
-    return found.executor, found.workers, found.why
+    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost)
+    return choice.executor, choice.workers, choice.why
 
 
 def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:

@@ -101,9 +101,9 @@ def structure(policy: Any, block: Block) -> DenseNetwork | None:
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
         return _sb3_layers(sb3, block)
-    found = dense_network_of(policy, block.space) if isinstance(policy, nn.Module) else None
+    network = dense_network_of(policy, block.space) if isinstance(policy, nn.Module) else None
     # One that scores other actions is left to be asked by itself, where its mistake is named.
-    return found if found is not None and len(found.weights[-1][1]) == block.action_space.n else None
+    return network if network is not None and len(network.weights[-1][1]) == block.action_space.n else None
 
 
 def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> AskedPolicy:
@@ -143,15 +143,15 @@ class _Module:
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
         with torch.inference_mode():
-            found = self.module(self._tensors(observations))
+            outputs = self.module(self._tensors(observations))
         rows = _count(observations)
-        if isinstance(found, torch.distributions.Distribution):
-            found = _distributed(found)
-        elif isinstance(found, torch.Tensor) and self.probabilities:
-            found = found.log()
-        elif not isinstance(found, torch.Tensor):
-            raise TypeError(f"the policy {self.name!r} returned {type(found).__name__}, not a tensor or a distribution")
-        values = found.numpy() if isinstance(found, torch.Tensor) else found
+        if isinstance(outputs, torch.distributions.Distribution):
+            outputs = _distributed(outputs)
+        elif isinstance(outputs, torch.Tensor) and self.probabilities:
+            outputs = outputs.log()
+        elif not isinstance(outputs, torch.Tensor):
+            raise TypeError(f"the policy {self.name!r} returned {type(outputs).__name__}, not a tensor or a distribution")
+        values = outputs.numpy() if isinstance(outputs, torch.Tensor) else outputs
         return random.choose(self.name, self.block.action_space, values, masks, rows, self.greedy)
 
     def _tensors(self, observations: Any) -> Any:
@@ -159,11 +159,11 @@ class _Module:
         parts = self.block.parts
         if "" in parts:
             observations = {"": observations}
-        found = {
+        tensors = {
             key: torch.from_numpy(observations[key]).to(self.dtype if isinstance(space, spaces.Box) else None)
             for key, space in parts.items()
         }
-        return found.get("", found)
+        return tensors.get("", tensors)
 
 
 class _Function:
@@ -173,15 +173,15 @@ class _Function:
         self.name, self.function, self.block = name, function, block
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
-        found = self.function(observations) if masks is None else self.function(observations, masks)
-        found = np.asarray(found.detach().cpu() if isinstance(found, torch.Tensor) else found)
+        actions = self.function(observations) if masks is None else self.function(observations, masks)
+        actions = np.asarray(actions.detach().cpu() if isinstance(actions, torch.Tensor) else actions)
         rows, shape = _count(observations), self.block.action_space.shape or ()
-        if found.shape != (rows, *shape):
+        if actions.shape != (rows, *shape):
             raise ValueError(
-                f"the policy {self.name!r} returned actions of shape {found.shape} for {rows} observations; expected is "
+                f"the policy {self.name!r} returned actions of shape {actions.shape} for {rows} observations; expected is "
                 f"{(rows, *shape)}"
             )
-        return found
+        return actions
 
 
 class _Sb3:
@@ -201,8 +201,8 @@ class _Sb3:
         space = self.block.action_space
         with torch.inference_mode():
             if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
-                found = _distributed(self.policy.get_distribution(tensors).distribution)
-                chosen = random.choose("SB3 policy", space, found, masks, rows, self.greedy)
+                outputs = _distributed(self.policy.get_distribution(tensors).distribution)
+                chosen = random.choose("SB3 policy", space, outputs, masks, rows, self.greedy)
             elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
                 chosen = random.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
             else:
@@ -217,13 +217,13 @@ class _Sb3:
         return next(key for key in given.spaces if key != MASK)
 
 
-def _distributed(found: Any) -> Any:
+def _distributed(distribution: Any) -> Any:
     """What to choose from: scores, or mean and standard deviation."""
-    if isinstance(found, list):  # SB3's, one for each component of a MultiDiscrete
-        return torch.cat([part.logits for part in found], 1).numpy()
-    if hasattr(found, "logits"):
-        return found.logits.numpy()
-    return found.mean.numpy(), found.stddev.numpy()
+    if isinstance(distribution, list):  # SB3's, one for each component of a MultiDiscrete
+        return torch.cat([part.logits for part in distribution], 1).numpy()
+    if hasattr(distribution, "logits"):
+        return distribution.logits.numpy()
+    return distribution.mean.numpy(), distribution.stddev.numpy()
 
 
 # ---------------------------------------------------------------------- helpers

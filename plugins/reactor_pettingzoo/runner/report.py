@@ -131,18 +131,18 @@ class Report:
         return self._of_policies([one.lengths for one in self.episodes])
 
     def _of_policies(self, episodes: Sequence[Mapping[Any, float]]) -> dict[str, Summary]:
-        found: dict[str, list[float]] = {name: [] for name in dict.fromkeys(self.policy_of.values())}
+        by_policy: dict[str, list[float]] = {name: [] for name in dict.fromkeys(self.policy_of.values())}
         for episode in episodes:
-            for name, means in found.items():
+            for name, means in by_policy.items():
                 numbers = [number for agent, number in episode.items() if self.policy_of[agent] == name]
                 if numbers:
                     means.append(fmean(numbers))
-        return {name: Summary.of(means) for name, means in found.items()}
+        return {name: Summary.of(means) for name, means in by_policy.items()}
 
     def __repr__(self) -> str:
         """Sizes and mean returns of the policies; :meth:`__str__` is the whole table."""
-        found = list(self.returns_of_policies.items())
-        means = ", ".join([f"{name!r}: {one.mean:.4g}" for name, one in found[:4]] + ["..."] * (len(found) > 4))
+        by_policy = list(self.returns_of_policies.items())
+        means = ", ".join([f"{name!r}: {one.mean:.4g}" for name, one in by_policy[:4]] + ["..."] * (len(by_policy) > 4))
         kept = f", {len(self.trajectories)} arrays recorded" if self.trajectories else ""
         return (
             f"Report({len(self.episodes)} episodes of {len(self.policy_of)} agents, {self.steps:,} steps, seed={self.seed}, "
@@ -191,14 +191,14 @@ class Report:
         with needs("pettingzoo", "Report.plot"):
             import matplotlib.pyplot as plt
 
-        found = self.returns
-        figure, axes = plt.subplots(figsize=(1.5 + 0.5 * len(found), 3.6), layout="constrained")
+        returns = self.returns
+        figure, axes = plt.subplots(figsize=(1.5 + 0.5 * len(returns), 3.6), layout="constrained")
         names = list(dict.fromkeys(self.policy_of.values()))
-        for at, (agent, summary) in enumerate(found.items()):
+        for at, (agent, summary) in enumerate(returns.items()):
             color = f"C{names.index(self.policy_of[agent]) % 10}"
             half = 0.0 if math.isnan(summary.low) else summary.high - summary.mean
             axes.errorbar(at, summary.mean, half, fmt="o", capsize=4, color=color)
-        axes.set_xticks(range(len(found)), [str(agent) for agent in found], rotation=60, ha="right")
+        axes.set_xticks(range(len(returns)), [str(agent) for agent in returns], rotation=60, ha="right")
         axes.set_ylabel(f"return, mean of {len(self.episodes)} episodes, 95 %")
         figure.savefig(path, dpi=120)
         plt.close(figure)

@@ -50,14 +50,14 @@ class Block:
 
     def fields(self) -> list[tuple[str, npt.DTypeLike, tuple[int, ...]]]:
         """The fields of an environment's record that belong to the block."""
-        found: list[tuple[str, npt.DTypeLike, tuple[int, ...]]] = [(self.field("alive"), np.bool_, (self.rows,))]
+        fields: list[tuple[str, npt.DTypeLike, tuple[int, ...]]] = [(self.field("alive"), np.bool_, (self.rows,))]
         for key, space in self.parts.items():
             assert space.shape is not None and space.dtype is not None
-            found.append((self.field(f"observation.{key}"), space.dtype, (self.rows, *space.shape)))
+            fields.append((self.field(f"observation.{key}"), space.dtype, (self.rows, *space.shape)))
         if self.mask:
             assert isinstance(self.action_space, spaces.Discrete)
-            found.append((self.field(MASK), np.int8, (self.rows, int(self.action_space.n))))
-        return found
+            fields.append((self.field(MASK), np.int8, (self.rows, int(self.action_space.n))))
+        return fields
 
     def field(self, name: str) -> str:
         """Name of a field of the record."""
@@ -125,8 +125,8 @@ class Roster:
                 "use reactor_gymnasium"
             )
         turns = isinstance(env, AECEnv)
-        found: Any = env.reset(seed=0)
-        infos = env.infos if turns else found[1]
+        returned: Any = env.reset(seed=0)
+        infos = env.infos if turns else returned[1]
         agents = tuple(getattr(env, "possible_agents", None) or env.agents)
         if not agents:
             raise ValueError(f"{env} has no agents after reset()")

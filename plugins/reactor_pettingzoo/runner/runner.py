@@ -124,16 +124,16 @@ class MultiAgentRunner(Ensemble):
         seed = fresh_seed() if seed is None else seed
         limit = math.inf if steps is None else -(-steps // self.num_envs)
         began = time.perf_counter()
-        found = self._play(limit, episodes or 0, seed, record, progress_bar, steps or episodes or 0)
+        played = self._play(limit, episodes or 0, seed, record, progress_bar, steps or episodes or 0)
         seconds = time.perf_counter() - began
         return Report(
             seed=seed,
-            steps=found.steps,
+            steps=played.steps,
             seconds=seconds,
-            episodes=tuple(self._episode(one) for one in found.episodes),
+            episodes=tuple(self._episode(one) for one in played.episodes),
             policy_of=self.policy_of,
-            fingerprint=found.fingerprint,
-            trajectories=self._trajectories(found) if record else {},
+            fingerprint=played.fingerprint,
+            trajectories=self._trajectories(played) if record else {},
         )
 
     def render(self, path: str | Path, *, steps: int = 500, seed: int = 0, fps: float | None = None) -> None:
@@ -169,9 +169,9 @@ class MultiAgentRunner(Ensemble):
             {agent: ended.lengths[at] for agent, at in took_part},
         )
 
-    def _trajectories(self, found: Played) -> dict[str, Array]:
-        seen = found.log("seen")
-        arrays = {name: found.log(name) for name in ("acted", "rewards", "ends")}
+    def _trajectories(self, played: Played) -> dict[str, Array]:
+        seen = played.log("seen")
+        arrays = {name: played.log(name) for name in ("acted", "rewards", "ends")}
         if self.roster.turns:
             arrays["acting"] = seen["acting"]
         for block in self.roster.blocks:
@@ -183,7 +183,7 @@ class MultiAgentRunner(Ensemble):
                 arrays[f"masks.{block.number}"] = np.ascontiguousarray(seen[block.field(MASK)])
             # Where one group of policies does not act, there are zeros.
             groups = [number for number, group in enumerate(self._groups) if group.block.number == block.number]
-            arrays[f"actions.{block.number}"] = sum(found.log(f"actions.{number}") for number in groups)
+            arrays[f"actions.{block.number}"] = sum(played.log(f"actions.{number}") for number in groups)
         return arrays
 
 

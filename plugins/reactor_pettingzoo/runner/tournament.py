@@ -150,8 +150,8 @@ def tournament(
     Example:
         >>> from pettingzoo.classic import tictactoe_v3
         >>> from reactor_pettingzoo import RandomPolicy, tournament
-        >>> found = tournament(tictactoe_v3.env, {"one": RandomPolicy(), "two": RandomPolicy()}, episodes=4, seed=0, workers=1)
-        >>> found.payoffs.shape
+        >>> result = tournament(tictactoe_v3.env, {"one": RandomPolicy(), "two": RandomPolicy()}, episodes=4, seed=0, workers=1)
+        >>> result.payoffs.shape
         (2, 2, 2)
     """
     for name, number in (("episodes", episodes), ("num_envs", num_envs)):

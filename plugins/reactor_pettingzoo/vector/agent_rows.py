@@ -55,7 +55,7 @@ class AgentRows:
             RuntimeError: If the environment has no agents then, one that is not among its possible agents, or one that has no
                 observation.
         """
-        found, infos = self.env.reset(**kwargs)
+        of_agents, infos = self.env.reset(**kwargs)
         self._names, self._gone, self.over = list(self.env.agents), set(), False
         if not self._names:
             raise RuntimeError(f"{self.name} has no agents after reset()")
@@ -63,7 +63,7 @@ class AgentRows:
         self._padded = self._others(self._live)
         observations = [self.padding] * self.n
         for row, agent in self._live:
-            observations[row] = self._first(agent, found, "reset()")
+            observations[row] = self._first(agent, of_agents, "reset()")
         return observations, _infos(self._live, infos, self._padded)
 
     def step(self, actions: Sequence[Any]) -> AgentStep:
@@ -77,26 +77,26 @@ class AgentRows:
                 contradict the flags.
         """
         live, padded = self._live, self._padded
-        found, gains, terminations, truncations, infos = self.env.step({agent: actions[row] for row, agent in live})
+        of_agents, gains, terminations, truncations, infos = self.env.step({agent: actions[row] for row, agent in live})
         observations, rewards = [self.padding] * self.n, [0.0] * self.n
         ends: list[tuple[int, bool, bool]] = []
         agent = None
         try:
             for row, agent in live:
-                observations[row], rewards[row] = found[agent], gains[agent]
+                observations[row], rewards[row] = of_agents[agent], gains[agent]
                 terminated, truncated = terminations[agent], truncations[agent]
                 if terminated or truncated:
                     ends.append((row, bool(terminated), bool(truncated)))
         except KeyError:
-            parts = {"observation": found, "reward": gains, "termination": terminations, "truncation": truncations}
-            missing = [part for part, of_agents in parts.items() if agent not in of_agents]
+            parts = {"observation": of_agents, "reward": gains, "termination": terminations, "truncation": truncations}
+            missing = [part for part, values in parts.items() if agent not in values]
             if not missing:
                 raise
             raise RuntimeError(f"{self.name}: step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
         if ends or self.env.agents != self._names:
             joined = self._change({row for row, _, _ in ends})
             for row, agent in joined:
-                observations[row], rewards[row] = self._first(agent, found, "step()"), gains.get(agent, 0.0)
+                observations[row], rewards[row] = self._first(agent, of_agents, "step()"), gains.get(agent, 0.0)
             live = live + joined
             padded = self._others(live)
             if self.over:  # for a learner the padding ends here, too
@@ -144,6 +144,6 @@ class AgentRows:
 
 
 def _infos(live: list[tuple[int, Agent]], infos: Mapping[Agent, dict[str, Any]], padded: list[int]) -> Infos:
-    found = {row: info for row, agent in live if (info := infos.get(agent))}
-    found.update((row, {"padded": True}) for row in padded)
-    return dict(sorted(found.items()))
+    of_rows = {row: info for row, agent in live if (info := infos.get(agent))}
+    of_rows.update((row, {"padded": True}) for row in padded)
+    return dict(sorted(of_rows.items()))

@@ -15,8 +15,8 @@ def call(env: ParallelEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, A
     Raises:
         AttributeError: If neither it nor what it wraps has one of that name.
     """
-    found = getattr(_holder(env, name), name)
-    return found(*args, **kwargs) if callable(found) else found
+    attribute = getattr(_holder(env, name), name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
 def set_attribute(env: ParallelEnv, name: str, value: Any) -> None:

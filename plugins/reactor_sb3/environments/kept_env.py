@@ -36,7 +36,7 @@ class KeptEnv(Folded):
 
     Attributes:
         env: The environment.
-        inner: What to step; may leave out wrappers, see :mod:`reactor_gymnasium.environments.fold`.
+        inner: What to step; may leave out wrappers, see :mod:`reactor_gymnasium.environments.folded`.
         limit: Length at which an episode is to be truncated, because the wrapper that does it is left out.
         observation: The last one, from which the next action follows.
         length: Steps of this episode.

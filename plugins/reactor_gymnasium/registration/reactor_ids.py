@@ -81,9 +81,9 @@ def original(name: str) -> str:
     Raises:
         gymnasium.error.NameNotFound: If there is none.
     """
-    for found in gymnasium.registry:
-        if not found.startswith(_NAMESPACE) and found.replace("/", ".") == name:
-            return found
+    for registered in gymnasium.registry:
+        if not registered.startswith(_NAMESPACE) and registered.replace("/", ".") == name:
+            return registered
     raise NameNotFound(
         f"no registered environment has the twin reactor/{name}; register it first, then call reactor_gymnasium.register()"
     )
