@@ -9,10 +9,18 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from reactor_gymnasium import ReactorVectorEnv
+from reactor_rl import Program
+
+
+def debugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots hold a pattern before they are written and after they were read last, in every program that is started."""
+    start = Program.start
+    monkeypatch.setattr(Program, "start", lambda self, **kwargs: start(self, **{**kwargs, "debug": True}))
 
 
 def assert_same(ours: Any, theirs: Any, where: str = "") -> None:

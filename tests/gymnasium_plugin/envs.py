@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from copy import deepcopy
 from typing import Any
 
@@ -179,3 +181,15 @@ class Rewarded(Facts):
             "float16": np.float16, "mixed": (np.float32, int, lambda r: np.array([r]), float)[self.index % 4],
         }  # fmt: skip
         return observation, kinds[self.rewarded](reward), terminated, truncated, info
+
+
+class Sleeps(Facts):
+    """Sleeps in its second step."""
+
+    def step(self, action: Any) -> Any:
+        if self.total == 1 and self.index == 3:
+            time.sleep(30)
+        return super().step(action)
+
+    def pid(self) -> int:
+        return os.getpid()

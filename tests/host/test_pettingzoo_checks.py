@@ -6,18 +6,15 @@ environments, and has none.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pettingzoo")
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parent.parent / "pettingzoo_plugin"))
 
 from agent_envs import Crowd
 from runner_envs import Herd, Table

@@ -14,11 +14,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from compare import assert_same, fingerprint, played, trajectories
+from compare import assert_same, debugged, fingerprint, played, trajectories
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Error, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
-from test_determinism import debugged
 
 from reactor_gymnasium import AtariVectorEnv, make_vec
 from reactor_gymnasium.atari import frames

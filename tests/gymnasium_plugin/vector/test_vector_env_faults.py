@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envs import Facts
+from envs import Facts, Sleeps
 from scripts import alive, end_within, run, shared_memory
 
 from reactor_gymnasium import ReactorVectorEnv
@@ -212,18 +212,6 @@ def test_sys_exit_in_the_callers_own_share_is_the_callers() -> None:
 # ---------------------------------------------------------------------- killed workers
 
 
-class Sleeps(Facts):
-    """Sleeps in its second step."""
-
-    def step(self, action: Any) -> Any:
-        if self.total == 1 and self.index == 3:
-            time.sleep(30)
-        return super().step(action)
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
 @pytest.mark.parametrize("when", ["during", "between"])
 def test_a_killed_worker_is_named_within_a_second(when: str) -> None:
     envs = ReactorVectorEnv([partial(Sleeps, i) for i in range(4)], executor="processes", workers=2)
@@ -272,7 +260,7 @@ def test_a_stuck_thread_is_left_behind() -> None:
         """
         import time, numpy as np
         from functools import partial
-        from test_vector_env_faults import Sleeps
+        from envs import Sleeps
         from reactor_gymnasium import ReactorVectorEnv
         envs = ReactorVectorEnv([partial(Sleeps, i) for i in range(4)], executor="threads", workers=2)
         envs.reset()
@@ -295,7 +283,7 @@ CALLER = """
 import os, sys, time
 import numpy as np
 from functools import partial
-from test_vector_env_faults import Sleeps
+from envs import Sleeps
 from reactor_gymnasium import ReactorVectorEnv
 envs = ReactorVectorEnv([partial(Sleeps, i) for i in range(4)], executor="processes", workers=3)
 envs.reset()
@@ -307,7 +295,7 @@ print(*set(envs.call("pid")), flush=True)
 def start(code: str, folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     path = folder / "caller.py"
     path.write_text(CALLER + code)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )

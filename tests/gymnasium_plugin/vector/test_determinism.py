@@ -9,13 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from compare import fingerprint, played, rollout
+from compare import debugged, fingerprint, played, rollout
 from envs import Facts, Samples
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_rl import Program
 
 PLACES: list[dict[str, Any]] = [
     {"executor": executor, "workers": workers, "caller_works": caller}
@@ -36,11 +35,6 @@ WORKS: dict[str, list[Callable[[], Any]]] = {
         for i in range(5)
     ],
 }
-
-
-def debugged(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = Program.start
-    monkeypatch.setattr(Program, "start", lambda self, **kwargs: start(self, **{**kwargs, "debug": True}))
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -20,7 +20,7 @@ from gymnasium.wrappers import vector as wrappers
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, make_vec
-from reactor_gymnasium.registration.twins import original
+from reactor_gymnasium.registration.reactor_ids import original
 
 INLINE: dict[str, Any] = {"executor": "inline"}
 

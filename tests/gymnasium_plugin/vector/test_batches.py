@@ -1,4 +1,4 @@
-"""Banks that take turns: each environment is given and returns what it would alone, in a fixed order, while the caller works."""
+"""Batches that take turns: each environment is given and returns what it would alone, in a fixed order, while the caller works."""
 
 from __future__ import annotations
 
