@@ -43,6 +43,7 @@ SOURCES = [
         "frames will be made through OpenCV",
     ),
     Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
+    Source("reactor_torch", "_layers", ["/O2"] if WINDOWS else ["-O3", "-g0"], "learners will use torch's activations"),
 ]
 
 

@@ -56,7 +56,9 @@ class DenseActorCritic:
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None
 
-    @torch.no_grad()
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_of_rows": {}, "_evaluated": None}
+
     def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> Given:
         """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
@@ -67,7 +69,6 @@ class DenseActorCritic:
         found.evaluate(self.actor.forward(observations), actions)
         return self.critic.forward(observations).view(-1), found.log_prob, found.entropy
 
-    @torch.no_grad()
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         """See :meth:`ActorCritic.backward`."""
         assert self._evaluated is not None, "evaluate first"

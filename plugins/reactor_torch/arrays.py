@@ -18,7 +18,7 @@ def functions_for(device: torch.device) -> Any:
 
 def array_of(tensor: torch.Tensor) -> Any:
     """A tensor as those functions take it; the memory is shared."""
-    return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 def numbers(values: list[Any]) -> npt.NDArray[np.float32]:

@@ -7,18 +7,27 @@ its parameters where :class:`~reactor_torch.FlatParameters` has them, and alloca
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from reactor_torch.flat import FlatParameters
 from reactor_torch.layers import Layer
 
+try:
+    from reactor_torch import _layers
+except ImportError:  # nobody compiled it: torch does the same, in more time
+    _layers = None  # type: ignore[assignment]
+
 __all__ = ["Dense", "Function"]
 
 WITH_WEIGHTS = ("linear", "normalised")
 KINDS = (*WITH_WEIGHTS, "relu", "tanh")
 """The kinds of layers that are differentiated here."""
+
+
+_NUMBERS = {"none": 0, "relu": 1, "tanh": 2}
+"""Of activations, for the extension."""
 
 
 class Function(Protocol):
@@ -58,6 +67,9 @@ class Dense:
         self._of_rows: dict[int, list[_Step]] = {}
         self._steps: list[_Step] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_of_rows": {}, "_steps": []}  # what is seen by torch and by numpy is not so in a copy
+
     @staticmethod
     def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
         """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen."""
@@ -65,7 +77,6 @@ class Dense:
         there = all(flat.value(f"{layer.name}.weight") is not None for layer in layers if layer.kind in WITH_WEIGHTS)
         return there and flat.frozen.isdisjoint(parts) and all(layer.kind in KINDS for layer in layers)
 
-    @torch.no_grad()
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
@@ -75,7 +86,6 @@ class Dense:
             current = step.forward(current)
         return current
 
-    @torch.no_grad()
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
         assert len(self.flat.gradients), "a network whose parameters are not learned has no gradients"
@@ -84,16 +94,22 @@ class Dense:
 
     def _made(self, rows: int) -> list[_Step]:
         steps: list[_Step] = []
-        below = ""
-        for layer in self.layers:
-            if layer.kind in WITH_WEIGHTS:
-                kind = _Linear if layer.kind == "linear" else _Normalised
-                steps.append(kind(layer, self.flat, rows, passes_on=bool(steps)))
+        rest = list(self.layers)
+        while rest:
+            layer = rest.pop(0)
+            if layer.kind == "linear":
+                if _layers is None or self.flat.device.type != "cpu":
+                    steps.append(_Linear(layer, self.flat, rows, passes_on=bool(steps)))
+                else:
+                    kind = rest.pop(0).kind if rest and rest[0].kind in _NUMBERS else "none"
+                    steps.append(_Compiled(layer, self.flat, rows, passes_on=bool(steps), activation=_NUMBERS[kind]))
+            elif layer.kind == "normalised":
+                steps.append(_Normalised(layer, self.flat, rows, passes_on=bool(steps)))
             else:
                 # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
-                buffer = None if below in WITH_WEIGHTS else torch.zeros(rows, layer.outputs, device=self.flat.device)
+                in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
+                buffer = None if in_place else torch.zeros(rows, layer.outputs, device=self.flat.device)
                 steps.append((_Tanh if layer.kind == "tanh" else _Rectified)(buffer))
-            below = layer.kind
         self._of_rows[rows] = steps
         return steps
 
@@ -129,6 +145,39 @@ class _Linear:
         torch.mm(self.gradient_transposed, self.given, out=self.weight_gradient)
         if self.bias_gradient is not None:
             torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
+        return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
+
+
+class _Compiled:
+    """A linear layer and the activation that follows: torch multiplies, the extension does the rest in one pass each way."""
+
+    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool, activation: int) -> None:
+        weight, self.weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
+        bias, bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
+        assert weight is not None
+        self.weight, self.transposed, self.activation = weight, weight.t(), activation
+        self.bias = None if bias is None else bias.numpy()
+        self.bias_gradient = (torch.zeros(layer.outputs) if bias_gradient is None else bias_gradient).numpy()
+        self.given = self.out = torch.zeros(rows, layer.outputs)
+        self.values = self.out.numpy()
+        self.below = torch.zeros(rows, layer.inputs) if passes_on else None
+        self.activate, self.differentiate = _layers.activate, _layers.differentiate
+        self._turn(self.out)
+
+    def _turn(self, gradient: torch.Tensor) -> None:
+        self.gradient, self.gradient_transposed, self.slopes = gradient, gradient.t(), gradient.numpy()
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.given = given
+        torch.mm(given, self.transposed, out=self.out)
+        self.activate(self.activation, self.values, self.bias)
+        return self.out
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        if gradient is not self.gradient:
+            self._turn(gradient)
+        self.differentiate(self.activation, self.values, self.slopes, self.bias_gradient)
+        torch.mm(self.gradient_transposed, self.given, out=self.weight_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
 

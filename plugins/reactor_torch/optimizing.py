@@ -73,7 +73,6 @@ class FlatOptimizer:
         special = any(group.get(name) for name in ("amsgrad", "maximize", "capturable", "differentiable"))
         return not special and not any(isinstance(one, torch.Tensor) for one in (group["lr"], *group["betas"]))
 
-    @torch.no_grad()
     def step(self) -> None:
         """One step along the gradients, at the learning rate that the optimiser's group has now."""
         if not self.at_once:

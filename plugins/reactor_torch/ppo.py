@@ -96,8 +96,10 @@ class PPOLoss:
     ) -> None:
         self.policy, self.flat = policy, policy.flat
         self.clip_range, self.clip_range_vf, self.ent_coef, self.vf_coef = clip_range, clip_range_vf, ent_coef, vf_coef
-        self._functions = functions_for(policy.flat.device)
         self._of_rows: dict[int, _Buffers] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_of_rows": {}}
 
     def gradients(self, batch: PPOBatch, of: int | None = None) -> Array:
         """Overwrite the gradients of the parameters.
@@ -129,8 +131,8 @@ class PPOLoss:
 
     def _surrogate(self, buffers: _Buffers, log_prob: Any, batch: PPOBatch, share: float) -> tuple[Any, Any, Any]:
         """The surrogate's loss, the divergence from the old policy, and the part of ratios that were clipped."""
-        xp = self._functions
-        advantages, by_log_prob = array_of(batch.advantages), array_of(buffers.by_log_prob)
+        xp = functions_for(self.flat.device)
+        advantages, by_log_prob = array_of(batch.advantages), buffers.slopes
         log_ratio, ratio, limited, free, bound = buffers.arrays
         xp.subtract(log_prob, array_of(batch.old_log_prob), out=log_ratio)
         xp.exp(log_ratio, out=ratio)
@@ -146,8 +148,8 @@ class PPOLoss:
         return bound.sum() * -share, ratio.sum() * share, clipped
 
     def _value_loss(self, buffers: _Buffers, values: Any, batch: PPOBatch, share: float) -> Any:
-        xp = self._functions
-        by_values, returns = array_of(buffers.by_values), array_of(batch.returns)
+        xp = functions_for(self.flat.device)
+        by_values, returns = buffers.errors, array_of(batch.returns)
         if self.clip_range_vf is None:
             xp.subtract(values, returns, out=by_values)
             loss = xp.dot(by_values, by_values) * share
@@ -169,4 +171,5 @@ class _Buffers:
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.by_values, self.by_log_prob = torch.zeros(rows, device=device), torch.zeros(rows, device=device)
+        self.errors, self.slopes = array_of(self.by_values), array_of(self.by_log_prob)
         self.arrays: list[Any] = [array_of(torch.zeros(rows, device=device)) for _ in range(5)]

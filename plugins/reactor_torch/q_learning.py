@@ -62,9 +62,7 @@ class QLoss:
         if kind not in ("huber", "mse"):
             raise ValueError(f"loss={kind!r} must be 'huber' or 'mse'")
         self.q_net, self.flat, self.kind, self.weight = q_net, q_net.flat, kind, weight
-        self._functions = functions_for(q_net.flat.device)
 
-    @torch.no_grad()
     def gradients(self, batch: QBatch, of: int | None = None) -> Array:
         """Overwrite the gradients of the parameters; see :meth:`PPOLoss.gradients`.
 
@@ -73,7 +71,7 @@ class QLoss:
         """
         values = self.q_net.forward(batch.observations)
         rows = len(values)
-        xp, share = self._functions, self.weight / (of or rows)
+        xp, share = functions_for(self.flat.device), self.weight / (of or rows)
         actions = batch.actions.view(rows, 1)
         errors = values.gather(1, actions).sub_(batch.returns.view(rows, 1))
         far = array_of(errors)[:, 0]
@@ -104,7 +102,6 @@ class DQNLoss:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat
         self.errors = QLoss(q_net, kind)
 
-    @torch.no_grad()
     def gradients(self, batch: DQNBatch, of: int | None = None) -> Array:
         """See :meth:`QLoss.gradients`."""
         following = self.target.forward(batch.next_observations)

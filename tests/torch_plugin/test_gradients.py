@@ -1,0 +1,337 @@
+"""Gradients by hand are autograd's, and so are those through autograd into flat arrays, for any network, distribution and slice."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from reactor_torch import (
+    ActorCritic,
+    Autograd,
+    AutogradActorCritic,
+    Bernoullis,
+    Categoricals,
+    Dense,
+    DenseActorCritic,
+    DQNBatch,
+    DQNLoss,
+    FlatParameters,
+    Function,
+    Gaussian,
+    PPOBatch,
+    PPOLoss,
+    QBatch,
+    QLoss,
+    layers_of,
+    normalized,
+)
+from reactor_torch import dense as dense_module
+
+CLOSE = 1e-5
+"""Of the largest gradient."""
+KINDS = ("linear", "linear without bias", "normalised", "relu", "tanh")
+WAYS = [
+    pytest.param("extension", marks=pytest.mark.skipif(dense_module._layers is None, reason="no extension")),
+    "torch",
+    "autograd",
+]
+
+
+@contextmanager
+def computed(way: str) -> Iterator[None]:
+    with mock.patch.object(dense_module, "_layers", dense_module._layers if way == "extension" else None):
+        yield
+
+
+def network_of(kinds: list[str], sizes: list[int], features: int, outputs: int) -> nn.Sequential:
+    found: list[nn.Module] = []
+    width = features
+    for kind, size in zip(kinds, sizes, strict=True):
+        if kind.startswith("linear"):
+            found.append(nn.Linear(width, size, bias=kind == "linear"))
+            width = size
+        elif kind == "normalised":
+            found.append(nn.LayerNorm(width, eps=0.01))
+            nn.init.normal_(found[-1].weight)
+            nn.init.normal_(found[-1].bias)
+        else:
+            found.append(nn.ReLU() if kind == "relu" else nn.Tanh())
+    return nn.Sequential(*found, nn.Linear(width, outputs))
+
+
+def layers(name: str, module: nn.Sequential, features: int) -> Any:
+    return layers_of(((f"{name}{at}", one) for at, one in module.named_children()), features)
+
+
+def function_of(module: nn.Sequential, flat: FlatParameters, way: str, features: int) -> Function:
+    return Autograd(module, flat) if way == "autograd" else Dense(layers("", module, features), flat)
+
+
+def check(flat: FlatParameters, module: nn.Module, loss: torch.Tensor) -> None:
+    """What the flat array has is what autograd finds for a loss."""
+    parameters = list(module.parameters())
+    found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    expected = torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)])
+    assert (flat.gradients - expected).abs().max() <= CLOSE * expected.abs().max() + 1e-30
+
+
+NETWORKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 40)), max_size=6)
+ROWS = st.integers(1, 70)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(parts=NETWORKS, features=st.integers(1, 20), outputs=st.integers(1, 6), rows=ROWS, seed=st.integers(0, 2**20))
+@settings(max_examples=30, deadline=None)
+def test_any_network(way: str, parts: list[tuple[str, int]], features: int, outputs: int, rows: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    module = network_of([kind for kind, _ in parts], [size for _, size in parts], features, outputs)
+    flat = FlatParameters(module.named_parameters())
+    with computed(way):
+        function = function_of(module, flat, way, features)
+        for number in (rows, rows + 1, rows):  # buffers are kept for each number of rows
+            observations, slopes = torch.randn(number, features), torch.randn(number, outputs)
+            kept = observations.clone()
+            flat.gradients.fill_(float("nan"))  # they are overwritten
+            expected = module(observations)
+            assert torch.allclose(function.forward(observations), expected, rtol=1e-5, atol=1e-5)
+            function.backward(slopes.clone())
+            check(flat, module, (expected * slopes).sum())
+            assert torch.equal(observations, kept)
+
+
+def q_batch(rows: int, features: int, actions: int) -> QBatch:
+    return QBatch(torch.randn(rows, features), torch.randint(0, actions, (rows,)), 2 * torch.randn(rows))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_pqn_in_slices(kind: Any, way: str) -> None:
+    torch.manual_seed(0)
+    module = network_of(["linear", "normalised", "relu"] * 2, [24] * 6, 5, 3)
+    flat = FlatParameters(module.named_parameters())
+    batch = q_batch(40, 5, 3)
+    picked = module(batch.observations).gather(1, batch.actions[:, None])[:, 0]
+    of = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind]
+    expected = 0.5 * of(picked, batch.returns)
+    with computed(way):
+        loss = QLoss(function_of(module, flat, way, 5), kind, weight=0.5)
+        total, whole = torch.zeros_like(flat.gradients), 0.0
+        for part in (slice(0, 17), slice(17, 18), slice(18, 40)):
+            whole += loss.gradients(QBatch(batch.observations[part], batch.actions[part], batch.returns[part]), of=40)[0]
+            total += flat.gradients
+        flat.gradients.copy_(total)
+    check(flat, module, expected)
+    assert whole == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_dqn(kind: Any, double_q: bool, way: str) -> None:
+    torch.manual_seed(0)
+    module, target = (network_of(["linear", "relu"] * 2, [24] * 4, 5, 3) for _ in range(2))
+    flat, fixed = FlatParameters(module.named_parameters()), FlatParameters(target.named_parameters(), learned=False)
+    dones, rewards, discounts = torch.randint(0, 2, (40, 1)).float(), torch.randn(40, 1), torch.rand(40, 1)
+    batch = DQNBatch(torch.randn(40, 5), torch.randint(0, 3, (40, 1)), torch.randn(40, 5), dones, rewards, discounts)
+    with torch.no_grad():
+        following = target(batch.next_observations)
+        best = (module(batch.next_observations) if double_q else following).argmax(1, keepdim=True)
+        wanted = rewards + (1 - dones) * discounts * following.gather(1, best)
+    picked = module(batch.observations).gather(1, batch.actions)
+    expected = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind](picked, wanted)
+    with computed(way):
+        loss = DQNLoss(function_of(module, flat, way, 5), function_of(target, fixed, way, 5), double_q, kind)
+        found = loss.gradients(batch)
+    check(flat, module, expected)
+    assert found == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert all(one.grad is None for one in target.parameters())
+
+
+class Policy(nn.Module):
+    """Two towers and a distribution of torch's."""
+
+    def __init__(self, kind: str, width: int) -> None:
+        super().__init__()
+        outputs = {"categorical": 3, "categoricals": 9, "bernoullis": 4, "gaussian": 2}[kind]
+        self.kind = kind
+        self.actor = network_of(["linear", "tanh", "linear", "relu"], [width] * 4, 5, outputs)
+        self.critic = network_of(["linear", "tanh"], [width + 3] * 2, 5, 1)
+        if kind == "gaussian":
+            self.log_std = nn.Parameter(torch.randn(2) * 0.3)
+
+    def distributions(self, outputs: torch.Tensor) -> list[Any]:
+        of = torch.distributions
+        if self.kind == "gaussian":
+            return [of.Independent(of.Normal(outputs, self.log_std.exp().expand_as(outputs)), 1)]
+        if self.kind == "bernoullis":
+            return [of.Independent(of.Bernoulli(logits=outputs), 1)]
+        return [of.Categorical(logits=part) for part in torch.split(outputs, [3] if self.kind == "categorical" else [2, 4, 3], 1)]
+
+    def evaluate_actions(self, observations: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = self.distributions(self.actor(observations))
+        taken = actions.unbind(1) if self.kind == "categoricals" else [actions]
+        log_prob = sum(part.log_prob(one) for part, one in zip(parts, taken, strict=True))
+        return self.critic(observations), log_prob, sum(part.entropy() for part in parts)  # type: ignore[return-value]
+
+    def sample(self, observations: torch.Tensor) -> torch.Tensor:
+        found = [part.sample() for part in self.distributions(self.actor(observations))]
+        return torch.stack(found, 1) if self.kind == "categoricals" else found[0]
+
+    def actor_critic(self, flat: FlatParameters, way: str) -> ActorCritic:
+        if way == "autograd":
+            return AutogradActorCritic(self.evaluate_actions, flat)
+        distribution: Any = {
+            "categorical": lambda: Categoricals([3]), "categoricals": lambda: Categoricals([2, 4, 3]),
+            "bernoullis": lambda: Bernoullis(4), "gaussian": lambda: Gaussian(flat),
+        }[self.kind]()  # fmt: skip
+        return DenseActorCritic(layers("actor.", self.actor, 5), layers("critic.", self.critic, 5), distribution, flat)
+
+
+def ppo_batch(policy: Policy, rows: int) -> PPOBatch:
+    with torch.no_grad():
+        observations = torch.randn(rows, 5)
+        actions = policy.sample(observations)
+        values, log_prob, _ = policy.evaluate_actions(observations, actions)
+        return PPOBatch(
+            observations, actions, torch.randn(rows), torch.randn(rows),
+            log_prob + 0.3 * torch.randn(rows), values.flatten() + 0.5 * torch.randn(rows),
+        )  # fmt: skip
+
+
+def ppo_loss(policy: Policy, batch: PPOBatch, clip_vf: float | None, ent_coef: float) -> torch.Tensor:
+    """As SB3 writes it."""
+    values, log_prob, entropy = policy.evaluate_actions(batch.observations, batch.actions)
+    ratio = torch.exp(log_prob - batch.old_log_prob)
+    surrogate = torch.min(batch.advantages * ratio, batch.advantages * ratio.clamp(0.8, 1.2)).mean()
+    predicted = values.flatten()
+    if clip_vf is not None:
+        predicted = batch.old_values + torch.clamp(predicted - batch.old_values, -clip_vf, clip_vf)
+    return -surrogate + 0.7 * nn.functional.mse_loss(predicted, batch.returns) - ent_coef * entropy.mean()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["categorical", "categoricals", "bernoullis", "gaussian"])
+@given(
+    rows=ROWS,
+    width=st.integers(1, 40),
+    clip_vf=st.sampled_from([None, 0.3]),
+    ent_coef=st.sampled_from([0.0, 0.1]),
+    cut=st.floats(0, 1),
+)
+@settings(max_examples=10, deadline=None)
+def test_ppo_in_slices(kind: str, way: str, rows: int, width: int, clip_vf: float | None, ent_coef: float, cut: float) -> None:
+    torch.manual_seed(rows + width)
+    policy = Policy(kind, width)
+    flat = FlatParameters(policy.named_parameters())
+    batch = ppo_batch(policy, rows)
+    with computed(way):
+        loss = PPOLoss(policy.actor_critic(flat, way), 0.2, clip_vf, ent_coef, 0.7)
+        statistics = loss.gradients(batch)
+        expected = ppo_loss(policy, batch, clip_vf, ent_coef)
+        check(flat, policy, expected)
+        assert statistics[-1] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
+        at = int(cut * rows)
+        if 0 < at < rows:
+            whole = loss.gradients(batch[:at], of=rows)
+            total = flat.gradients.clone()
+            whole = whole + loss.gradients(batch[at:], of=rows)
+            flat.gradients.add_(total)
+            check(flat, policy, expected)
+            assert whole == pytest.approx(statistics, rel=1e-4, abs=1e-5)
+
+
+@given(rows=st.integers(1, 50), batch_size=st.integers(1, 20))
+@settings(deadline=None)
+def test_advantages_are_normalised_by_minibatch(rows: int, batch_size: int) -> None:
+    torch.manual_seed(rows)
+    given = torch.randn(rows)
+    found = normalized(given, batch_size)
+    for at in range(0, rows, batch_size):
+        part = given[at : at + batch_size]
+        expected = (part - part.mean()) / (part.std() + 1e-8) if len(part) > 1 else part
+        assert torch.allclose(found[at : at + batch_size], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_copies_learn_apart(way: str) -> None:
+    torch.manual_seed(0)
+    policy = Policy("gaussian", 8)
+    flat = FlatParameters(policy.named_parameters())
+    batch = ppo_batch(policy, 20)
+    with computed(way):
+        loss = PPOLoss(policy.actor_critic(flat, way), 0.2, None, 0.1, 0.7)
+        loss.gradients(batch)
+        other_policy, other = copy.deepcopy((policy, loss))
+        other.flat.bind()
+        with torch.no_grad():
+            flat.data.mul_(1.1)
+        for one, module in ((loss, policy), (other, other_policy)):
+            one.gradients(batch)
+            check(one.flat, module, ppo_loss(module, batch, None, 0.1))
+    assert not torch.equal(flat.gradients, other.flat.gradients)
+
+
+def test_rows_of_a_batch() -> None:
+    torch.manual_seed(0)
+    batch = ppo_batch(Policy("gaussian", 4), 6)
+    batch.observations = {"a": batch.observations}
+    assert len(batch[1:4]) == 3
+    assert batch[1:4].returns.data_ptr() == batch.returns[1:].data_ptr()
+    order = torch.tensor([3, 0])
+    assert torch.equal(batch[order].observations["a"], batch.observations["a"][order])
+    assert torch.equal(batch[order].actions, batch.actions[order])
+
+
+def test_what_cannot_be_differentiated_is_refused() -> None:
+    odd = nn.Sequential(nn.Linear(5, 5), nn.Sigmoid())
+    flat = FlatParameters(odd.named_parameters())
+    with pytest.raises(ValueError, match=r"let autograd do it"):
+        Dense(layers("", odd, 5), flat)
+    frozen = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+    frozen[0].bias.requires_grad_(False)
+    flat = FlatParameters(frozen.named_parameters())
+    assert not Dense.knows(layers("", frozen, 5), flat)
+    with pytest.raises(ValueError, match="'mean' must be"):
+        QLoss(Autograd(frozen, flat), "mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="log_std"):
+        Gaussian(flat)
+
+
+@pytest.mark.parametrize("part", ["actor", "critic"])
+def test_a_frozen_part(part: str) -> None:
+    """Autograd leaves it out."""
+    torch.manual_seed(0)
+    policy = Policy("categorical", 8)
+    getattr(policy, part).requires_grad_(False)
+    flat = FlatParameters(policy.named_parameters())
+    assert flat.frozen == {f"{part}.{name}" for name, _ in getattr(policy, part).named_parameters()}
+    batch = ppo_batch(policy, 20)
+    PPOLoss(AutogradActorCritic(policy.evaluate_actions, flat), vf_coef=0.7).gradients(batch)
+    learned = [one for one in policy.parameters() if one.requires_grad]
+    expected = torch.autograd.grad(ppo_loss(policy, batch, None, 0.0), learned)
+    assert torch.allclose(flat.gradients, torch.cat([one.flatten() for one in expected]), atol=1e-6)
+
+
+def test_an_entropy_that_nobody_can_compute_is_estimated() -> None:
+    """As SB3 does it: by the log-probabilities of the actions."""
+    torch.manual_seed(0)
+    policy = Policy("gaussian", 8)
+    flat = FlatParameters(policy.named_parameters())
+    batch = ppo_batch(policy, 20)
+
+    def evaluate(observations: torch.Tensor, actions: torch.Tensor) -> Any:
+        return (*policy.evaluate_actions(observations, actions)[:2], None)
+
+    statistics = PPOLoss(AutogradActorCritic(evaluate, flat), ent_coef=0.1, vf_coef=0.7).gradients(batch)
+    log_prob = policy.evaluate_actions(batch.observations, batch.actions)[1]
+    check(flat, policy, ppo_loss(policy, batch, None, 0.0) + 0.1 * log_prob.mean())
+    assert statistics[2] == pytest.approx(float(log_prob.mean().detach()), rel=1e-5)
