@@ -24,7 +24,7 @@ import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from test_trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
+from trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
 
 from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
@@ -33,7 +33,7 @@ from reactor_sb3.checkpoints.replacing import replacing
 from reactor_torch import computing
 from reactor_torch import greedy as inference
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # where the trainers are
 ROUNDS = pytest.mark.parametrize("pipeline", [0, 1])
 
 
@@ -139,7 +139,7 @@ def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Pa
     path = tmp_path / "run.zip"
     script = f"""if True:
         import os, signal
-        from test_trainers import EVALUATED, PLACES, new
+        from trainers import EVALUATED, PLACES, new
         from reactor_sb3 import SaveCheckpoint
 
         def die(*_):

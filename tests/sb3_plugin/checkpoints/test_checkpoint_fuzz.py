@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 from test_checkpoint import Locked
-from test_trainers import EVALUATED, new
+from trainers import EVALUATED, new
 
 from reactor_rl.serialise import Pickled
 from reactor_sb3 import PQN, SyncDQN

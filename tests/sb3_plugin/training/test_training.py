@@ -35,7 +35,7 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @each
 def test_it_is_registered(name: str) -> None:
     """As the project says: what is installed in editable mode may have been registered before."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     value = project["entry-points"]["reactor_rl.verify"][name]
     assert EntryPoint(name, value, "reactor_rl.verify").load() is TARGETS[name]
 

@@ -1,0 +1,1 @@
+"""Its folder is where the tests of all rooms find :mod:`trainers`."""

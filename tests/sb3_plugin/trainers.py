@@ -1,0 +1,174 @@
+"""The trainers that the tests make, small and quick, and the environment they learn in."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+
+from reactor_sb3 import PQN, SyncDQN
+
+ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "dqn": (
+        SyncDQN,
+        {
+            "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16,
+            "target_update_interval": 128, "learning_rate": 1e-2,
+        },
+    ),
+    "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2}),
+}  # fmt: skip
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    *({"executor": "threads", "workers": workers} for workers in (2, 3)),
+    *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
+]
+INLINE = PLACES[0]
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
+    "box": ("MlpPolicy", BOX),
+    "image": ("CnnPolicy", spaces.Box(0, 255, (36, 36, 1), np.uint8)),
+    "dict": ("MultiInputPolicy", spaces.Dict(vector=BOX, kind=spaces.Discrete(3))),
+    "discrete": ("MlpPolicy", spaces.Discrete(5)),
+}
+both = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Random observations of any space; episodes of a few steps, which end in both ways."""
+
+    def __init__(self, space: gymnasium.Space[Any] = BOX, length: int = 7, rate: float = 0.1) -> None:
+        self.observation_space, self.length, self.rate = deepcopy(space), length, rate
+        self.action_space: gymnasium.Space[Any] = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        reward = float(self.np_random.normal()) + int(action)
+        truncated = self.t >= self.length
+        terminated = bool(self.np_random.random() < (0.5 if truncated else self.rate))  # sometimes both
+        return self.observation_space.sample(), reward, terminated, truncated, self.info()
+
+    def info(self) -> dict[str, Any]:
+        return {"t": self.t, "pid": os.getpid()}
+
+
+def new(algorithm: str, env: Any = "CartPole-v1", policy: str = "MlpPolicy", **changed: Any) -> Any:
+    cls, arguments = ALGORITHMS[algorithm]
+    network: dict[str, Any] = {"net_arch": [32]}
+    if policy == "CnnPolicy":
+        network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    return cls(policy, env, **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed})
+
+
+def outcome(model: Any) -> dict[str, Any]:
+    return {
+        "weights": model.fingerprint(),
+        "evaluations": [(one.timesteps, one.returns, one.lengths) for one in model.evaluations],
+        "counters": (model.num_timesteps, model._episode_num, model._n_updates),
+        "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer],
+    }
+
+
+# ---------------------------------------------------------------------- determinism
+
+EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2}
+
+
+@cache
+def alone(algorithm: str, pipeline: int, seed: int = 0, env: Any = "CartPole-v1") -> dict[str, Any]:
+    """What comes out without any parallelism."""
+    with new(algorithm, env, pipeline=pipeline, seed=seed, **EVALUATED) as model:
+        return outcome(model.learn(640))
+
+
+BUFFERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("box", {}),
+    "image": ("image", {}),
+    "discrete": ("discrete", {}),
+    "no timeouts": ("box", {"replay_buffer_kwargs": {"handle_timeout_termination": False}}),
+    "one array": ("box", {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}),
+    "dict": ("dict", {}),
+    "3 steps": ("box", {"n_steps": 3}),
+}
+
+
+class Remembering(ReplayBuffer):
+    """Keeps the infos, which the actors have to send for it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.infos: list[list[dict[str, Any]]] = []
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> None:
+        self.infos.append([dict(info) for info in infos])
+        super().add(obs, next_obs, action, reward, done, infos)
+
+
+class Again(Toy):
+    """Returns the same info all the time, with other contents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Any] = {}
+
+    def info(self) -> dict[str, Any]:
+        assert self.kept.keys() <= {"t"}, "somebody has written into the environment's own info"
+        self.kept["t"] = self.t
+        return self.kept
+
+
+class AfterRounds(BaseCallback):
+    """Keeps what a function makes of the model after each round."""
+
+    def __init__(self, look: Any) -> None:
+        super().__init__()
+        self.look, self.found = look, []  # type: ignore[var-annotated]
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.found.append(self.look(self.model))
+
+
+# ---------------------------------------------------------------------- SB3's surface
+
+
+class Seen(BaseCallback):
+    """What a callback gets to see."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        super().__init__()
+        self.stop_at, self.rows, self.events = stop_at, [], []  # type: ignore[var-annotated]
+
+    def _on_training_start(self) -> None:
+        self.events.append("start")
+
+    def _on_rollout_start(self) -> None:
+        self.events.append("rollout")
+
+    def _on_step(self) -> bool:
+        names = ("new_obs", "actions", "rewards", "dones", "infos")
+        self.rows.append((self.num_timesteps, self.n_calls, *(deepcopy(self.locals[name]) for name in names)))
+        return self.n_calls != self.stop_at
+
+    def _on_rollout_end(self) -> None:
+        self.events.append("end")
+
+    def _on_training_end(self) -> None:
+        self.events.append("stop")

@@ -1,0 +1,205 @@
+"""Arguments that are refused, environments that fail, workers that die, and trainings that are interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+from trainers import (
+    ALGORITHMS,
+    INLINE,
+    PLACES,
+    Toy,
+    both,
+    new,
+)
+
+from reactor_rl import WorkerDiedError
+from reactor_sb3 import ReactorVecEnv
+
+# ---------------------------------------------------------------------- errors
+
+
+class Other(Toy):
+    """What the tests below make it."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        vars(self).update(attributes)
+
+
+def continuous() -> Any:
+    return Other(action_space=spaces.Box(-1, 1, (2,)))
+
+
+def with_a_lock() -> Any:
+    return Other(lock=threading.Lock())
+
+
+REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = {
+    "live": ("both", lambda: DummyVecEnv([Toy]), {}, TypeError, "a live DummyVecEnv cannot be taken apart"),
+    "ours": ("both", lambda: ReactorVecEnv([Toy], executor="inline"), {}, TypeError, "a live ReactorVecEnv cannot be taken apart"),
+    "vector": ("both", lambda: SyncVectorEnv([Toy]), {}, TypeError, "a vector environment cannot be given to actors"),
+    "lock": ("both", with_a_lock, {}, TypeError, "cannot be made again: .*Pass a function that makes one environment"),
+    "no env": ("both", lambda: 7, {}, TypeError, "env=7 is neither an id"),
+    "continuous": ("both", lambda: continuous, {}, AssertionError, "Discrete"),
+    "start": ("both", lambda: partial(Other, action_space=spaces.Discrete(3, start=1)), {}, ValueError, "counts from 1"),
+    "actors": ("both", lambda: Toy, {"n_actors": 0}, ValueError, "`n_actors` must be positive"),
+    "envs": ("both", lambda: Toy, {"envs_per_actor": 1.5}, ValueError, "`envs_per_actor` must be an integer"),
+    "workers": ("both", lambda: Toy, {"workers": 0}, ValueError, "`workers` must be positive"),
+    "executor": ("both", lambda: Toy, {"executor": "ray"}, ValueError, "executor='ray'"),
+    "pipeline": ("both", lambda: Toy, {"pipeline": 2}, ValueError, "pipeline=2"),
+    "spread": ("both", lambda: Toy, {"epsilon_spread": -1.0}, ValueError, "epsilon_spread=-1.0"),
+    "threads": ("both", lambda: Toy, {"executor": "threads", "learner_threads": 2}, ValueError, "needs learner_threads=1"),
+    "evaluations": ("both", lambda: Toy, {"evaluate_every": 0}, ValueError, "`evaluate_every` must be positive"),
+    "steps": ("both", lambda: Toy, {"rollout_steps": 0}, ValueError, "`rollout_steps` must be positive"),
+    "batch": ("dqn", lambda: Toy, {"buffer_size": 10}, ValueError, "buffer_size=10 is smaller than a batch of 16"),
+    "round": ("dqn", lambda: Toy, {"buffer_size": 100, "rollout_steps": 26}, ValueError, "smaller than one round of 26 steps"),
+    "her": ("dqn", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
+    "episodes": ("dqn", lambda: Toy, {"rollout_steps": None, "train_freq": (1, "episode")}, ValueError, "train_freq in episodes"),
+    "two names": ("dqn", lambda: Toy, {"train_freq": 3}, ValueError, "rollout_steps=8 and train_freq=3 are two names"),
+    "loss": ("dqn", lambda: Toy, {"loss": "l1"}, ValueError, 'choose "huber" or "mse"'),
+    "minibatches": ("pqn", lambda: Toy, {"n_minibatches": 7}, ValueError, "n_minibatches=7 does not divide a round of 64"),
+    "lambda": ("pqn", lambda: Toy, {"q_lambda": 1.5}, ValueError, "q_lambda=1.5"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    which, env, arguments, error, match = REFUSED[name]
+    for algorithm in ALGORITHMS if which == "both" else [which]:
+        given = env()
+        with pytest.raises(error, match=match):
+            new(algorithm, given, **arguments)
+        if isinstance(given, DummyVecEnv | ReactorVecEnv | SyncVectorEnv):
+            given.close()
+
+
+def test_names_for_one_number() -> None:
+    assert new("dqn", rollout_steps=None, train_freq=(6, "step")).rollout_steps == 6
+    assert new("dqn", rollout_steps=6, train_freq=6).rollout_steps == 6
+    assert new("dqn", rollout_steps=None).rollout_steps == 4
+
+
+class Faulty(Toy):
+    """Does something unpleasant at a step."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(length=100)
+        self.what = what
+
+    def step(self, action: Any) -> Any:
+        observation, _, _, _, info = super().step(action)
+        reward = 1.0
+        if self.t == 13:
+            if self.what == "raises":
+                raise ZeroDivisionError("thirteen")
+            if self.what == "NaN reward":
+                reward = np.nan
+            else:
+                observation[:2] = [np.nan, 0.0] if self.what == "NaN observation" else [np.inf, -np.inf]
+        return observation, reward, False, False, info
+
+
+def told(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=["inline", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("NaN reward", ValueError, "the reward nan at step 4 of this round"),
+        ("NaN observation", ValueError, "an observation with a NaN in it at step 4 of this round"),
+        ("raises", ZeroDivisionError, "thirteen"),
+    ],
+    ids=["reward", "observation", "raises"],
+)
+@both
+def test_a_faulty_environment(algorithm: str, what: str, error: Any, message: str, place: dict[str, Any]) -> None:
+    with new(algorithm, partial(Faulty, what), rollout_steps=8, **place) as model:
+        with pytest.raises(error) as caught:
+            model.learn(640)
+        assert message in told(caught.value)
+        assert "actor[0]" in told(caught.value) and "tag" in told(caught.value)
+        assert model._run is None
+
+
+def test_infinity_passes() -> None:
+    with new("dqn", partial(Faulty, "inf observation"), gradient_steps=0) as model:
+        model.learn(160)
+        assert np.isinf(model.replay_buffer.next_observations[:40]).sum() == 8
+
+
+class Killer(BaseCallback):
+    """Kills a worker after some steps, once."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at, self.when = at, 0.0
+
+    def _on_step(self) -> bool:
+        if self.n_calls == self.at:
+            helpers = {info["pid"] for info in self.locals["infos"]} - {os.getpid()}
+            os.kill(helpers.pop(), signal.SIGKILL)
+            self.when = time.monotonic()
+        return True
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+@both
+def test_a_killed_worker(algorithm: str, pipeline: int) -> None:
+    with new(algorithm, Toy, pipeline=pipeline, executor="processes", workers=2) as model:
+        with pytest.raises(WorkerDiedError, match="SIGKILL"):
+            model.learn(100_000, callback=(killer := Killer(40)))
+        assert time.monotonic() - killer.when < 5
+        assert model._run is None
+        model.learn(256)
+        assert model.num_timesteps == 256
+
+
+class Changing(Toy):
+    """The second and later ones can do more."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).count += 1
+        if self.count > 1:
+            self.action_space = spaces.Discrete(4)
+
+
+@both
+def test_another_action_space(algorithm: str) -> None:
+    Changing.count = 0
+    with new(algorithm, Changing) as model, pytest.raises(ValueError, match=r"environment 0 has the action space Discrete\(4\)"):
+        model.learn(64)
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=["inline", "threads", "processes"])
+def test_interrupted(place: dict[str, Any]) -> None:
+    def interrupt(found: Any, _: Any) -> bool:
+        if found["self"].num_timesteps > 100:
+            raise KeyboardInterrupt
+        return True
+
+    model = new("dqn", **place)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(640, callback=interrupt)
+    assert model._run is None
+
+
+def test_a_model_that_is_forgotten_leaves_nothing() -> None:
+    new("dqn", **PLACES[4]).learn(128)

@@ -1,0 +1,153 @@
+"""What a round leaves in the replay buffer is what SB3's ``add`` would have left there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from trainers import (
+    BUFFERS,
+    INLINE,
+    PLACES,
+    SPACES,
+    Again,
+    Remembering,
+    Seen,
+    Toy,
+    new,
+)
+
+from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.training.replay import store
+
+# ---------------------------------------------------------------------- what is stored
+
+
+def replayed(model: Any, make: Any, actions: Any) -> Iterator[tuple[int, int, Any, Any, float, bool, bool]]:
+    """The transitions that these actions lead to in bare environments; the first reset of a round is seeded."""
+    for number in range(model.n_envs):
+        env, episode, seeded = make(), 0, 0
+        observation, _ = env.reset(seed=seed_of(model._base_seed, Purpose.EPISODES, number, 0))
+        for step, action in enumerate(actions[:, number]):
+            following, reward, terminated, truncated, _ = env.step(int(action))
+            yield step, number, observation, following, reward, terminated, truncated
+            observation = following
+            if terminated or truncated:
+                this, episode = step // model.rollout_steps, episode + 1
+                seed = None if seeded == this else seed_of(model._base_seed, Purpose.EPISODES, number, episode)
+                observation, _ = env.reset(seed=seed)
+                seeded = this
+        env.close()
+
+
+def equal(stored: Any, observation: Any) -> bool:
+    if isinstance(observation, dict):
+        return all(equal(stored[key], part) for key, part in observation.items())
+    observation = np.asarray(observation)
+    if observation.ndim == 3:
+        observation = observation.transpose(2, 0, 1)  # SB3 has channels first
+    return bool(np.array_equal(stored.reshape(observation.shape), observation))
+
+
+def at(column: Any, step: int, number: int) -> Any:
+    return {key: part[step, number] for key, part in column.items()} if isinstance(column, dict) else column[step, number]
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("name", ["box", "image", "dict", "discrete", "CartPole"])
+def test_what_is_stored_is_what_happened(name: str, place: dict[str, Any]) -> None:
+    policy, space = SPACES.get(name, SPACES["box"])
+    make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=15) if name == "CartPole" else partial(Toy, space)
+    steps = 80
+    with new("dqn", make, policy, n_actors=2, envs_per_actor=2, **place) as model:
+        model.learn(steps * 4 // 2).learn(steps * 4 // 2, reset_num_timesteps=False)
+        buffer = model.replay_buffer
+        assert buffer.pos == steps and not buffer.full
+        ends = [0, 0]
+        for step, number, observation, following, reward, terminated, truncated in replayed(
+            model, make, buffer.actions[:steps, :, 0]
+        ):
+            where = step, number
+            assert equal(at(buffer.observations, *where), observation), where
+            assert equal(at(buffer.next_observations, *where), following), where
+            assert buffer.rewards[where] == np.float32(reward), where
+            assert buffer.dones[where] == (terminated or truncated), where
+            assert buffer.timeouts[where] == (truncated and not terminated), where
+            ends = [ends[0] + terminated, ends[1] + (truncated and not terminated)]
+        assert min(ends) > 2
+
+
+def some_rounds(model: Any, count: int) -> list[Any]:
+    """Rounds of nonsense, of which the replay buffer must lose nothing."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        rounds = np.zeros(model.n_actors, model.specification().actors.record)
+        for name in rounds.dtype.names or ():
+            field = rounds[name]
+            field[...] = random.integers(0, 2 if field.dtype == bool else 100, field.shape)
+        rounds["timeouts"] &= rounds["dones"]
+        found.append(rounds)
+    return found
+
+
+@pytest.mark.parametrize("buffer_size", [11 * 6, 16 * 6, 8 * 6])
+@pytest.mark.parametrize("name", BUFFERS)
+def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
+    policy, space = SPACES[BUFFERS[name][0]]
+    arguments = {"n_actors": 3, "envs_per_actor": 2, "buffer_size": buffer_size, **BUFFERS[name][1]}
+    ours, theirs = (new("dqn", partial(Toy, space), policy, **arguments) for _ in range(2))
+    assert type(ours.replay_buffer) is {"dict": DictReplayBuffer, "3 steps": NStepReplayBuffer}.get(name, ReplayBuffer)
+    keys = theirs.observation_space.spaces if name == "dict" else None
+    for rounds in some_rounds(ours, 5):
+        store(ours.replay_buffer, ours._layout, rounds, [])
+        for step in range(8):
+
+            def column(field: str, step: int = step, rounds: Any = rounds) -> Any:
+                return np.concatenate([rounds[field][actor, step] for actor in range(3)])
+
+            observation, following = (
+                {key: column(which + key) for key in keys} if keys else column(which)
+                for which in ("observations", "next_observations")
+            )
+            infos = [{"TimeLimit.truncated": bool(one)} for one in column("timeouts")]
+            theirs.replay_buffer.add(observation, following, column("actions"), column("rewards"), column("dones"), infos)
+        assert (ours.replay_buffer.pos, ours.replay_buffer.full) == (theirs.replay_buffer.pos, theirs.replay_buffer.full)
+        for attribute, expected in vars(theirs.replay_buffer).items():
+            found = getattr(ours.replay_buffer, attribute)
+            for one, other in (
+                zip(found.values(), expected.values(), strict=True) if isinstance(found, dict) else [(found, expected)]
+            ):
+                if isinstance(one, np.ndarray):
+                    assert np.array_equal(one, other), attribute
+        samples = []
+        for model in (ours, theirs):
+            np.random.seed(1)
+            samples.append(model.replay_buffer.sample(20))
+        assert torch.equal(samples[0].rewards, samples[1].rewards) and torch.equal(samples[0].dones, samples[1].dones)
+
+
+@pytest.mark.parametrize("env", [Toy, Again])
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("pipeline", [0, 1])
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+def test_a_replay_buffer_of_your_own_is_given_infos(place: dict[str, Any], pipeline: int, watched: bool, env: Any) -> None:
+    with new("dqn", env, replay_buffer_class=Remembering, pipeline=pipeline, **place) as model:
+        model.learn(320, callback=Seen() if watched else None)
+        buffer = model.replay_buffer
+    assert len(buffer.infos) == buffer.pos == 80 - 8 * pipeline
+    t = np.zeros(4, int)
+    for step, infos in enumerate(buffer.infos):
+        t += 1
+        assert [info["t"] for info in infos] == t.tolist(), step
+        assert [info["TimeLimit.truncated"] for info in infos] == (buffer.timeouts[step] == 1).tolist()
+        assert ["episode" in info for info in infos] == (buffer.dones[step] == 1).tolist()
+        assert not any("terminal_observation" in info for info in infos)  # it is next_obs; and nothing depends on callbacks
+        t[buffer.dones[step] == 1] = 0
+    assert buffer.timeouts.sum() > 2
