@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_state
@@ -33,15 +32,6 @@ class Resumable(ReactorAlgorithm):
     """The part of a trainer that saves its run and goes on with it."""
 
     _total_timesteps: int
-    _in_round: bool
-    """Whether a round has begun that has not been told in full."""
-    _due: list[str | os.PathLike[str]]
-    """Checkpoints to be written when it has."""
-    arguments: dict[str, Any]
-    """Of the constructor."""
-    _torch_stream: torch.Tensor
-    _late_cut: Array | None
-    """Environments whose episodes end with the round that is still under way."""
 
     # ------------------------------------------------------------------ its state
 

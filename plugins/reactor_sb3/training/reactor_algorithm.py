@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, ExecutorName, Pickled, canonical, dumps, new_hash
-from reactor_sb3.environments.makers import EnvMaker, maker_of
+from reactor_rl.plugin import FORKED, Pickled, canonical, dumps, new_hash
+from reactor_sb3.environments.makers import maker_of, spare_envs
+from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.actor import Behaviour, Blueprint, StepInfo
+from reactor_sb3.training.arguments import check_parallelism
 from reactor_sb3.training.evaluator import Evaluation, EvaluationPlan
 from reactor_sb3.training.learner import LocalRef
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import parameter_record, write_parameters
+from reactor_torch import parameter_record, torch_state, write_parameters
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -37,30 +41,56 @@ Array = npt.NDArray[Any]
 class ReactorAlgorithm(BaseAlgorithm):
     """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator and logger."""
 
-    n_actors: int
-    envs_per_actor: int
-    pipeline: int
-    learner_threads: int
-    evaluate_every: int | None
-    evaluate_episodes: int
-    evaluate_steps: int | None
-    evaluations: list[Evaluation]
-    workers: int | None
-    executor: ExecutorName
-    start_method: str | None
-    wants_infos: bool
-    _evaluate_env: EnvMaker | None
-    _base_seed: int
-    _live: LocalRef
-    _layout: Observations
-    """Of observations as the policy sees them."""
-    _run: Run | None
-    _sent: str
-    """Fingerprint of the parameters that the actors have."""
-    _advice: list[str]
-    """What would make it faster."""
-    _afresh: bool
-    """Whether the actors are to begin new episodes."""
+    arguments: dict[str, Any]
+    """Of the constructor."""
+
+    # ------------------------------------------------------------------ construction
+
+    def _set_parallelism(self) -> None:
+        """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
+        check_parallelism(self.arguments)
+        arguments = SimpleNamespace(**self.arguments)
+        self.n_actors, self.envs_per_actor = int(arguments.n_actors), int(arguments.envs_per_actor)
+        self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
+        self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
+        self.evaluate_steps = arguments.evaluate_steps
+        self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
+        self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
+        self.arguments = {**self.arguments, "evaluate_env": self._evaluate_env}
+        entropy: Any = np.random.SeedSequence().entropy
+        self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
+        self.evaluations: list[Evaluation] = []
+        self._run: Run | None = None
+        self._sent = ""  # fingerprint of the parameters that the actors have
+        self._advice: list[str] = []  # what would make it faster
+        self._afresh = True  # whether the actors are to begin new episodes
+        self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
+        self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
+        self.wants_infos = False
+        self._in_round = False  # whether a round is under way that callbacks have not seen in full
+        self._due: list[str | os.PathLike[str]] = []  # checkpoints to be written when they have
+
+    def _spare(self, env: Any) -> VecEnv | None:
+        """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
+        return None if env is None else spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        made = maker_of(env)  # refuses what actors cannot be given
+        if not isinstance(env, VecEnv):
+            env = spare_envs(made, 1)
+        return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
+
+    def _setup_actors(self) -> None:
+        """What an algorithm's ``_setup_model`` begins with."""
+        self.n_envs = self.n_actors * self.envs_per_actor
+        if self.env is not None and self.env.num_envs != self.n_envs:  # a model that has been loaded
+            spare = self._spare(self.env)
+            assert spare is not None
+            self.env = self._wrap_env(spare)
+        self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
+        self._live = LocalRef(self)
+        self._layout = Observations(self.observation_space, self.observation_space)
 
     # ------------------------------------------------------------------ what an algorithm says
 

@@ -5,25 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common import utils
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.checkpoints.resumable import Resumable
-from reactor_sb3.environments.makers import maker_of, spare_envs
-from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.arguments import check_parallelism
-from reactor_sb3.training.learner import LocalRef
-from reactor_sb3.training.records import Observations
 from reactor_sb3.training.reporter import Reporter
-from reactor_torch import torch_state
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -41,49 +32,6 @@ class Trainer(Resumable, Reporter):
     """
 
     default_log_name: ClassVar[str] = "run"
-
-    # ------------------------------------------------------------------ construction
-
-    def _set_parallelism(self) -> None:
-        """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
-        check_parallelism(self.arguments)
-        arguments = SimpleNamespace(**self.arguments)
-        self.n_actors, self.envs_per_actor = int(arguments.n_actors), int(arguments.envs_per_actor)
-        self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
-        self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
-        self.evaluate_steps = arguments.evaluate_steps
-        self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
-        self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
-        self.arguments = {**self.arguments, "evaluate_env": self._evaluate_env}
-        entropy: Any = np.random.SeedSequence().entropy
-        self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
-        self.evaluations, self._advice = [], []
-        self._run, self._afresh, self._late_cut = None, True, None
-        self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
-        self.wants_infos = False
-        self._in_round, self._due = False, []
-
-    def _spare(self, env: Any) -> VecEnv | None:
-        """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
-        return None if env is None else spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
-
-    @staticmethod
-    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        made = maker_of(env)  # refuses what actors cannot be given
-        if not isinstance(env, VecEnv):
-            env = spare_envs(made, 1)
-        return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
-
-    def _setup_actors(self) -> None:
-        """What an algorithm's ``_setup_model`` begins with."""
-        self.n_envs = self.n_actors * self.envs_per_actor
-        if self.env is not None and self.env.num_envs != self.n_envs:  # a model that has been loaded
-            spare = self._spare(self.env)
-            assert spare is not None
-            self.env = self._wrap_env(spare)
-        self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
-        self._live = LocalRef(self)
-        self._layout = Observations(self.observation_space, self.observation_space)
 
     # ------------------------------------------------------------------ learning
 
