@@ -163,16 +163,16 @@ def _header(file: IO[bytes]) -> tuple[tuple[Any, ...], bool, np.dtype[Any]]:
     (length,) = struct.unpack(kind, file.read(struct.calcsize(kind)))
     if length > _LONGEST_HEADER:
         raise CorruptError(f"an array begins with {length} bytes that describe it")
-    found = ast.literal_eval(file.read(length).decode("utf-8" if version == (3, 0) else "latin-1"))
-    if type(found) is not dict or found.keys() != {"descr", "fortran_order", "shape"} or type(found["shape"]) is not tuple:
+    header = ast.literal_eval(file.read(length).decode("utf-8" if version == (3, 0) else "latin-1"))
+    if type(header) is not dict or header.keys() != {"descr", "fortran_order", "shape"} or type(header["shape"]) is not tuple:
         raise CorruptError("an array does not say what it is")
-    return found["shape"], found["fortran_order"] is True, np.lib.format.descr_to_dtype(found["descr"])
+    return header["shape"], header["fortran_order"] is True, np.lib.format.descr_to_dtype(header["descr"])
 
 
-def _taken(found: dict[str, zipfile.ZipInfo], name: Any) -> zipfile.ZipInfo:
-    if type(name) is not str or name not in found:
+def _taken(unread: dict[str, zipfile.ZipInfo], name: Any) -> zipfile.ZipInfo:
+    if type(name) is not str or name not in unread:
         raise CorruptError(f"there is no {str(name)[:100]!r}, or it is wanted twice")
-    return found.pop(name)
+    return unread.pop(name)
 
 
 def _fill(file: IO[bytes], flat: Array) -> None:

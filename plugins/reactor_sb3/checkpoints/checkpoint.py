@@ -2,7 +2,7 @@
 
 A checkpoint is an archive (:mod:`reactor_sb3.checkpoints.archive`) of everything that the coming rounds depend on: weights,
 optimiser, replay buffer, counters, the state of every random stream, slots in flight, and each environment, which is saved in the
-way that :mod:`reactor_sb3.environments.env_state` has found to work for it.
+way that :mod:`reactor_sb3.environments.env_state` has seen to work for it.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
             f"{path} was written by save(): it has weights and settings, and no run to go on with. Use {cls.__name__}.load(), or "
             "resume() with a file that save_checkpoint() has written"
         )
-    with archive.opened(path, allow_pickle=allow_pickle) as found:
-        document = found.document
+    with archive.opened(path, allow_pickle=allow_pickle) as opened:
+        document = opened.document
         if document.get("format") != FORMAT:
             raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
         names = {"format", "algorithm", "versions", "machine", "timesteps", "environments", "state"}
@@ -120,9 +120,9 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         if document["algorithm"] != cls.__name__:
             right = document["algorithm"][:100]
             raise RefusedError(f"is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
-        state = take(document["state"], found)
-        found.check_all_read()
-        checks.check_outline(state, found.size)
+        state = take(document["state"], opened)
+        opened.check_all_read()
+        checks.check_outline(state, opened.size)
         checks.check_arguments(cls, state["arguments"])
         if env is None:
             env = _saved_env(state["environment"], allow_pickle)

@@ -198,10 +198,10 @@ def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torc
     Raises:
         CorruptError: If anything is something else.
     """
-    found, counters = state["counters"], fresh["counters"]
-    want(type(found) is dict and found.keys() == counters.keys(), "the counters")
-    for name, value in found.items():
-        whole = not isinstance(counters[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
+    counters, expected = state["counters"], fresh["counters"]
+    want(type(counters) is dict and counters.keys() == expected.keys(), "the counters")
+    for name, value in counters.items():
+        whole = not isinstance(expected[name], float) and name != "_total_timesteps"  # learn(1e6) is usual
         want(_number(value) and (type(value) is int or not whole), name)
         # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
         want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)

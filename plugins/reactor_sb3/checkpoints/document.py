@@ -55,7 +55,7 @@ class Bag:
         return {"pickle": name}
 
 
-def take(found: Any, archive: Archive) -> Any:
+def take(written: Any, archive: Archive) -> Any:
     """The inverse of :meth:`Bag.put`.
 
     Raises:
@@ -63,9 +63,9 @@ def take(found: Any, archive: Archive) -> Any:
         RefusedError: If it needs a pickle and the archive must not have any.
         ImportError: If a pickle needs what cannot be imported here.
     """
-    if type(found) is not dict or len(found) != 1:
+    if type(written) is not dict or len(written) != 1:
         raise CorruptError("a value is not one kind with its content")
-    ((kind, value),) = found.items()
+    ((kind, value),) = written.items()
     match kind, value:
         case "is", _ if type(value) in _PLAIN:
             return value
@@ -91,9 +91,9 @@ def take(found: Any, archive: Archive) -> Any:
 
 
 def _dict(pairs: list[Any], archive: Archive) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    taken: dict[Any, Any] = {}
     for pair in pairs:
-        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int) or pair[0] in found:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, int) or pair[0] in taken:
             raise CorruptError("a dict is not made of keys, each of them once, and values")
-        found[pair[0]] = take(pair[1], archive)
-    return found
+        taken[pair[0]] = take(pair[1], archive)
+    return taken

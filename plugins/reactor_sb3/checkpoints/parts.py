@@ -42,13 +42,13 @@ def replay_state(buffer: Any, whole: bool) -> Any:
 
 def columns(buffer: Any) -> dict[str, Array]:
     """The arrays of a replay buffer, by name."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, value in sorted(vars(buffer).items()):
         if isinstance(value, np.ndarray):
-            found[name] = value
+            arrays[name] = value
         elif isinstance(value, dict):
-            found.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
-    return found
+            arrays.update({f"{name}.{key}": part for key, part in value.items() if isinstance(part, np.ndarray)})
+    return arrays
 
 
 def fill_replay(buffer: Any, saved: Any) -> Any:

@@ -88,8 +88,8 @@ def _begun(target: Path) -> tuple[Path, IO[bytes]]:
 def _sweep(target: Path) -> None:
     """Remove what writers of this file that were killed have left."""
     ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
-    with os.scandir(target.parent) as found:
-        names = [entry.path for entry in found if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    with os.scandir(target.parent) as entries:
+        names = [entry.path for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
     for name in names:
         with contextlib.suppress(OSError):  # locked, not ours to remove, or gone
             if _locks is None:

@@ -108,9 +108,9 @@ class _FromVectorEnv(VecEnv):
         Raises:
             Exception: What an environment raised.
         """
-        observations, rewards, terminations, truncations, found = self.vector_env.step(self._actions)
+        observations, rewards, terminations, truncations, batched = self.vector_env.step(self._actions)
         dones = terminations | truncations
-        infos = _apart(found, self.num_envs)
+        infos = _apart(batched, self.num_envs)
         for index in np.flatnonzero(dones).tolist():
             infos[index], self.reset_infos[index] = _ended(infos[index])
         for info, limit in zip(infos, (truncations & ~terminations).tolist(), strict=True):
@@ -129,8 +129,8 @@ class _FromVectorEnv(VecEnv):
             raise ValueError("a vector environment resets with one dict of options for all its environments; these differ")
         # The first seed stands for all: they are consecutive, here and there. Rows that share an environment share its seed.
         seed = self._seeds[0]
-        observations, found = self.vector_env.reset(seed=None if seed is None else int(seed), options=options or None)
-        self.reset_infos = _apart(found, self.num_envs)
+        observations, batched = self.vector_env.reset(seed=None if seed is None else int(seed), options=options or None)
+        self.reset_infos = _apart(batched, self.num_envs)
         self._reset_seeds()
         self._reset_options()
         return observations  # type: ignore[no-any-return]
@@ -141,10 +141,10 @@ class _FromVectorEnv(VecEnv):
         """An attribute of some environments, or of the vector environment where it has no ``get_attr``."""
         inner: Any = self.vector_env.unwrapped
         if attr_name == "render_mode" or not hasattr(inner, "get_attr"):
-            found = [getattr(self.vector_env if attr_name == "render_mode" else inner, attr_name)] * self.num_envs
+            values = [getattr(self.vector_env if attr_name == "render_mode" else inner, attr_name)] * self.num_envs
         else:
-            found = self._of_rows(inner.get_attr(attr_name))
-        return [found[index] for index in self._get_indices(indices)]
+            values = self._of_rows(inner.get_attr(attr_name))
+        return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of every environment.
@@ -189,9 +189,9 @@ class _FromVectorEnv(VecEnv):
         if sorted(self._get_indices(indices)) != list(range(self.num_envs)):
             raise ValueError(f"a vector environment calls all its environments or none; indices={indices!r} are some of them")
 
-    def _of_rows(self, found: Sequence[Any]) -> list[Any]:
+    def _of_rows(self, results: Sequence[Any]) -> list[Any]:
         """One result for each row, where several rows share an environment."""
-        return [found[row * len(found) // self.num_envs] for row in range(self.num_envs)]
+        return [results[row * len(results) // self.num_envs] for row in range(self.num_envs)]
 
     # ------------------------------------------------------------------ the end
 

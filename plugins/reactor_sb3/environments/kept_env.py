@@ -83,23 +83,23 @@ class KeptEnv(Folded):
 
     def report(self, info: dict[str, Any]) -> dict[str, Any]:
         """The last info of the episode, with what SB3's ``Monitor`` would add, but for the time, which is the caller's."""
-        found = deepcopy(info)
-        found.setdefault("episode", {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length})
-        return found
+        reported = deepcopy(info)
+        reported.setdefault("episode", {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length})
+        return reported
 
     # ------------------------------------------------------------------ saving
 
     def saved(self) -> dict[str, Any]:
         """All that the coming steps depend on: plain numbers, and a pickle or an array. :func:`check` knows what is in it."""
         way = _way(self.make.data) if self.episode >= 0 else None
-        found: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
+        saved: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
         if way == "state":
             self.write_back(self.length)
-            found["state"] = Pickled(pickle.dumps((env_state.save(self.env), self.observation)))
+            saved["state"] = Pickled(pickle.dumps((env_state.save(self.env), self.observation)))
         elif way == "replay":
-            found["seed"] = self.logged_seed
-            found["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
-        return found
+            saved["seed"] = self.logged_seed
+            saved["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
+        return saved
 
     def put_back(self, saved: dict[str, Any]) -> None:
         """Make the environment, which has just been made, what it was; begins a new episode if nothing else is possible."""

@@ -75,8 +75,8 @@ class _Envs(ReactorVectorEnv):
         chosen = [range(self.num_envs)[index] for index in indices]
         wanted = set(chosen)
         self._begin_calls(function, [args if index in wanted else None for index in range(self.num_envs)])
-        found = dict(zip(sorted(wanted), self._end_calls(), strict=True))
-        return [found[index] for index in chosen]
+        results = dict(zip(sorted(wanted), self._end_calls(), strict=True))
+        return [results[index] for index in chosen]
 
 
 class ReactorVecEnv(VecEnv):
@@ -154,8 +154,8 @@ class ReactorVecEnv(VecEnv):
             Exception: What an environment raised.
         """
         self.waiting = False
-        observations, rewards, terminations, truncations, found = self._envs.step_wait()
-        ended, given = found.get("ended", {}), found.get("infos", {})
+        observations, rewards, terminations, truncations, reported = self._envs.step_wait()
+        ended, given = reported.get("ended", {}), reported.get("infos", {})
         infos = []
         for index, limit in enumerate((truncations & ~terminations).tolist()):
             if index in ended:
@@ -173,11 +173,11 @@ class ReactorVecEnv(VecEnv):
         """Begin new episodes, with the seeds and options of :meth:`seed` and :meth:`set_options`, which count once."""
         if self.waiting:
             self.step_wait()
-        observations, found = self._envs.reset_all([
+        observations, reported = self._envs.reset_all([
             {"seed": seed, **({"options": options} if options else {})}
             for seed, options in zip(self._seeds, self._options, strict=True)
         ])  # fmt: skip
-        infos = found.get("infos", {})
+        infos = reported.get("infos", {})
         self.reset_infos = [infos.get(index, {}) for index in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()

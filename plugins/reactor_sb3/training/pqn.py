@@ -70,9 +70,7 @@ class PQN(QLearning):
         verbose: 1 to print logs.
         seed: Of everything that is random.
         device: Where the learner computes.
-        n_actors: How many actors there are.
-        envs_per_actor: Environments of each actor; its network sees them as one batch.
-        epsilon_spread: As for ``SyncDQN``, as is everything that follows.
+        n_actors: As for :class:`~reactor_sb3.SyncDQN`, as is everything that follows.
 
     Raises:
         TypeError: If ``env`` is a live vector environment.

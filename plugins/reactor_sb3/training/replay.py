@@ -33,7 +33,7 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
     fields = {name: by_step(transitions[name]) for name in ("actions", "rewards", "dones", "timeouts")}
     observations = {key: by_step(part) for key, part in layout.of(transitions, "observations").items()}
     nexts = {key: by_step(part) for key, part in layout.of(transitions, "next_observations").items()}
-    told = {(step, number): info for of_actor in infos for step, number, info in of_actor}
+    known = {(step, number): info for of_actor in infos for step, number, info in of_actor}
     for step, timeouts in enumerate(fields["timeouts"].tolist()):
         buffer.add(
             layout.outside({key: part[step] for key, part in observations.items()}),
@@ -41,7 +41,7 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
             fields["actions"][step],
             fields["rewards"][step],
             fields["dones"][step],
-            [told.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(timeouts)],
+            [known.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(timeouts)],
         )
 
 

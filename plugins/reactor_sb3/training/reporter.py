@@ -60,11 +60,11 @@ class Reporter(ReactorAlgorithm):
         episodes = by_step(self._episodes)
         steps, numbers = np.nonzero(episodes["length"])
         self._episode_num += len(steps)
-        told = {(step, number): info for step, number, info in step_infos}
+        known = {(step, number): info for step, number, info in step_infos}
         infos = []
         for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
             key = int(steps[at]), int(numbers[at])
-            infos.append(self._with_episode(told.get(key, {}), episodes[key]))
+            infos.append(self._with_episode(known.get(key, {}), episodes[key]))
         self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
 
     def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
@@ -82,14 +82,14 @@ class Reporter(ReactorAlgorithm):
         columns = {name: by_step(rounds[name]) for name in ("actions", "rewards", "dones", "timeouts")}
         nexts = {key: by_step(part) for key, part in layout.of(rounds, "next_observations").items()}
         news = {key: by_step(part) for key, part in layout.of(rounds, "observations").items()}
-        told: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
+        known: list[dict[int, dict[str, Any]]] = [{} for _ in range(self.rollout_steps + 1)]
         for step, number, info in step_infos:
-            told[step][number] = info
+            known[step][number] = info
         episodes = by_step(self._episodes)
         replay_buffer = getattr(self, "replay_buffer", None)
         for step in range(self.rollout_steps):
             actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
-            infos = [told[step].get(number, {}) for number in range(n)]
+            infos = [known[step].get(number, {}) for number in range(n)]
             terminal = {key: part[step] for key, part in nexts.items()}
             for number in range(n):
                 infos[number]["TimeLimit.truncated"] = bool(columns["timeouts"][step, number])
@@ -97,7 +97,7 @@ class Reporter(ReactorAlgorithm):
                     self._with_episode(infos[number], episodes[step, number])
                     infos[number]["terminal_observation"] = layout.outside({key: part[number] for key, part in terminal.items()})
             new_obs = layout.outside(
-                _begun(terminal, told[-1])
+                _begun(terminal, known[-1])
                 if step + 1 == self.rollout_steps
                 else {key: part[step + 1] for key, part in news.items()}
             )
