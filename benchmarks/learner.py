@@ -213,7 +213,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], rounds=11).parse_args()
+    options = arguments(__doc__.splitlines()[0], rounds=7).parse_args()
     if options.case is None:
         print_machine()
     cases = run_cases(__file__, options, list(CASES), measure, show=show)
