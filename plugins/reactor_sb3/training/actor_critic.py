@@ -11,7 +11,7 @@ from reactor_sb3.training.distributions import distribution_of
 from reactor_sb3.training.own_policy import OwnPolicy
 from reactor_sb3.training.policy_networks import TorchNetworks, TorchStructure, dense_networks_of
 
-__all__ = ["actor_critic_of"]
+__all__ = ["actor_critic_of", "is_plain"]
 
 _DISTRIBUTIONS = (
     sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
@@ -20,6 +20,12 @@ _METHODS = (
     "forward", "extract_features",
     "evaluate_actions", "predict_values", "get_distribution", "_get_action_dist_from_latent", "_predict",
 )  # fmt: skip
+
+
+def is_plain(policy: ActorCriticPolicy) -> bool:
+    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them."""
+    own = any(getattr(type(policy), name) is not getattr(ActorCriticPolicy, name) for name in _METHODS)
+    return type(policy.action_dist) in _DISTRIBUTIONS and not own
 
 
 def actor_critic_of(policy: ActorCriticPolicy, sde_sample_freq: int = -1) -> ActorCritic:
@@ -32,8 +38,6 @@ def actor_critic_of(policy: ActorCriticPolicy, sde_sample_freq: int = -1) -> Act
     space = policy.action_space
     bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
     keyed = isinstance(policy.observation_space, spaces.Dict)
-    if type(policy.action_dist) not in _DISTRIBUTIONS or any(
-        getattr(type(policy), name) is not getattr(ActorCriticPolicy, name) for name in _METHODS
-    ):
+    if not is_plain(policy):
         return OwnPolicy(TorchStructure(policy, keyed), bounds, sde_sample_freq)
     return PlainPolicy(dense_networks_of(policy) or TorchNetworks(TorchStructure(policy, keyed)), distribution_of(space), bounds)

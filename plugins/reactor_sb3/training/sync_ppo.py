@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -14,7 +15,8 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import MaybeCallback, RolloutBufferSamples, Schedule
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -25,10 +27,10 @@ from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.actor_critic import actor_critic_of
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.policy_networks import copied
-from reactor_sb3.training.ppo_update import PPOUpdate, Statistics
+from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.training.rollouts import OnPolicy, fill
 from reactor_sb3.training.trainer import Trainer
-from reactor_torch import torch_stream
+from reactor_torch import PPOBatch, torch_stream
 
 __all__ = ["SyncPPO"]
 
@@ -146,6 +148,7 @@ class SyncPPO(Trainer, PPO):
         with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
             super()._setup_model()
         self.policy.set_training_mode(False)  # but for the updates themselves
+        self._learner = PPOLearner(self.policy, self.max_grad_norm)
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
 
     # ------------------------------------------------------------------ what a trainer says
@@ -189,40 +192,35 @@ class SyncPPO(Trainer, PPO):
 
     def train(self) -> None:
         """Update the policy from the rollout buffer; see SB3's ``PPO.train``."""
-        policy, update = self.policy, self._update()
+        policy, learner = self.policy, self._learner
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
+        self._set_ranges(learner)
+        learner.begin_round()
         rollout = self._rollout()
-        told: list[Statistics] = []
-        divergences: list[torch.Tensor] = []
-        go_on = True
-        for _ in range(self.n_epochs):
-            divergences = []
-            order = torch.from_numpy(self._minibatch_stream.permutation(len(rollout.advantages))).to(self.device)
-            for rows in torch.split(order, self.batch_size):
-                statistics, go_on = update(policy, _part(rollout, rows))
-                told.append(statistics)
-                divergences.append(statistics.approx_kl)
-                if not go_on:
-                    break
-            self._n_updates += 1
-            if not go_on:
-                self.logger.info(f"no more updates in this round: the divergence reached {float(divergences[-1]):.2f}")
-                break
+        most_kl = math.inf if self.target_kl is None else 1.5 * self.target_kl
+        told: list[list[Array]] = []
+        whole = True
+        while whole and len(told) < self.n_epochs:
+            order = torch.from_numpy(self._minibatch_stream.permutation(len(rollout))).to(self.device)
+            of_pass, whole = learner.learn(rollout, order, self.batch_size, self.normalize_advantage, most_kl)
+            told.append(of_pass)
+            self._n_updates += 1  # what SB3 counts
+        if not whole:
+            self.logger.info(f"no more updates in round {self._counted() + 1}: the divergence is {told[-1][-1][APPROX_KL]:.2f}")
         policy.set_training_mode(False)
-        self._log_training(update, told, divergences)
+        self._log_training(told)
 
-    def _update(self) -> PPOUpdate:
-        """With the ranges that the schedules have come to."""
-        remaining = self._current_progress_remaining
+    def _set_ranges(self, learner: PPOLearner) -> None:
+        """Let a learner have the ranges that the schedules have come to."""
+        remaining, loss = self._current_progress_remaining, learner.loss
         clip_range: Any = self.clip_range
         clip_range_vf: Any = self.clip_range_vf
-        return PPOUpdate(
-            clip_range(remaining), None if clip_range_vf is None else clip_range_vf(remaining), self.normalize_advantage,
-            self.ent_coef, self.vf_coef, self.max_grad_norm, self.target_kl,
-        )  # fmt: skip
+        loss.clip_range = clip_range(remaining)
+        loss.clip_range_vf = None if clip_range_vf is None else clip_range_vf(remaining)
+        loss.ent_coef, loss.vf_coef = self.ent_coef, self.vf_coef
 
-    def _rollout(self) -> RolloutBufferSamples:
+    def _rollout(self) -> PPOBatch:
         """The whole rollout buffer as one batch."""
         buffer: Any = self.rollout_buffer
 
@@ -233,26 +231,24 @@ class SyncPPO(Trainer, PPO):
         observations: Any = {key: flat(rows) for key, rows in given.items()} if isinstance(given, dict) else flat(given)
         actions = flat(buffer.actions)
         actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.float()
-        numbers = (flat(rows).flatten() for rows in (buffer.values, buffer.log_probs, buffer.advantages, buffer.returns))
-        return RolloutBufferSamples(observations, actions, *numbers)
+        numbers = (flat(rows).flatten() for rows in (buffer.advantages, buffer.returns, buffer.log_probs, buffer.values))
+        return PPOBatch(self._learner.observations(observations), actions, *numbers)
 
-    def _log_training(self, update: PPOUpdate, told: list[Statistics], divergences: list[torch.Tensor]) -> None:
-        record = self.logger.record
-        means = Statistics(*torch.stack([torch.stack(one) for one in told]).mean(0))
-        for name in ("entropy_loss", "policy_gradient_loss", "value_loss", "clip_fraction"):
-            record(f"train/{name}", float(getattr(means, name)))
-        record("train/approx_kl", float(torch.stack(divergences).mean()))  # as SB3: of the last pass
-        record("train/loss", float(told[-1].loss))
-        record(
-            "train/explained_variance",
-            explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
-        )
+    def _log_training(self, told: list[list[Array]]) -> None:
+        """Log the means of each minibatch's statistics; the divergence's are those of the last pass, as SB3 has it."""
+        record, loss, buffer = self.logger.record, self._learner.loss, self.rollout_buffer
+        means = np.mean([one for of_pass in told for one in of_pass], 0)
+        means[APPROX_KL] = np.mean([one[APPROX_KL] for one in told[-1]])
+        for name, value in zip(loss.statistics, means.tolist(), strict=True):
+            record(f"train/{name}", value)
+        record("train/loss", float(told[-1][-1][loss.statistics.index("loss")]))
+        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
         if hasattr(self.policy, "log_std"):
             record("train/std", float(self.policy.log_std.detach().exp().mean()))
         record("train/n_updates", self._n_updates, exclude="tensorboard")
-        record("train/clip_range", update.clip_range)
-        if update.clip_range_vf is not None:
-            record("train/clip_range_vf", update.clip_range_vf)
+        record("train/clip_range", loss.clip_range)
+        if loss.clip_range_vf is not None:
+            record("train/clip_range_vf", loss.clip_range_vf)
 
     def dump_logs(self, iteration: int = 0) -> None:
         """As every trainer's; ``iteration`` is known."""
@@ -263,15 +259,16 @@ class SyncPPO(Trainer, PPO):
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the policy with a minibatch of zeros, and how many there are in a round."""
-        policy = copied(self.policy, {})
-        policy.set_training_mode(True)
-        batch = min(self.batch_size, self.n_steps * self.n_envs)
-        column = torch.zeros(batch, device=self.device)
-        shape = () if isinstance(self.action_space, spaces.Discrete) else (int(np.prod(self.action_space.shape or ())),)
-        actions = torch.zeros(batch, *shape, device=self.device)
-        samples = RolloutBufferSamples(self._layout.zeros(batch, self.device), actions, column, column, column, column)
-        minibatches = -(-self.n_steps * self.n_envs // self.batch_size)
-        return partial(self._update(), policy, samples), self.n_epochs * minibatches
+        learner = PPOLearner(copied(self.policy, {}), self.max_grad_norm)
+        self._set_ranges(learner)
+        rows = min(self.batch_size, self.n_steps * self.n_envs)
+        numbers = torch.zeros(rows, device=self.device)
+        discrete = isinstance(self.action_space, spaces.Discrete)
+        actions = numbers.long() if discrete else torch.zeros(rows, get_action_dim(self.action_space), device=self.device)
+        batch = PPOBatch(learner.observations(self._layout.zeros(rows, self.device)), actions, numbers, numbers, numbers, numbers)
+        order = torch.arange(rows, device=self.device)
+        minibatches = math.ceil(self.n_steps * self.n_envs / self.batch_size)
+        return partial(learner.learn, batch, order, rows, self.normalize_advantage, math.inf), self.n_epochs * minibatches
 
     def learn(
         self,
@@ -286,11 +283,4 @@ class SyncPPO(Trainer, PPO):
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*Trainer._excluded_save_params(self), "_minibatch_stream"]
-
-
-def _part(rollout: RolloutBufferSamples, rows: torch.Tensor) -> RolloutBufferSamples:
-    """Some rows of a rollout."""
-    observations = rollout.observations
-    taken = {key: part[rows] for key, part in observations.items()} if isinstance(observations, dict) else observations[rows]
-    return RolloutBufferSamples(taken, *(part[rows] for part in rollout[1:]))
+        return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner"]

@@ -7,7 +7,6 @@ import csv
 import inspect
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,8 @@ from reactor_sb3.training.actor_critic import actor_critic_of
 from reactor_sb3.training.distributions import distribution_of
 from reactor_sb3.training.own_policy import OwnPolicy
 from reactor_sb3.training.policy_networks import DenseNetworks, TorchNetworks, copied
+from reactor_sb3.training.ppo_learner import PPOLearner
+from reactor_torch import PPOBatch
 
 Array = npt.NDArray[Any]
 PLACES: list[dict[str, Any]] = [
@@ -163,28 +164,32 @@ def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.
         assert len(model.rounds) == 2 and model._n_updates < 2 * model.n_epochs
 
 
+@pytest.mark.parametrize("way", ["dense", "autograd"])
 @pytest.mark.parametrize("acted", ACTIONS)
-def test_each_update_is_that_of_sb3(acted: str) -> None:
+def test_each_update_is_that_of_sb3(acted: str, way: str) -> None:
     """Begun from SB3's own state, every single one ends with SB3's weights to 1e-5."""
-    model = watched(partial(Toy, BOX, ACTIONS[acted]), ent_coef=0.01, clip_range_vf=0.2)
+    network = {"activation_fn": nn.Tanh if way == "dense" else nn.ELU}
+    model = watched(partial(Toy, BOX, ACTIONS[acted]), ent_coef=0.01, clip_range_vf=0.2, policy_kwargs=network)
+    assert model._learner.dense == (way == "dense")
     other = sb3_with(model, 1)
-    update, get, compared = model._update(), other.rollout_buffer.get, []
+    get, compared = other.rollout_buffer.get, []
 
     def watched_get(batch_size: int | None = None) -> Iterator[Any]:
         for batch in get(batch_size):
-            ours = copied(other.policy, {})
-            if acted == "discrete":
-                update(ours, batch._replace(actions=batch.actions.long().flatten()))
-            else:
-                update(ours, batch)
+            ours = PPOLearner(copied(other.policy, {}), model.max_grad_norm)
+            model._set_ranges(ours)
+            actions = batch.actions.long().flatten() if acted == "discrete" else batch.actions
+            numbers = batch.advantages, batch.returns, batch.old_log_prob, batch.old_values
+            given = PPOBatch(ours.observations(batch.observations), actions, *numbers)
+            ours.learn(given, torch.arange(len(given)), len(given), normalize=True, most_kl=np.inf)
             before = {name: weights.clone() for name, weights in other.policy.state_dict().items()}
             yield batch
             for name, weights in other.policy.state_dict().items():
-                torch.testing.assert_close(ours.state_dict()[name], weights, rtol=0, atol=1e-5)
+                torch.testing.assert_close(ours.policy.state_dict()[name], weights, rtol=0, atol=1e-5)
             compared.append(any((before[name] != weights).any() for name, weights in other.policy.state_dict().items()))
 
     other.rollout_buffer.get = watched_get  # type: ignore[method-assign]
-    update = replace(update, clip_range=other.clip_range(other._current_progress_remaining))  # type: ignore[operator]
+    model._current_progress_remaining = other._current_progress_remaining
     other.train()
     assert compared == [True] * 8
 

@@ -1,0 +1,110 @@
+"""What learns from a round of PPO: SB3's policies with the loss of :mod:`reactor_torch`, which knows formulas for dense ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import preprocess_obs
+
+from reactor_sb3.training.actor_critic import is_plain
+from reactor_sb3.training.policy_networks import dense_networks_of
+from reactor_torch import (
+    AutogradActorCritic,
+    Bernoullis,
+    Categoricals,
+    Dense,
+    DenseActorCritic,
+    FlatOptimizer,
+    FlatParameters,
+    Gaussian,
+    Learner,
+    PPOBatch,
+    PPOLoss,
+    normalized,
+)
+
+__all__ = ["APPROX_KL", "PPOLearner"]
+
+Array = npt.NDArray[Any]
+APPROX_KL = PPOLoss.statistics.index("approx_kl")
+
+
+class PPOLearner:
+    """Passes over a round, in minibatches.
+
+    Args:
+        policy: What learns.
+        max_grad_norm: What gradients are clipped to.
+
+    Attributes:
+        loss: Its ranges and weights are to be set before a round.
+        dense: Whether gradients come from formulas, and not from autograd.
+    """
+
+    def __init__(self, policy: ActorCriticPolicy, max_grad_norm: float) -> None:
+        self.policy = policy
+        flat = FlatParameters(policy.named_parameters())
+        dense = _dense(policy, flat)
+        self.dense = dense is not None
+        self.loss = PPOLoss(dense or AutogradActorCritic(policy.evaluate_actions, flat))
+        self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, flat), max_grad_norm)
+
+    def begin_round(self) -> None:
+        """Take over what has been loaded or replaced since the last one."""
+        self._learner.begin()
+
+    def observations(self, given: Any) -> Any:
+        """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
+        if not self.dense:
+            return given
+        seen: Any = preprocess_obs(given, self.policy.observation_space, normalize_images=self.policy.normalize_images)
+        return seen.flatten(1)
+
+    def learn(
+        self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
+    ) -> tuple[list[Array], bool]:
+        """A pass over a round.
+
+        Args:
+            rollout: The round, its observations as :meth:`observations` gives them.
+            order: Of its rows.
+            batch_size: Of a minibatch; the last one has what is left.
+            normalize: Whether each minibatch's advantages get mean 0 and deviation 1.
+            most_kl: The divergence beyond which no update is made.
+
+        Returns:
+            The statistics of each minibatch (``loss.statistics``), and whether all of them were learned from.
+        """
+        shuffled = rollout[order]
+        if normalize:
+            shuffled.advantages = normalized(shuffled.advantages, batch_size)
+        told = []
+        for begin in range(0, len(order), batch_size):
+            told.append(self._learner.gradients(shuffled[begin : begin + batch_size]))
+            if told[-1][APPROX_KL] > most_kl:
+                return told, False
+            self._learner.step()
+        return told, True
+
+
+def _dense(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic | None:
+    """The policy for hand-derived gradients, if it consists of nothing else than what there are formulas for."""
+    networks = dense_networks_of(policy) if is_plain(policy) else None
+    if networks is None or not all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic)):
+        return None
+    distribution: Any
+    match policy.action_space:
+        case spaces.Discrete(n=n):
+            distribution = Categoricals([int(n)])
+        case spaces.MultiDiscrete(nvec=sizes):
+            distribution = Categoricals(sizes.tolist())
+        case spaces.MultiBinary(shape=shape):
+            distribution = Bernoullis(math.prod(shape))
+        case _:
+            distribution = Gaussian(flat)
+    return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)
