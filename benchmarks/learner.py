@@ -1,8 +1,8 @@
 """What does one minibatch update cost?
 
-Everything included: SB3's own ``train`` against a learner of ``reactor_torch`` on the same model of SB3's, with gradients by hand
-(``reactor_rl``) or by autograd on the same flat arrays. PPO learns an epoch of a rollout in minibatches, permuted and normalised
-anew each time; DQN samples SB3's replay buffer for each update. All have one thread.
+Everything included: SB3's own ``train`` against a learner of ``reactor_torch`` on the same model of SB3's: with gradients by hand
+(``reactor_rl``), the same without our extension, and by autograd on the same flat arrays. PPO learns an epoch of a rollout in
+minibatches, permuted and normalised anew each time; DQN samples SB3's replay buffer for each update. All have one thread.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from common import (
 )  # fmt: skip
 
 OURS = "reactor_rl"
+PLAIN = f"{OURS}, no extension"
 AUTOGRAD = f"{OURS}, autograd"
 SB3 = "SB3"
 
@@ -117,9 +118,16 @@ class Theirs(Contender):
 class Learns(Contender):
     """A learner on the same policy."""
 
-    def __init__(self, case: Case, dense: bool) -> None:
+    def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
+        from reactor_torch import dense as module
+
         self.model, self.case = model_of(case), case
+        compiled = module._layers
+        if not extension:
+            module._layers = None  # type: ignore[assignment]
         self.learner = (self.q_learner if case.algorithm == "DQN" else self.ppo_learner)(dense)
+        self.go(1)  # makes the buffers
+        module._layers = compiled
 
     def q_learner(self, dense: bool) -> Any:
         from reactor_torch import Autograd, Dense, DQNLoss, FlatOptimizer, FlatParameters, Learner, layers_of
@@ -201,10 +209,11 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     case = CASES[name]
     makers: dict[str, Callable[[], Contender]] = {
-        OURS: partial(Learns, case, True), AUTOGRAD: partial(Learns, case, False), SB3: partial(Theirs, case),
+        OURS: partial(Learns, case, True), PLAIN: partial(Learns, case, True, False),
+        AUTOGRAD: partial(Learns, case, False), SB3: partial(Theirs, case),
     }  # fmt: skip
     with threadpool_limits(1):
-        figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=seconds_of(options, 0.5), warm_up=0.2)
+        figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=seconds_of(options, 0.35), warm_up=0.2)
     return figures.as_json(OURS)
 
 

@@ -55,6 +55,7 @@ class DenseActorCritic:
         self.actor, self.critic, self.distribution, self.flat = Dense(actor, flat), Dense(critic, flat), distribution, flat
         self._of_rows: dict[int, Evaluated] = {}
         self._evaluated: Evaluated | None = None
+        self._by_values = self._column = torch.empty(0)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_of_rows": {}, "_evaluated": None}
@@ -74,7 +75,9 @@ class DenseActorCritic:
         assert self._evaluated is not None, "evaluate first"
         self._evaluated.differentiate(by_log_prob, by_entropy)
         self.actor.backward(self._evaluated.gradient)
-        self.critic.backward(by_values[:, None])
+        if by_values is not self._by_values:  # a layer keeps what it has made of a tensor
+            self._by_values, self._column = by_values, by_values[:, None]
+        self.critic.backward(self._column)
 
 
 class AutogradActorCritic:

@@ -20,12 +20,14 @@ class Loss(Protocol):
     Attributes:
         statistics: Names of what :meth:`gradients` returns.
         flat: The parameters.
+        reads: Parameters that it reads only: a target network's.
     """
 
     @property
     def statistics(self) -> tuple[str, ...]: ...
 
     flat: FlatParameters
+    reads: tuple[FlatParameters, ...]
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """Overwrite ``flat.gradients`` by those of a minibatch, or of a slice of one that has ``of`` rows in all.
@@ -56,6 +58,8 @@ class Learner:
     def begin(self) -> None:
         """Take over what has been loaded or replaced since the last round."""
         self.optimizer.bind()
+        for one in self.loss.reads:
+            one.bind()
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Loss.gradients`."""

@@ -22,8 +22,8 @@ class FlatOptimizer:
     """Steps flat parameters as a torch optimiser would.
 
     Adam, AdamW and RAdam of one group of parameters (without ``amsgrad``, ``maximize`` and the like) go over the flat arrays at
-    once; any other optimiser makes its own step on the views. A parameter that has no gradient in an update counts as one whose
-    gradient is 0; torch leaves it out.
+    once, without the hooks on the optimiser's ``step``; any other one makes its own step on the views. A parameter that has no
+    gradient in an update counts as one whose gradient is 0; torch leaves it out.
 
     Args:
         optimizer: Torch's; its parameters are those of ``flat``, but for frozen ones.
@@ -40,7 +40,8 @@ class FlatOptimizer:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
         self.at_once = False
         self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
-        self._steps = torch.zeros(len(flat.parameters))
+        on_device = any(group.get("fused") for group in optimizer.param_groups)  # then torch's own step wants them there
+        self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
         self._on_device = torch.zeros((), device=flat.device)
         views = (self._steps.unbind(), *(flat.views(moment) for moment in self._moments))
         self._states: tuple[dict[str, torch.Tensor], ...] = tuple(

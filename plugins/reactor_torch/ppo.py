@@ -10,6 +10,7 @@ import torch
 
 from reactor_torch.actor_critic import ActorCritic
 from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.flat import FlatParameters
 
 __all__ = ["PPOBatch", "PPOLoss", "normalized"]
 
@@ -85,6 +86,7 @@ class PPOLoss:
         "policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "loss",
     )  # fmt: skip
     """What :meth:`gradients` returns, under the names that SB3 logs them by."""
+    reads: tuple[FlatParameters, ...] = ()
 
     def __init__(
         self,

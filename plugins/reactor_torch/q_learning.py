@@ -10,6 +10,7 @@ import torch
 
 from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.dense import Function
+from reactor_torch.flat import FlatParameters
 
 __all__ = ["DQNBatch", "DQNLoss", "QBatch", "QLoss"]
 
@@ -57,11 +58,13 @@ class QLoss:
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
+    reads: tuple[FlatParameters, ...] = ()
 
     def __init__(self, q_net: Function, kind: LossKind = "mse", weight: float = 1.0) -> None:
         if kind not in ("huber", "mse"):
             raise ValueError(f"loss={kind!r} must be 'huber' or 'mse'")
         self.q_net, self.flat, self.kind, self.weight = q_net, q_net.flat, kind, weight
+        self._slopes = torch.empty(0)
 
     def gradients(self, batch: QBatch, of: int | None = None) -> Array:
         """Overwrite the gradients of the parameters; see :meth:`PPOLoss.gradients`.
@@ -82,7 +85,9 @@ class QLoss:
         else:
             loss = xp.dot(far, far) * share
             xp.multiply(far, 2 * share, out=far)
-        self.q_net.backward(torch.zeros_like(values).scatter_(1, actions, errors))
+        if self._slopes.shape != values.shape:
+            self._slopes = torch.empty_like(values)
+        self.q_net.backward(self._slopes.zero_().scatter_(1, actions, errors))
         return numbers([loss])
 
 
@@ -100,6 +105,7 @@ class DQNLoss:
 
     def __init__(self, q_net: Function, target: Function, double_q: bool = False, kind: LossKind = "huber") -> None:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat
+        self.reads = (target.flat,)
         self.errors = QLoss(q_net, kind)
 
     def gradients(self, batch: DQNBatch, of: int | None = None) -> Array:

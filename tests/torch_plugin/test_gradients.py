@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -35,6 +35,8 @@ from reactor_torch import (
     normalized,
 )
 from reactor_torch import dense as dense_module
+from reactor_torch import ppo as ppo_module
+from reactor_torch import q_learning as q_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
@@ -43,12 +45,19 @@ WAYS = [
     pytest.param("extension", marks=pytest.mark.skipif(dense_module._layers is None, reason="no extension")),
     "torch",
     "autograd",
+    "device",
 ]
+"""``device`` is ``torch`` with a loss that does its sums as on a GPU, where numpy cannot."""
 
 
 @contextmanager
 def computed(way: str) -> Iterator[None]:
-    with mock.patch.object(dense_module, "_layers", dense_module._layers if way == "extension" else None):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(dense_module, "_layers", dense_module._layers if way == "extension" else None))
+        if way == "device":
+            for module in (ppo_module, q_module):
+                stack.enter_context(mock.patch.object(module, "functions_for", return_value=torch))
+                stack.enter_context(mock.patch.object(module, "array_of", lambda tensor: tensor))
         yield
 
 
