@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reactor_rl.executors import ExecutorName
+from reactor_rl.executor_names import ExecutorName
 from reactor_rl.graph import Graph
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.launch import may_start_processes
@@ -21,7 +21,7 @@ from reactor_rl.runtime.run import Run
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["DAEMONIC", "Choice", "choose", "global_random_state", "measured", "pick"]
+__all__ = ["DAEMONIC", "Choice", "choose", "fastest", "global_random_state", "measured"]
 
 WORTH_IT = 0.95
 """With helpers a tick must take less than this share of the time: costs are not known any better."""
@@ -87,10 +87,12 @@ def choose(
         return Choice("inline", 1, costs, DAEMONIC)
     if costs is None and not any(node.cost is not None for node in topology.reactions):
         costs = measure()
-    return pick(topology, graph, workers, costs, caller_works=caller_works)
+    return fastest(topology, graph, workers, costs, caller_works=caller_works)
 
 
-def pick(topology: Topology, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True) -> Choice:
+def fastest(
+    topology: Topology, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True
+) -> Choice:
     """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
     best, best_time = 1, alone

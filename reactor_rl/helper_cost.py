@@ -13,7 +13,7 @@ import sys
 import time
 
 from reactor_rl.composition import Composition
-from reactor_rl.executors import ExecutorName
+from reactor_rl.executor_names import ExecutorName
 from reactor_rl.flatten import flatten
 from reactor_rl.reactor import Reactor, Timer, reaction
 from reactor_rl.runtime.launch import may_start_processes

@@ -6,7 +6,7 @@ Who writes a plugin imports from here and from nowhere deeper. What is listed he
 from reactor_rl.autotune import DAEMONIC, global_random_state
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
-from reactor_rl.executors import CHOICES, ExecutorName, NamedExecutor
+from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
@@ -18,7 +18,7 @@ from reactor_rl.runtime.launch import begin, context_named, may_start_processes,
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.snapshot import Snapshot
-from reactor_rl.runtime.worker.snapshot import WorkerState
+from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
 from reactor_rl.topology import Topology

@@ -10,7 +10,7 @@ from typing import Literal
 from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
 from reactor_rl.drawing.draw import draw
-from reactor_rl.executors import ExecutorName
+from reactor_rl.executor_names import ExecutorName
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor

@@ -126,7 +126,7 @@ class LogicalAction(Declaration):
     """
 
 
-class _Moment(Declaration):
+class _BuiltinTrigger(Declaration):
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -137,9 +137,9 @@ class _Moment(Declaration):
         return self.name  # by reference: a reactor class that travels by value must still name this very object
 
 
-startup = _Moment("startup")
+startup = _BuiltinTrigger("startup")
 """Trigger of reactions that run once, on the reactor's worker, before tick 0."""
-shutdown = _Moment("shutdown")
+shutdown = _BuiltinTrigger("shutdown")
 """Trigger of reactions that run once, at the end of the last tick."""
 
 

@@ -85,14 +85,14 @@ def _events(program: str, recorded: Sequence[Sequence[Slice]]) -> Iterator[Event
     origin = min((slices[0][2] for slices in recorded if slices), default=0)
     ticks: dict[int, tuple[int, int]] = {}
     for worker, slices in enumerate(recorded):
-        for kind, what, begin, end, time, microstep in slices:
+        for kind, name, begin, end, time, microstep in slices:
             args: dict[str, Any] = {"tag": [time, microstep]}
             if kind == "reaction":
-                args["reactor"], _, args["reaction"] = what.rpartition(".")
+                args["reactor"], _, args["reaction"] = name.rpartition(".")
                 first, last = ticks.get(time, (begin, end))
                 ticks[time] = min(first, begin), max(last, end)
             yield {
-                "ph": "X", "name": what, "cat": kind, "pid": 0, "tid": worker,
+                "ph": "X", "name": name, "cat": kind, "pid": 0, "tid": worker,
                 "ts": (begin - origin) / 1000, "dur": (end - begin) / 1000, "args": args,
             }  # fmt: skip
     for time, (begin, end) in sorted(ticks.items()):

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.executors import EXECUTORS, NamedExecutor
+from reactor_rl.executor_names import EXECUTORS, NamedExecutor
 from reactor_rl.program import Program
 
 __all__ = ["WORKERS", "Verification", "Row", "Target", "Verifiable", "verify"]
@@ -147,15 +147,15 @@ def verify(
     rows: list[Row] = []
     touched: list[str] = []
     for executor, count in _ways(executors, workers):
-        made = target()
-        if not isinstance(made, Program | Verifiable):
-            raise ProgramError(f"a target makes a Program, or an object with a method fingerprint(); this one made {made!r}")
+        subject = target()
+        if not isinstance(subject, Program | Verifiable):
+            raise ProgramError(f"a target makes a Program, or an object with a method fingerprint(); this one made {subject!r}")
         before = _generators()
-        rows.append(_run(made, executor, count, ticks))
+        rows.append(_run(subject, executor, count, ticks))
         if executor == "inline":
             after = _generators()
             touched = [name for name in before if before[name] != after[name]]
-    return Verification(tuple(rows), ticks, tuple(touched), isinstance(made, Program))
+    return Verification(tuple(rows), ticks, tuple(touched), isinstance(subject, Program))
 
 
 def _ways(executors: Sequence[NamedExecutor], workers: Sequence[int]) -> Iterator[tuple[NamedExecutor, int]]:
@@ -164,17 +164,17 @@ def _ways(executors: Sequence[NamedExecutor], workers: Sequence[int]) -> Iterato
             yield executor, count
 
 
-def _run(made: Program | Verifiable, executor: NamedExecutor, workers: int, ticks: int) -> Row:
+def _run(subject: Program | Verifiable, executor: NamedExecutor, workers: int, ticks: int) -> Row:
     ran = ""
     try:
-        if isinstance(made, Program):
-            with made.start(executor=executor, workers=workers, fingerprint="all") as run:
+        if isinstance(subject, Program):
+            with subject.start(executor=executor, workers=workers, fingerprint="all") as run:
                 run.run(ticks=ticks)
                 fingerprint = run.fingerprint()
                 if (run.executor, run.workers) != (executor, workers):
                     ran = run.executor if run.workers == 1 else f"{run.executor}, {run.workers} workers"
         else:
-            fingerprint = made.fingerprint(executor=executor, workers=workers, ticks=ticks)
+            fingerprint = subject.fingerprint(executor=executor, workers=workers, ticks=ticks)
     except Exception as error:  # one way of running may fail where others do not, which is a finding too
         return Row(executor, workers, "", f"{type(error).__name__}: {' '.join(str(error).split())}")
     return Row(executor, workers, fingerprint, ran=ran)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reactor_rl import Program, ProgramError, Reactor, Timer, autotune, graph, helper_cost, reaction
-from reactor_rl.autotune import Choice, choose, pick
+from reactor_rl.autotune import Choice, choose, fastest
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 
 
@@ -32,7 +32,7 @@ def bank(n: int) -> Program:
 def picked(seconds: float, n: int = 4, workers: int = 4, **more: Any) -> Choice:
     program = bank(n)
     costs = {f"beat{number}": seconds for number in range(n)}
-    return pick(program.topology(), graph.build(program.topology()), workers, costs, **more)
+    return fastest(program.topology(), graph.build(program.topology()), workers, costs, **more)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_helpers_are_taken_where_they_pay(asked: list[float], seconds: float, he
 def test_what_helpers_cost_is_not_measured_where_there_is_nothing_to_share(asked: list[float]) -> None:
     program = bank(2)
     costs = {"beat0": 1e-3, "beat1": 1e-6}
-    assert pick(program.topology(), graph.build(program.topology()), 4, costs).executor == "inline"
+    assert fastest(program.topology(), graph.build(program.topology()), 4, costs).executor == "inline"
     assert picked(1e-3, workers=1).executor == "inline"
 
 

@@ -281,7 +281,7 @@ def check_layout(program: Program) -> None:
     # Two connections of different ports never share a stretch of a line, and none runs through a box.
     pieces = [
         (layout.nets[index][:3], *sorted((begin, end)))
-        for index in range(len(layout.what.arrows))
+        for index in range(len(layout.picture.arrows))
         for begin, end in pairwise(layout.points(index))
     ]
     for number, (net, (x0, y0), (x1, y1)) in enumerate(pieces):

@@ -16,7 +16,7 @@ from typing import Any
 
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import ProgramError
-from reactor_rl.executors import EXECUTORS
+from reactor_rl.executor_names import EXECUTORS
 from reactor_rl.program import Program
 from reactor_rl.verify import WORKERS, Target, verify
 
@@ -90,19 +90,19 @@ def _line(error: BaseException) -> str:
 
 
 @contextmanager
-def _made(name: str, arguments: Sequence[str]) -> Iterator[Any]:
+def _subject(name: str, arguments: Sequence[str]) -> Iterator[Any]:
     """What a target makes, closed at the end if it can be."""
     factory = load_target(name, arguments)
     try:
-        made = factory()
+        subject = factory()
     except ProgramError:
         raise
     except Exception as error:
         raise UsageError(f"{name} raised {_line(error)}") from error
     try:
-        yield made
+        yield subject
     finally:
-        if not isinstance(made, Program) and callable(close := getattr(made, "close", None)):
+        if not isinstance(subject, Program) and callable(close := getattr(subject, "close", None)):
             close()
 
 
@@ -122,25 +122,25 @@ def draw_command(argv: list[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (.mmd, .dot or .svg); without it, it is printed")
     parser.add_argument("--format", choices=("mermaid", "dot", "svg"), help="in place of the one that the file's ending tells")
     parser.add_argument("--workers", type=_positive, help="show the worker of each reactor if this many share them")
-    given = parser.parse_intermixed_args(argv)
-    if given.output:
-        _check_writable(given.output)
-    with _made(given.target, given.arguments) as made:
-        if isinstance(made, Program):
-            topology, schedule = made.topology(), None
-            if given.workers:
+    args = parser.parse_intermixed_args(argv)
+    if args.output:
+        _check_writable(args.output)
+    with _subject(args.target, args.arguments) as subject:
+        if isinstance(subject, Program):
+            topology, schedule = subject.topology(), None
+            if args.workers:
                 from reactor_rl.graph import build
                 from reactor_rl.schedule import compile_schedule
 
-                schedule = compile_schedule(topology, build(topology), given.workers)
-            text = draw(topology, given.output, given.format, schedule=schedule)
-        elif callable(getattr(made, "draw", None)):
-            if given.workers or given.format:
-                raise UsageError(f"{given.target} makes no Program, and --workers and --format are for programs")
-            text = made.draw(given.output)
+                schedule = compile_schedule(topology, build(topology), args.workers)
+            text = draw(topology, args.output, args.format, schedule=schedule)
+        elif callable(getattr(subject, "draw", None)):
+            if args.workers or args.format:
+                raise UsageError(f"{args.target} makes no Program, and --workers and --format are for programs")
+            text = subject.draw(args.output)
         else:
-            raise UsageError(f"{given.target} made {made!r}, which is no Program and has no draw()")
-    print(f"wrote {given.output}" if given.output else text, end="\n" if given.output else "")
+            raise UsageError(f"{args.target} made {subject!r}, which is no Program and has no draw()")
+    print(f"wrote {args.output}" if args.output else text, end="\n" if args.output else "")
     return 0
 
 
@@ -151,20 +151,20 @@ def trace_command(argv: list[str]) -> int:
     parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
     parser.add_argument("--executor", choices=("auto", *EXECUTORS), default="auto", help="default: %(default)s")
     parser.add_argument("--workers", type=_positive, help="how many (default: the cores that may be used)")
-    given = parser.parse_intermixed_args(argv)
-    _check_writable(given.output)
-    with _made(given.target, given.arguments) as made:
-        if isinstance(made, Program):
-            with made.start(executor=given.executor, workers=given.workers, fingerprint="off") as run:
-                with run.trace(given.output) as tracing:
-                    run.run(ticks=given.ticks)
-                what = f"{tracing.reactions} reactions on {run.workers} worker(s), executor {run.executor!r}"
-        elif callable(getattr(made, "trace", None)):
-            made.trace(given.output, ticks=given.ticks, executor=given.executor, workers=given.workers)
-            what = f"{given.ticks} ticks"
+    args = parser.parse_intermixed_args(argv)
+    _check_writable(args.output)
+    with _subject(args.target, args.arguments) as subject:
+        if isinstance(subject, Program):
+            with subject.start(executor=args.executor, workers=args.workers, fingerprint="off") as run:
+                with run.trace(args.output) as tracing:
+                    run.run(ticks=args.ticks)
+                summary = f"{tracing.reactions} reactions on {run.workers} worker(s), executor {run.executor!r}"
+        elif callable(getattr(subject, "trace", None)):
+            subject.trace(args.output, ticks=args.ticks, executor=args.executor, workers=args.workers)
+            summary = f"{args.ticks} ticks"
         else:
-            raise UsageError(f"{given.target} made {made!r}, which is no Program and has no trace()")
-    print(f"wrote {given.output}: {what}. Open it at https://ui.perfetto.dev")
+            raise UsageError(f"{args.target} made {subject!r}, which is no Program and has no trace()")
+    print(f"wrote {args.output}: {summary}. Open it at https://ui.perfetto.dev")
     return 0
 
 
@@ -177,14 +177,14 @@ def verify_command(argv: list[str]) -> int:
     parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
     parser.add_argument("--executors", type=_listed(str), default=EXECUTORS, help=f"default: {','.join(EXECUTORS)}")
     parser.add_argument("--workers", type=_listed(_positive), default=WORKERS, help=f"default: {','.join(map(str, WORKERS))}")
-    given = parser.parse_intermixed_args(argv)
-    options = {"executors": given.executors, "workers": given.workers, "ticks": given.ticks}
-    if given.target:
-        label = " ".join([given.target, *given.arguments])
+    args = parser.parse_intermixed_args(argv)
+    options = {"executors": args.executors, "workers": args.workers, "ticks": args.ticks}
+    if args.target:
+        label = " ".join([args.target, *args.arguments])
         try:
-            return _verify_one(label, load_target(given.target, given.arguments), options)
+            return _verify_one(label, load_target(args.target, args.arguments), options)
         except ImportError as error:
-            raise UsageError(f"{given.target} raised {_line(error)}") from error
+            raise UsageError(f"{args.target} raised {_line(error)}") from error
     entries = sorted(entry_points(group=TARGETS), key=lambda entry: entry.name)
     statuses = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
     if not statuses:
@@ -193,7 +193,7 @@ def verify_command(argv: list[str]) -> int:
 
 
 def _verify_one(label: str, target: Target, options: dict[str, Any]) -> int:
-    def made() -> Any:
+    def make() -> Any:
         try:
             return target()
         except (ProgramError, ImportError):
@@ -201,7 +201,7 @@ def _verify_one(label: str, target: Target, options: dict[str, Any]) -> int:
         except Exception as error:
             raise UsageError(f"{label} raised {_line(error)}") from error
 
-    report = verify(made, **options)
+    report = verify(make, **options)
     print(f"{label}\n{report}")
     return 0 if report.ok else 1
 

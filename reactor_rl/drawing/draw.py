@@ -48,30 +48,30 @@ def draw(topology: Topology, path: str | None = None, format: Format | None = No
     return text
 
 
-def _mermaid(what: Picture) -> str:
+def _mermaid(picture: Picture) -> str:
     shapes = {"reactor": '["{}"]', "bank": '[["{}"]]', "input": '(["{}"])', "output": '(["{}"])'}
-    lines = ["flowchart LR", f"    %% program {' '.join(what.name.split())}"]
-    for box in what.boxes:
+    lines = ["flowchart LR", f"    %% program {' '.join(picture.name.split())}"]
+    for box in picture.boxes:
         rows = [f"<b>{_mermaid_text(box.title)}</b>"]
         if box.kind:
             rows.append(f"<i>{_mermaid_text(box.kind)}</i>")
         rows += map(_mermaid_text, (*box.reactions, *filter(None, [box.placed])))
         lines.append(f"    {box.key}{shapes[box.shape].format('<br/>'.join(rows))}")
-    for arrow in what.arrows:
+    for arrow in picture.arrows:
         label = _mermaid_text(" · ".join((arrow.ports, *arrow.marks)))
-        source, target = what.boxes[arrow.source].key, what.boxes[arrow.target].key
+        source, target = picture.boxes[arrow.source].key, picture.boxes[arrow.target].key
         lines.append(f'    {source} -. "{label}" .-> {target}' if arrow.delay else f'    {source} -- "{label}" --> {target}')
     lines.append("    classDef boundary fill:#fff,stroke:#444,stroke-width:2px,color:#111")
-    if boundary := [box.key for box in what.boxes if box.shape in ("input", "output")]:
+    if boundary := [box.key for box in picture.boxes if box.shape in ("input", "output")]:
         lines.append(f"    class {','.join(boundary)} boundary")
-    if what.legend:
+    if picture.legend:
         lines.append("    subgraph legend")
-    for worker, (label, _) in enumerate(what.legend):
+    for worker, (label, _) in enumerate(picture.legend):
         lines.append(f'        worker{worker}["{label}"]')
-    if what.legend:
+    if picture.legend:
         lines.append("    end")
-    for worker, (_, colour) in enumerate(what.legend):
-        held = [box.key for box in what.boxes if box.workers == (worker,)]  # a bank on several workers has its label only
+    for worker, (_, colour) in enumerate(picture.legend):
+        held = [box.key for box in picture.boxes if box.workers == (worker,)]  # a bank on several workers has its label only
         lines.append(f"    classDef on{worker} fill:{colour},stroke:#444,color:#111")
         lines.append(f"    class {','.join([*held, f'worker{worker}'])} on{worker}")
     return "\n".join(lines) + "\n"
@@ -83,31 +83,31 @@ def _mermaid_text(text: str) -> str:
     return "".join(codes.get(c, c) for c in " ".join(text.split()))
 
 
-def _dot(what: Picture) -> str:
-    lines = [f"digraph {_quoted(what.name)} {{"]
+def _dot(picture: Picture) -> str:
+    lines = [f"digraph {_quoted(picture.name)} {{"]
     lines.append('    graph [rankdir=LR, bgcolor="white", fontname="Helvetica"]')
     lines.append('    node [fontname="Helvetica", fontsize=11, style=filled, fillcolor="#f4f4f4", shape=box]')
     lines.append('    edge [fontname="Helvetica", fontsize=9]')
     shapes = {"reactor": "shape=box", "bank": "shape=box, peripheries=2", "input": "shape=cds", "output": "shape=cds"}
-    for box in what.boxes:
+    for box in picture.boxes:
         # \l ends a line and sets it flush left.
         rows = [box.title, *filter(None, [box.kind]), *box.reactions, *filter(None, [box.placed])]
         label = '"' + "".join(_quoted(row)[1:-1] + "\\l" for row in rows) + '"' if box.kind else _quoted(box.title)
-        look = shapes[box.shape]
+        attributes = shapes[box.shape]
         if len(box.workers) > 1:
-            look += f', style=striped, fillcolor="{":".join(box.colours)}"'
+            attributes += f', style=striped, fillcolor="{":".join(box.colours)}"'
         elif box.workers:
-            look += f', fillcolor="{box.colours[0]}"'
+            attributes += f', fillcolor="{box.colours[0]}"'
         elif not box.kind:
-            look += ', fillcolor="white"'
-        lines.append(f"    {box.key} [label={label}, {look}]")
-    for arrow in what.arrows:
+            attributes += ', fillcolor="white"'
+        lines.append(f"    {box.key} [label={label}, {attributes}]")
+    for arrow in picture.arrows:
         label = _quoted(arrow.ports)[:-1] + "".join(f"\\n{_quoted(mark)[1:-1]}" for mark in arrow.marks) + '"'
         style = ", style=dashed" if arrow.delay else ""
-        lines.append(f"    {what.boxes[arrow.source].key} -> {what.boxes[arrow.target].key} [label={label}{style}]")
-    if what.legend:
+        lines.append(f"    {picture.boxes[arrow.source].key} -> {picture.boxes[arrow.target].key} [label={label}{style}]")
+    if picture.legend:
         lines.append('    subgraph cluster_legend { label="workers"; color="#888888"')
-        lines += [f'        worker{w} [label="{label}", fillcolor="{colour}"]' for w, (label, colour) in enumerate(what.legend)]
+        lines += [f'        worker{w} [label="{label}", fillcolor="{colour}"]' for w, (label, colour) in enumerate(picture.legend)]
         lines.append("    }")
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -100,9 +100,9 @@ class _Track:
 
 
 class Arrangement:
-    def __init__(self, what: Picture) -> None:
-        self.what = what
-        self.nodes = [Node.of(box) for box in what.boxes]
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.nodes = [Node.of(box) for box in picture.boxes]
         self._columns()
         self.columns: list[list[Node]] = [[] for _ in range(max((node.column for node in self.nodes), default=0) + 1)]
         for node in self.nodes:
@@ -127,7 +127,7 @@ class Arrangement:
                 todo += fresh
             return False
 
-        for arrow in sorted(self.what.arrows, key=lambda a: a.delay > 0):  # stable: the program's order otherwise
+        for arrow in sorted(self.picture.arrows, key=lambda a: a.delay > 0):  # stable: the program's order otherwise
             if not reaches(arrow.target, arrow.source):
                 after[arrow.source].add(arrow.target)
         waiting = [0] * len(self.nodes)
@@ -163,7 +163,7 @@ class Arrangement:
 
     def _follow(self, column: int, *, leftward: bool) -> None:
         wanted: dict[int, list[int]] = defaultdict(list)
-        for arrow in self.what.arrows:
+        for arrow in self.picture.arrows:
             source, target = self.nodes[arrow.source], self.nodes[arrow.target]
             if source.column >= target.column:
                 continue
@@ -192,7 +192,7 @@ class Arrangement:
         lanes = self._lanes()
         below = max((node.y + node.height for node in self.nodes), default=0)
         self.lane_y = {key: -STACK - LANE * (lane + 1) if key[1] else below + LANE * (lane + 1) for key, lane in lanes.items()}
-        for arrow, net in zip(self.what.arrows, self.nets, strict=True):
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
             source, target = self.nodes[arrow.source], self.nodes[arrow.target]
             out, inp = self._ends(arrow)
             if target.column == source.column + 1:
@@ -218,11 +218,11 @@ class Arrangement:
         """Connections that share their lines: those of one output, or those that meet in one input and come from nowhere else."""
         leaving: dict[tuple[int, str], int] = defaultdict(int)
         entering: dict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
-        for arrow in self.what.arrows:
+        for arrow in self.picture.arrows:
             leaving[arrow.source, arrow.source_port] += 1
             entering[arrow.target, arrow.target_port].append((arrow.source, arrow.source_port))
         nets: list[Net] = []
-        for arrow in self.what.arrows:
+        for arrow in self.picture.arrows:
             sources = entering[arrow.target, arrow.target_port]
             if len(sources) > 1 and all(leaving[source] == 1 for source in sources):
                 nets.append(("target", arrow.target, arrow.target_port, arrow.delay > 0))
@@ -233,7 +233,7 @@ class Arrangement:
     def _lanes(self) -> dict[tuple[Net, bool], int]:
         """The lane of each net that needs one (above: True), short ones next to the boxes."""
         spans: dict[tuple[Net, bool], list[int]] = defaultdict(list)
-        for arrow, net in zip(self.what.arrows, self.nets, strict=True):
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
             source, target = self.nodes[arrow.source].column + 1, self.nodes[arrow.target].column
             if source != target:
                 spans[net, target > source] += [source, target]
@@ -258,7 +258,7 @@ class Arrangement:
             for track in bent:
                 track.x = x
                 x += TRACK
-            labels = [text_width(self.label(a), SMALL) for a in self.what.arrows if self.nodes[a.target].column == gap]
+            labels = [text_width(self.label(a), SMALL) for a in self.picture.arrows if self.nodes[a.target].column == gap]
             if column:
                 x += max(labels, default=-20) + 20
                 for node in column:
@@ -287,7 +287,7 @@ class Arrangement:
         return order
 
     def _nudge(self, track: _Track, y: int) -> None:
-        for arrow, net in zip(self.what.arrows, self.nets, strict=True):
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
             gap = self.tracks[self.nodes[arrow.target].column]
             if track in (gap.get(net), gap.get((*net, "in"))) and self._ends(arrow)[1] == y:
                 self.nodes[arrow.target].nudged[arrow.target_port] = -5
@@ -295,7 +295,7 @@ class Arrangement:
     def label(self, arrow: Arrow) -> str:
         """The marks of all that enters one input; what gathers many boxes is labelled once."""
         marks: dict[str, None] = {}
-        for other in self.what.arrows:
+        for other in self.picture.arrows:
             if (other.target, other.target_port) == (arrow.target, arrow.target_port):
                 marks.update(dict.fromkeys(other.marks))
         members = [mark for mark in marks if mark.startswith("from ")]
@@ -303,7 +303,7 @@ class Arrangement:
 
     def points(self, index: int) -> list[tuple[float, float]]:
         """The corners of a connection."""
-        arrow, net = self.what.arrows[index], self.nets[index]
+        arrow, net = self.picture.arrows[index], self.nets[index]
         source, target = self.nodes[arrow.source], self.nodes[arrow.target]
         out, inp = self._ends(arrow)
         begin, end = (source.x + source.width, out), (target.x - (3 if target.box.kind else 1), inp)

@@ -14,26 +14,26 @@ FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', mo
 INK, FAINT, EDGE, PAPER, PLAIN = "#1b1f24", "#57606a", "#3b4550", "#ffffff", "#eef1f4"
 
 
-def svg(what: Picture) -> str:
+def svg(picture: Picture) -> str:
     """The picture as a self-contained SVG."""
-    layout = Arrangement(what)
-    legend, legend_width, legend_rows = _legend(what.legend, max(layout.width, 480))
-    width = max(layout.width, legend_width, text_width(what.name, SIZE + 3) + 2 * MARGIN)
+    layout = Arrangement(picture)
+    legend, legend_width, legend_rows = _legend(picture.legend, max(layout.width, 480))
+    width = max(layout.width, legend_width, text_width(picture.name, SIZE + 3) + 2 * MARGIN)
     head = 2 * MARGIN + ROW * legend_rows + 20
     height = head + layout.bottom - layout.top + MARGIN
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="{FONT}" font-size="{SIZE}" fill="{INK}">',
-        f"<title>{_escaped(what.name)}</title>",
+        f"<title>{_escaped(picture.name)}</title>",
         f'<rect width="100%" height="100%" fill="{PAPER}"/>',  # a page in dark mode shows it as it is
-        _text(MARGIN, 32, what.name, size=SIZE + 3, weight="bold"),
+        _text(MARGIN, 32, picture.name, size=SIZE + 3, weight="bold"),
         *legend,
         f'<g transform="translate(0 {head - layout.top})">',
     ]
     for node in layout.nodes:
         parts += _node(node)
     labelled: set[tuple[int, str]] = set()
-    for index, arrow in enumerate(what.arrows):
+    for index, arrow in enumerate(picture.arrows):
         parts += _arrow(layout, index, arrow, labelled)
     return "\n".join([*parts, "</g>", "</svg>"]) + "\n"
 
@@ -139,8 +139,8 @@ def _towards(here: tuple[float, float], there: tuple[float, float], distance: fl
 def _text(
     x: float, y: float, text: str, *, size: float = SIZE, weight: str = "", style: str = "", anchor: str = "", fill: str = ""
 ) -> str:
-    given = (("font-weight", weight), ("font-style", style), ("text-anchor", anchor), ("fill", fill))
-    extra = "".join(f' {name}="{value}"' for name, value in given if value)
+    attributes = (("font-weight", weight), ("font-style", style), ("text-anchor", anchor), ("fill", fill))
+    extra = "".join(f' {name}="{value}"' for name, value in attributes if value)
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" xml:space="preserve"{extra}>{_escaped(text)}</text>'
 
 

@@ -92,8 +92,8 @@ def wait_for_all(children: Sequence[Child], seconds: float | None) -> list[Child
     """Wait until every process has ended, at most so many seconds. Returns those that have not."""
     end = None if seconds is None else time.monotonic() + seconds
     while alive := [child for child in children if child.started and not child.ended]:
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0.0:
+        remaining = None if end is None else end - time.monotonic()
+        if remaining is not None and remaining <= 0.0:
             return alive
-        connection.wait([child.watch for child in alive], left)
+        connection.wait([child.watch for child in alive], remaining)
     return []

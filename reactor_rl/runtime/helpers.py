@@ -86,9 +86,9 @@ class Helpers:
 
     def _listen(self, worker: int) -> None:
         with contextlib.suppress(TimeoutError, EOFError):
-            said = self._executor.receive(worker, 0.0)
-            if isinstance(said, Failure):
-                raise said.raised()
+            message = self._executor.receive(worker, 0.0)
+            if isinstance(message, Failure):
+                raise message.raised()
 
     def _check_alive(self) -> None:
         death = self._executor.died()
@@ -107,14 +107,14 @@ class Helpers:
         self.begin(Commands.MESSAGE, self.kernel.number)  # first: more than a line holds can only be sent to somebody who reads
         for worker in self._numbers:
             self._executor.send(worker, (request, argument))
-        mine = messages.answer(self.kernel, (request, argument))
-        return [mine, *[self._reply(worker) for worker in self._numbers]]
+        own = messages.answer(self.kernel, (request, argument))
+        return [own, *[self._reply(worker) for worker in self._numbers]]
 
     def _reply(self, worker: int) -> messages.Reply:
         while True:
             try:
-                said: messages.Reply = self._executor.receive(worker, SLICE)
-                return said
+                reply: messages.Reply = self._executor.receive(worker, SLICE)
+                return reply
             except (TimeoutError, EOFError):
                 self._check_alive()
 

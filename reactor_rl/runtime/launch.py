@@ -21,7 +21,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from reactor_rl.errors import RunError
-from reactor_rl.runtime.held import Held
+from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
 
 __all__ = [
@@ -120,7 +120,7 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
 def begin(context: BaseContext) -> None:
     """Start what is needed to start processes."""
     if context.get_start_method() == "forkserver" and may_start_processes():
-        with Held(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
+        with LockGuard(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
             try:
                 _own_server().ensure_running()
             except ChildProcessError:  # it has died, and somebody else has its exit status
@@ -135,7 +135,7 @@ def new_process(context: BaseContext, worker: int, target: Callable[..., None], 
 
 def start_process(context: BaseContext, process: Any) -> None:
     """Start it. With a fork server this waits until the server has imported what it is to have ready."""
-    with Held(_lock), _swapped(spawn, "get_preparation_data", _preparation_without_main):
+    with LockGuard(_lock), _swapped(spawn, "get_preparation_data", _preparation_without_main):
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
 

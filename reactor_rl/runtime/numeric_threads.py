@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from reactor_rl.runtime.held import Held
 from reactor_rl.runtime.limits import usable_cores
+from reactor_rl.runtime.lock_guard import LockGuard
 
 __all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "in_thread", "loading", "one_numeric_thread", "release"]
 
@@ -80,7 +80,7 @@ def _look() -> None:
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries, _words, _calls
-    with Held(_lock):
+    with LockGuard(_lock):
         _modules = len(sys.modules)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it knows combinations that are slow, which is not the question here
@@ -197,7 +197,7 @@ class OneThread:
                 library.put(1)
 
     def _enter_beside_others(self) -> None:
-        with Held(_lock):
+        with LockGuard(_lock):
             _holders.add(self._group)
             if self._helper:
                 _helped.add(self._group)
@@ -218,7 +218,7 @@ class OneThread:
                 _put_back(self._all)
             return
         if self._all:  # others have come meanwhile
-            with Held(_lock):
+            with LockGuard(_lock):
                 _shared.extend(self._all)
                 self._all.clear()
         if not (self._helper or (late and self._group in _helped)):
@@ -236,7 +236,7 @@ def in_thread() -> None:
 
 def release(group: int) -> None:
     """A run has left its tick; the last one that does puts back what all threads of this process share."""
-    with Held(_lock):
+    with LockGuard(_lock):
         _holders.discard(group)
         if _shared and not _holders:
             _put_back(_shared)
@@ -283,7 +283,7 @@ def loading() -> Iterator[None]:
     global _loading
     counted = 0
     try:
-        with Held(_lock):
+        with LockGuard(_lock):
             if not _loading:
                 _look()
                 _known.update(library.name for library in _libraries)
@@ -292,7 +292,7 @@ def loading() -> Iterator[None]:
             _loading, counted = _loading + 1, 1
         yield
     finally:
-        with Held(_lock):
+        with LockGuard(_lock):
             _loading -= counted
             if _usual and not _loading:  # an interrupt may have come before there was anything to put back
                 _loaded()
@@ -304,8 +304,8 @@ def _loaded() -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    said = _usual["OPENBLAS_NUM_THREADS"] or _usual["OMP_NUM_THREADS"] or ""
-    usual = int(said) if said.isdigit() else usable_cores()
+    setting = _usual["OPENBLAS_NUM_THREADS"] or _usual["OMP_NUM_THREADS"] or ""
+    usual = int(setting) if setting.isdigit() else usable_cores()
     _look()
     for library in _libraries:
         if library.name not in _known and library.get() == 1:

@@ -22,11 +22,11 @@ from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
-from reactor_rl.runtime.held import Held
 from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
+from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.helper import serve
+from reactor_rl.runtime.worker.main import serve
 from reactor_rl.serialise import loads
 
 __all__ = ["Processes"]
@@ -186,7 +186,7 @@ class _Start:
         except Exception as error:
             self.error = worker, error
         finally:
-            with Held(self._lock):
+            with LockGuard(self._lock):
                 self._over.set()
             if self._then is not None:
                 self._then()
@@ -199,7 +199,7 @@ class _Start:
         """Start no more. Returns whether it is over; if not soon, ``then`` is called when it is."""
         self._stopped = True
         if not self._over.wait(ABORTED) and self._thread.ident is not None:
-            with Held(self._lock):
+            with LockGuard(self._lock):
                 if not self._over.is_set():
                     self._then = then
                     return False
@@ -259,22 +259,22 @@ def _main(
 
 def _watch(caller: int) -> None:
     """End this process when the caller's process has ended, however that happened."""
-    ended: Any = None
+    end_of_caller: Any = None
     if hasattr(os, "pidfd_open"):
         try:
-            ended = os.pidfd_open(caller)
+            end_of_caller = os.pidfd_open(caller)
         except ProcessLookupError:
             os._exit(1)
         except OSError:
-            ended = None
+            end_of_caller = None
     parent = parent_process()
-    if ended is None and parent is not None:
-        ended = parent.sentinel
-    if ended is None:
+    if end_of_caller is None and parent is not None:
+        end_of_caller = parent.sentinel
+    if end_of_caller is None:
         return
 
     def watch() -> None:
-        connection.wait([ended])
+        connection.wait([end_of_caller])
         import multiprocessing
 
         for child in multiprocessing.active_children():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reactor_rl.runtime.worker.snapshot import WorkerState
+from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.topology import Topology
 
 __all__ = ["Snapshot", "shape_of"]

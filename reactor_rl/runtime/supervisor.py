@@ -8,7 +8,7 @@ from typing import Literal
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
-from reactor_rl.executors import CHOICES, ExecutorName
+from reactor_rl.executor_names import CHOICES, ExecutorName
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.executor import Executor, Reactors

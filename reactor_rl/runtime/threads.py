@@ -19,7 +19,7 @@ from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.helper import serve
+from reactor_rl.runtime.worker.main import serve
 
 __all__ = ["Threads"]
 

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from reactor_rl import topology as topo
 from reactor_rl.by_value import inside
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.worker.cells import Cells, Side
+from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.inputs import InputHandle, LateInput, PlainInput
+from reactor_rl.runtime.worker.inputs import InputHandle, input_handle
 from reactor_rl.runtime.worker.kernel import Kernel, Mark
 from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, OutputHandle
 from reactor_rl.runtime.worker.poison import Poison
 from reactor_rl.runtime.worker.port_hashes import AllPorts
 from reactor_rl.runtime.worker.presence import Source
+from reactor_rl.runtime.worker.values import Values
 from reactor_rl.schedule import Exec, Signal, Wait
-from reactor_rl.serialise import encode, loads
+from reactor_rl.serialise import loads
 
 __all__ = ["bind"]
-
-View = npt.NDArray[Any]
 
 
 def bind(
@@ -56,21 +52,21 @@ def bind(
 
 class _Binder:
     def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[Side | None]) -> None:
-        self.plan, self.worker, self.memory, self.sides = plan, worker, memory, sides
+        self.plan, self.worker = plan, worker
         self.topology, self.layout = plan.topology, plan.layout
         self.kernel = Kernel(worker, memory[: plan.layout.words * 8].cast("q"), id(memory))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
-        self.cells: dict[int, Cells] = {}
+        self.values = Values(plan.topology, plan.layout, worker, memory, sides)
 
     def bind(
         self, reactors: Mapping[int, bytes | Reactor], wait: Callable[[int], None], signal: Callable[[int], None]
     ) -> tuple[Kernel, dict[str, InputHandle], dict[str, OutputHandle]]:
         kernel, topology = self.kernel, self.topology
         kernel.reactor_names = tuple(node.name for node in topology.reactors)
-        for index, given in reactors.items():
+        for index, reactor in reactors.items():
             with inside(kernel.copies):
-                kernel.reactors[index] = loads(given) if isinstance(given, bytes) else given
+                kernel.reactors[index] = loads(reactor) if isinstance(reactor, bytes) else reactor
         for reaction, bit in self.bit.items():
             node = topology.reactions[reaction]
             kernel.reactions[bit] = reaction
@@ -131,39 +127,7 @@ class _Binder:
 
     # ------------------------------------------------------------------ outputs
 
-    def _views(self, output: int) -> list[list[View]]:
-        """Writable views of every place of an array output, by slot of its ring; its own place first."""
-        views = []
-        for place in self.layout.places[output]:
-            slots = self._buffer(place.buffer)
-            if place.lo is None:
-                views.append(slots)
-            elif place.hi is None:
-                views.append([slot[place.lo, ...] for slot in slots])
-            else:
-                views.append([slot[place.lo : place.hi] for slot in slots])
-        return views
-
-    def _buffer(self, index: int) -> list[View]:
-        """The slots of a buffer, as fresh views."""
-        buffer = self.layout.buffers[index]
-        count = buffer.nbytes // buffer.dtype.itemsize if buffer.dtype.itemsize else 0
-        flat = np.frombuffer(self.memory, buffer.dtype, count, buffer.offset)
-        ring = flat.reshape(buffer.ring, *buffer.shape)
-        return [ring[slot, ...] for slot in range(buffer.ring)]
-
     def _outputs(self) -> dict[int, OutputHandle]:
-        for node in self.topology.outputs:
-            if node.dtype is None:
-                offset = self.layout.cells[node.index]
-                writer = self.layout.owner[node.index]
-                self.cells[node.index] = Cells(
-                    node.ring * (node.rows or 1),
-                    None if offset < 0 else self.memory,
-                    offset,
-                    self.sides[writer],
-                    writer == self.worker,
-                )
         for node in self.topology.outputs:
             if not self._here(node.reactor):
                 continue
@@ -175,9 +139,9 @@ class _Binder:
             if node.dtype is None:
                 local = self.layout.cells[index] < 0 and node.rows is None
                 handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, stamps)
-                handle.bind(self.cells[index], node.rows)
+                handle.bind(self.values.cells[index], node.rows)
             else:
-                views = self._views(index)
+                views = self.values.views(index)
                 handle = ArrayOutput(self.kernel, name, allowed, stamps)
                 handle.bind(views[0], views[1:])
             stamps.clear(self.kernel.words)
@@ -194,72 +158,12 @@ class _Binder:
             index = node.index
             allowed = self._allowed(node.reactor, lambda r, i=index: i in r.triggers or i in r.uses)  # type: ignore[misc]
             sources = [self._source(node, part) for part in node.parts]
-            spans = [(part.at, part.at + part.width) for part in node.parts if part.at is not None]
-            read: Callable[[int], Any] = _nothing
-            slot: View | None = None
-            parts: list[Callable[[int], Any]] = []
-            if node.parts and node.dtype is None:
-                read = self._object_reader(node)
-                parts = [self._part_reader(part) for part in node.parts]
-            elif node.parts:
-                slots = self._input_views(node)
-                read = _reader_of(slots)
-                slot = slots[0] if len(slots) == 1 and not node.delay else None
-            initial = node.initial
-            if isinstance(initial, np.ndarray):
-                initial = initial.copy()
-                initial.flags.writeable = False
-            elif initial is not topo.MISSING:
-                initial = encode(initial)
-            one = len(node.parts) == 1 and not spans and node.reactor != topo.BOUNDARY
-            quick = sources[0].whole if one and not node.delay else -1
-            kind = InputHandle
-            if one and sources[0].undivided:
-                kind = LateInput if node.delay else PlainInput
-            inputs[index] = handle = kind(
-                self.kernel, self.topology.port_name(node), allowed, sources, spans, node.rows, node.delay, initial, read, quick,
-                slot, parts,
-            )  # fmt: skip
-            if isinstance(handle, LateInput):
-                handle.bind(self.layout.stamps[node.parts[0].output])
+            name = self.topology.port_name(node)
+            inputs[index] = input_handle(self.kernel, name, allowed, node, sources, self.values.reading(node))
         return inputs
 
     def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
         return Source(self.kernel, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
-
-    def _input_views(self, node: topo.InputNode) -> list[View]:
-        if node.index in self.layout.gathers:
-            slots = self._buffer(self.layout.gathers[node.index])
-        else:
-            (part,) = node.parts
-            slots = self._views(part.output)[0]
-            if part.lo is not None:
-                slots = [slot[part.lo, ...] if part.single else slot[part.lo : part.hi] for slot in slots]
-        for slot in slots:
-            slot.flags.writeable = False
-        return slots
-
-    def _object_reader(self, node: topo.InputNode) -> Callable[[int], Any]:
-        """What reads all of an input: the value of its one source, or a list with one value for each row that it gathers."""
-        if node.parts[0].at is None:
-            return self._part_reader(node.parts[0])
-        if any(part.block or self.topology.outputs[part.output].rows is not None for part in node.parts):
-            readers = [(self._part_reader(part), part.block) for part in node.parts]
-            return lambda time: [one for read, block in readers for one in (read(time) if block else (read(time),))]
-        wanted = [(self.cells[part.output], self.topology.outputs[part.output].ring) for part in node.parts]
-        return lambda time: [cells.read(time % ring) for cells, ring in wanted]
-
-    def _part_reader(self, part: topo.Part) -> Callable[[int], Any]:
-        """What reads one part of an input: one value, or the list of the rows that it selects of a port with rows."""
-        output, cells = self.topology.outputs[part.output], self.cells[part.output]
-        ring, rows = output.ring, output.rows
-        if rows is None:
-            return (lambda time: cells.read(0)) if ring == 1 else (lambda time: cells.read(time % ring))
-        if part.single:
-            row = part.lo or 0
-            return lambda time: cells.read(time % ring * rows + row)
-        span = range(part.lo or 0, rows if part.hi is None else part.hi)
-        return lambda time: [cells.read(time % ring * rows + row) for row in span]
 
     # ------------------------------------------------------------------ who triggers whom
 
@@ -388,14 +292,3 @@ def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Ker
             last = None
         kept.append(step)
     return kept
-
-
-def _reader_of(slots: Sequence[View]) -> Callable[[int], Any]:
-    if len(slots) == 1:
-        (only,) = slots
-        return lambda time: only
-    return lambda time: slots[time % len(slots)]
-
-
-def _nothing(time: int) -> Any:
-    raise AssertionError("an input without a source is never present")

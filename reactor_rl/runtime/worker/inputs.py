@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy.typing as npt
 from reactor_rl.errors import AbsentError
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
-from reactor_rl.runtime.worker.presence import Source, Stamps
-from reactor_rl.serialise import decode
-from reactor_rl.topology import MISSING
+from reactor_rl.runtime.worker.presence import Source
+from reactor_rl.runtime.worker.values import Reading
+from reactor_rl.serialise import decode, encode
+from reactor_rl.topology import BOUNDARY, MISSING, InputNode
 
-__all__ = ["InputHandle", "LateInput", "PlainInput"]
+__all__ = ["InputHandle", "input_handle"]
 
 
 class InputHandle(Handle):
@@ -27,27 +28,17 @@ class InputHandle(Handle):
     __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
-        self,
-        kernel: Moment,
-        name: str,
-        allowed: int,
-        sources: Sequence[Source],
-        spans: Sequence[tuple[int, int]],
-        rows: int | None,
-        delay: int,
-        initial: Any,
-        read: Callable[[int], Any],
-        quick: int,
-        slot: npt.NDArray[Any] | None,
-        parts: Sequence[Callable[[int], Any]],
+        self, kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
     ) -> None:
         super().__init__(kernel, name, allowed)
-        self._slot, self._parts = slot, tuple(parts)
-        self._sources, self._spans, self._rows = tuple(sources), tuple(spans), rows
-        self._delay, self._initial, self._read = delay, initial, read
+        self._read, self._slot, self._parts = reading
+        self._sources, self._rows, self._delay = tuple(sources), node.rows, node.delay
+        self._spans = tuple((part.at, part.at + part.width) for part in node.parts if part.at is not None)
+        self._initial = _unchanging(node.initial)
         # The stamp of the one source that is read at the same tag; -1 for inputs that are not that simple. Unless single
         # rows of that source may be written by themselves, it decides.
-        self._quick, self._decides = quick, quick >= 0 and sources[0].undivided
+        self._quick = sources[0].whole if _single(node) and not node.delay else -1
+        self._decides = self._quick >= 0 and sources[0].undivided
 
     @property
     def present(self) -> Any:
@@ -161,9 +152,11 @@ class LateInput(InputHandle):
 
     __slots__ = ("_ring", "_times")
 
-    def bind(self, source: Stamps) -> None:
-        """``source`` are the stamps of the output that it reads."""
-        self._times, self._ring = source.times, source.ring
+    def __init__(
+        self, kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+    ) -> None:
+        super().__init__(kernel, name, allowed, node, sources, reading)
+        self._times, self._ring = sources[0].times, len(sources[0].times)
 
     @property
     def value(self) -> Any:
@@ -175,3 +168,36 @@ class LateInput(InputHandle):
         if time >= 0 and kernel.microstep == 0 and kernel.words[self._times[time % self._ring]] == time:
             return self._read(time)
         return self.get(kernel.number)
+
+
+def input_handle(
+    kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+) -> InputHandle:
+    """The handle of an input: of the class that takes the least time for it.
+
+    Args:
+        kernel: The worker that reads it.
+        name: Its name, for messages.
+        allowed: Bits of the reactions that may read it.
+        node: The input.
+        sources: The presence of each of its parts.
+        reading: How its value is read.
+    """
+    kind = InputHandle
+    if _single(node) and sources[0].undivided:
+        kind = LateInput if node.delay else PlainInput
+    return kind(kernel, name, allowed, node, sources, reading)
+
+
+def _single(node: InputNode) -> bool:
+    """Whether a reaction reads it, and all of it comes from one source."""
+    return len(node.parts) == 1 and node.parts[0].at is None and node.reactor != BOUNDARY
+
+
+def _unchanging(initial: Any) -> Any:
+    """An initial value in a form in which no reader can change it."""
+    if isinstance(initial, np.ndarray):
+        initial = initial.copy()
+        initial.flags.writeable = False
+        return initial
+    return initial if initial is MISSING else encode(initial)

@@ -8,9 +8,9 @@ from typing import Any
 from reactor_rl.by_value import inside, own_class
 from reactor_rl.errors import RunError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime.worker import snapshot
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.port_hashes import AllPorts
+from reactor_rl.runtime.worker.state import WorkerState, put_back, take
 from reactor_rl.runtime.worker.timeline import Timeline
 
 __all__ = ["Reply", "answer"]
@@ -62,8 +62,8 @@ def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
     return ports.digests()
 
 
-def _restore(kernel: Kernel, part: snapshot.WorkerState) -> None:
-    snapshot.put_back(kernel, part)
+def _restore(kernel: Kernel, part: WorkerState) -> None:
+    put_back(kernel, part)
     for observer in kernel.observers:
         if isinstance(observer, AllPorts):
             observer.restart()
@@ -73,6 +73,6 @@ _REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
     "failures": _failures,
     "trace": _trace,
     "digests": _digests,
-    "snapshot": snapshot.take,
+    "snapshot": take,
     "restore": _restore,
 }

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from reactor_rl.runtime.words import Stop, Words
 
-__all__ = ["ALL", "NEVER", "Agenda", "Arriving", "Moment"]
+__all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "Moment"]
 
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
 NEVER = 2**63 - 1
 
 
-class Arriving(Protocol):
+class WaitingAction(Protocol):
     """A logical action that has values waiting for further microsteps."""
 
     def arrive(self) -> bool:
@@ -80,7 +80,7 @@ class Moment:
         self.worker, self.words = worker, words
         self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
-        self.again: list[Arriving] = []
+        self.again: list[WaitingAction] = []
         self.later: list[Callable[[], None]] = []
         self.names: dict[int, str] = {}
         self.agenda = Agenda()

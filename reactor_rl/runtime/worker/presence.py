@@ -115,14 +115,15 @@ class Source:
 
     Attributes:
         whole: The word that is the stamp of all of the output.
-        undivided: Whether its rows are only ever written all at once, so that this word decides.
+        times: Of each slot the word with the time at which all of it was written, if it is read with a delay.
+        undivided: Whether its rows are only ever written all at once, so that these words decide.
     """
 
-    __slots__ = ("_begin", "_delay", "_end", "_kernel", "_ring", "_times", "undivided", "whole")
+    __slots__ = ("_begin", "_delay", "_end", "_kernel", "times", "undivided", "whole")
 
     def __init__(self, kernel: Moment, stamps: Stamps, delay: int = 0, lo: int | None = None, hi: int | None = None) -> None:
-        self._kernel, self._delay, self._ring, self._times = kernel, delay, stamps.ring, stamps.times
-        self.whole, self.undivided = stamps.whole, stamps.rows is None
+        self._kernel, self._delay = kernel, delay
+        self.whole, self.times, self.undivided = stamps.whole, stamps.times, stamps.rows is None
         lo, hi = (0, stamps.rows or 0) if lo is None or hi is None else (lo, hi)
         self._begin, self._end = FIRST_ROW + lo, FIRST_ROW + hi
 
@@ -147,7 +148,7 @@ class Source:
             time = kernel.time - self._delay
             if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
                 return False
-            at = self._times[time % self._ring]
+            at = self.times[time % len(self.times)]
             since = upto = time
         else:
             at, upto = self.whole, kernel.number

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Held"]
+__all__ = ["LockGuard"]
 
 
-class Held:
-    """``with Held(lock):`` as ``with lock:``, but what strikes between the end of the block and the release loses nothing.
+class LockGuard:
+    """``with LockGuard(lock):`` as ``with lock:``, but what strikes between the end of the block and the release loses nothing.
 
     Nothing but the block refers to this object, so that it goes with the block, however that is left, and the lock with it. Taking
     the lock and noting that it was taken are one line each way, for the same reason.

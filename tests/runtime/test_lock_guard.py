@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from reactor_rl.runtime import held
-from reactor_rl.runtime.held import Held
+from reactor_rl.runtime import lock_guard
+from reactor_rl.runtime.lock_guard import LockGuard
 
 
 def work(lock: Any, done: list[int]) -> None:
-    with Held(lock):
+    with LockGuard(lock):
         done.append(1)
         done.append(2)
     done.append(3)
@@ -27,7 +27,7 @@ def lines_until(line: int, lock: Any) -> int:
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal count
-        if frame.f_code.co_filename not in (__file__, held.__file__) or frame.f_code.co_name == "__del__":
+        if frame.f_code.co_filename not in (__file__, lock_guard.__file__) or frame.f_code.co_name == "__del__":
             return None
         if event == "line":
             count += 1
