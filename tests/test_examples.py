@@ -20,6 +20,7 @@ PROMISES = {
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",
     "pqn_atari.py": "2,048 steps, weights",
+    "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
     "multi_agent_inference.py": "networks: mean return of an agent -4",
     "pettingzoo_ppo.py": "return of an agent before training -36",

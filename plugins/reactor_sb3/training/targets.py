@@ -9,9 +9,10 @@ from typing import Any
 from reactor_rl.plugin import Target, global_random_state
 from reactor_sb3.training.pqn import PQN
 from reactor_sb3.training.sync_dqn import SyncDQN
+from reactor_sb3.training.sync_ppo import SyncPPO
 from reactor_sb3.training.trainer import Trainer
 
-__all__ = ["Training", "pqn", "sync_dqn"]
+__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo"]
 
 
 class Training(Target[Trainer]):
@@ -46,3 +47,6 @@ class Training(Target[Trainer]):
 _shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "evaluate_every": 10, "evaluate_episodes": 3}
 sync_dqn = partial(Training, SyncDQN, "CartPole-v1", rollout_steps=16, gradient_steps=2, pipeline=1, **_shared)
 pqn = partial(Training, PQN, "CartPole-v1", envs_per_actor=2, rollout_steps=16, **_shared)
+sync_ppo = partial(
+    Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, pipeline=1, evaluate_steps=1000, **_shared
+)  # fmt: skip
