@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
-from reactor_sb3 import PQN, SyncDQN
+from reactor_sb3 import PQN, SyncDQN, SyncPPO
 
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dqn": (
@@ -25,6 +25,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2}),
+    "ppo": (SyncPPO, {"n_steps": 16, "batch_size": 32, "n_epochs": 2}),
 }  # fmt: skip
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
@@ -39,7 +40,9 @@ SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
     "dict": ("MultiInputPolicy", spaces.Dict(vector=BOX, kind=spaces.Discrete(3))),
     "discrete": ("MlpPolicy", spaces.Discrete(5)),
 }
-both = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+each = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+both = pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
+"""Those that learn Q-networks, and explore."""
 
 
 class Toy(gymnasium.Env[Any, Any]):
@@ -72,6 +75,8 @@ def new(algorithm: str, env: Any = "CartPole-v1", policy: str = "MlpPolicy", **c
     network: dict[str, Any] = {"net_arch": [32]}
     if policy == "CnnPolicy":
         network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    if algorithm == "ppo" and "rollout_steps" in changed:
+        changed["n_steps"] = changed.pop("rollout_steps")
     return cls(policy, env, **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed})
 
 

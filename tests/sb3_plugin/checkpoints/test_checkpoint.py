@@ -24,7 +24,7 @@ import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, new, outcome
+from trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, each, new, outcome
 
 from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
@@ -96,7 +96,7 @@ ENVS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", ENVS)
 @ROUNDS
-@both
+@each
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
     env, way = ENVS[name]
     if name == "LunarLander":
@@ -118,7 +118,7 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_
 
 @pytest.mark.parametrize("place", [PLACES[2], PLACES[4], PLACES[5]], ids=lambda place: "-".join(map(str, place.values())))
 @ROUNDS
-@both
+@each
 def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any], tmp_path: Path) -> None:
     """There and back: saved by one executor, resumed and saved by another, resumed by the first."""
     first, second = tmp_path / "first.zip", tmp_path / "second.zip"
@@ -190,7 +190,7 @@ class SavedOnStep(BaseCallback):
 
 @pytest.mark.parametrize("stop", [False, True])
 @ROUNDS
-@both
+@each
 def test_saved_within_a_round(algorithm: str, pipeline: int, stop: bool, tmp_path: Path) -> None:
     """It is written when the round is over, and is as exact."""
     path = tmp_path / "run.zip"
@@ -219,7 +219,7 @@ def test_a_round_that_fails_saves_nothing(tmp_path: Path) -> None:
         assert path.exists()
 
 
-@both
+@each
 def test_between_two_trainings(algorithm: str, tmp_path: Path) -> None:
     """Before the first one, after one, and when the workers have been ended."""
     path = tmp_path / "run.zip"
@@ -308,7 +308,7 @@ def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
     assert len(statistics) == {"dqn": 2, "pqn": 1}[algorithm] and all(tensor.abs().sum() > 0 for tensor in statistics)
 
 
-@both
+@each
 def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
     """A checkpoint after set_parameters() goes on with them."""
     path = tmp_path / "run.zip"
@@ -322,7 +322,7 @@ def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
             assert outcome(model.learn(192, reset_num_timesteps=False)) == outcome(resumed)
 
 
-@both
+@each
 def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new(algorithm) as model:
@@ -528,7 +528,7 @@ def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {path.name, *(one.name for one in others)}
 
 
-@both
+@each
 def test_the_other_kind_of_file(algorithm: str, tmp_path: Path) -> None:
     kind = ALGORITHMS[algorithm][0]
     with new(algorithm) as model:

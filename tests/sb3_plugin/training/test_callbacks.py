@@ -31,6 +31,7 @@ from trainers import (
     Toy,
     alone,
     both,
+    each,
     new,
     outcome,
 )
@@ -81,7 +82,7 @@ def test_new_observations_of_every_kind(name: str) -> None:
     assert sum(row[5].sum() for row in seen.rows[7:-1:8]) > 3
 
 
-@both
+@each
 def test_callbacks_change_nothing(algorithm: str) -> None:
     with new(algorithm, **EVALUATED) as model:
         assert outcome(model.learn(640, callback=Seen())) == alone(algorithm, 0)
@@ -121,7 +122,7 @@ def test_the_learner_has_its_threads_whatever_callbacks_do(algorithm: str, learn
     assert threads.found == {learner_threads}
 
 
-@both
+@each
 def test_a_callback_stops_with_its_round(algorithm: str) -> None:
     with new(algorithm, rollout_steps=16) as model:
         model.learn(640, callback=(seen := Seen(stop_at=20)))
@@ -134,7 +135,7 @@ def test_a_callback_stops_with_its_round(algorithm: str) -> None:
         assert model._episode_num >= 8 and model.num_timesteps < 1280
 
 
-@both
+@each
 def test_callbacks_of_sb3(algorithm: str, tmp_path: Path) -> None:
     check = CheckpointCallback(save_freq=40, save_path=str(tmp_path), name_prefix="net")
     over = EvalCallback(

@@ -26,6 +26,7 @@ from trainers import (
     Seen,
     Toy,
     both,
+    each,
     new,
     outcome,
 )
@@ -76,7 +77,7 @@ class Counted(Toy):
         OPEN.remove(self)
 
 
-@both
+@each
 def test_environments_are_made_when_they_are_used(algorithm: str) -> None:
     OPEN.clear()
     MADE.clear()
@@ -101,7 +102,7 @@ def test_environments_are_made_when_they_are_used(algorithm: str) -> None:
     assert not OPEN and model.num_timesteps == 320
 
 
-@both
+@each
 def test_set_env(algorithm: str) -> None:
     with new(algorithm) as model:
         model.learn(128)
@@ -158,7 +159,7 @@ def test_logs(algorithm: str, pipeline: int, tmp_path: Path) -> None:
         assert logged and logged <= {one.mean for one in model.evaluations}
 
 
-@both
+@each
 def test_a_printed_table(algorithm: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with new(algorithm, verbose=1) as model:
         model.learn(640)
@@ -240,7 +241,7 @@ def test_a_replay_buffer_is_saved_and_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("executor", ["auto", "processes"])
-@both
+@each
 def test_started_before_it_learns(algorithm: str, executor: str, pipeline: int, tmp_path: Path) -> None:
     arguments = {"learning_starts": 0} if algorithm == "dqn" else {}
     with new(algorithm, executor=executor, workers=2, pipeline=pipeline, **EVALUATED, **arguments) as model:

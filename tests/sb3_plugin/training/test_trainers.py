@@ -19,6 +19,7 @@ from trainers import (
     Toy,
     alone,
     both,
+    each,
     new,
     outcome,
 )
@@ -43,7 +44,7 @@ def test_other_seeds_and_pipelines_give_other_results(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("pipeline", [0, 1])
-@both
+@each
 def test_two_halves(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     found = []
     for place in ({}, PLACES[1], PLACES[4]):
@@ -85,7 +86,7 @@ def test_whole_rounds(algorithm: str) -> None:
         assert model.learn(0).num_timesteps == 0
 
 
-@both
+@each
 def test_wrappers_that_only_watch(algorithm: str) -> None:
     """A Monitor changes no weight, and its episodes are ours."""
     with new(algorithm, lambda: Monitor(gymnasium.make("CartPole-v1")), **EVALUATED) as model:
@@ -93,7 +94,7 @@ def test_wrappers_that_only_watch(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["image", "dict", "discrete"])
-@both
+@each
 def test_one_result_with_other_observations(algorithm: str, name: str) -> None:
     policy, space = SPACES[name]
     env = "FrozenLake-v1" if name == "discrete" else partial(Toy, space)
@@ -104,7 +105,7 @@ def test_one_result_with_other_observations(algorithm: str, name: str) -> None:
     assert all(one == found[0] for one in found)
 
 
-@both
+@each
 def test_global_generators_are_left_alone(algorithm: str) -> None:
     threads = torch.get_num_threads()
     np.random.seed(3)
