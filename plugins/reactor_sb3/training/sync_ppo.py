@@ -250,6 +250,10 @@ class SyncPPO(Trainer, PPO):
         if loss.clip_range_vf is not None:
             record("train/clip_range_vf", loss.clip_range_vf)
 
+    def __repr__(self) -> str:
+        gradients = "formulas" if self._learner.dense else "autograd"
+        return f"{super().__repr__()[:-1]}, gradients={gradients!r})"
+
     def dump_logs(self, iteration: int = 0) -> None:
         """As every trainer's; ``iteration`` is known."""
         super().dump_logs()
