@@ -19,7 +19,7 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import EXECUTORS, NamedExecutor
 from reactor_rl.program import Program
 
-__all__ = ["WORKERS", "Verification", "Row", "Target", "Verifiable", "verify"]
+__all__ = ["WORKERS", "Verification", "Factory", "Row", "Verifiable", "verify"]
 
 
 WORKERS = (1, 2, 3, 4)
@@ -33,7 +33,7 @@ class Verifiable(Protocol):
         """Run afresh for some ticks on this executor with this many workers; a hash of everything that came out."""
 
 
-Target = Callable[[], Program | Verifiable]
+Factory = Callable[[], Program | Verifiable]
 """Makes what is verified, anew for every way of running it."""
 
 
@@ -120,7 +120,7 @@ class Verification:
 
 
 def verify(
-    target: Target, *, executors: Sequence[NamedExecutor] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
+    target: Factory, *, executors: Sequence[NamedExecutor] = EXECUTORS, workers: Sequence[int] = WORKERS, ticks: int = 100
 ) -> Verification:
     """Run a program on every executor with every number of workers, and compare what was on all of its ports.
 

@@ -18,7 +18,7 @@ from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import EXECUTORS
 from reactor_rl.program import Program
-from reactor_rl.verify import WORKERS, Target, verify
+from reactor_rl.verify import WORKERS, Factory, verify
 
 __all__ = ["UsageError", "draw_command", "importable_here", "load_target", "trace_command", "verify_command"]
 
@@ -192,7 +192,7 @@ def verify_command(argv: list[str]) -> int:
     return max(statuses)
 
 
-def _verify_one(label: str, target: Target, options: dict[str, Any]) -> int:
+def _verify_one(label: str, target: Factory, options: dict[str, Any]) -> int:
     def make() -> Any:
         try:
             return target()
