@@ -63,12 +63,12 @@ class DenseActorCritic:
     def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> Given:
         """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
-        found = self._of_rows.get(rows)
-        if found is None:
-            found = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
-        self._evaluated = found
-        found.evaluate(self.actor.forward(observations), actions)
-        return self.critic.forward(observations).view(-1), found.log_prob, found.entropy
+        distribution = self._of_rows.get(rows)
+        if distribution is None:
+            distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
+        self._evaluated = distribution
+        distribution.evaluate(self.actor.forward(observations), actions)
+        return self.critic.forward(observations).view(-1), distribution.log_prob, distribution.entropy
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         """See :meth:`ActorCritic.backward`."""

@@ -73,6 +73,6 @@ class Learner:
 
     def update(self, batch: Any) -> Array:
         """One update from a whole minibatch; returns the loss's statistics."""
-        found = self.loss.gradients(batch)
+        statistics = self.loss.gradients(batch)
         self.step()
-        return found
+        return statistics

@@ -132,11 +132,11 @@ class PlainDrawing:
         bounds, outputs, choose = self.bounds, self.evaluation.outputs, self.distribution.choose
         actions = record["actions"]
         drawn = self.drawn = actions if bounds is None else record["drawn"]
-        told = self.told = np.empty_like(noise)
+        scores = self.scores = np.empty_like(noise)
 
         def act(step: int) -> Array:
-            found = told[step] = outputs(step)
-            drawn[step] = chosen = choose(found, noise[step])
+            of_step = scores[step] = outputs(step)
+            drawn[step] = chosen = choose(of_step, noise[step])
             if bounds is not None:
                 actions[step] = chosen = bounds(chosen)
             return chosen
@@ -145,7 +145,7 @@ class PlainDrawing:
 
     def end_round(self) -> tuple[Array, Array]:
         """See :class:`Drawing`."""
-        return self.distribution.log_probs(self.told, self.drawn, self.parameters), self.evaluation.values()
+        return self.distribution.log_probs(self.scores, self.drawn, self.parameters), self.evaluation.values()
 
     def values_of(self, observations: Observed) -> Array:
         """See :class:`Drawing`."""

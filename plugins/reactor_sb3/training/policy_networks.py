@@ -49,13 +49,13 @@ class DenseEvaluation:
     def __init__(self, networks: DenseNetworks, parameters: Array, given: Array) -> None:
         self.parameters, self.critic = parameters, networks.critic
         self.shape = given.shape[:2]
-        self.act, self.found = networks.actor.evaluated(parameters, given)
+        self.act, self.scores = networks.actor.evaluated(parameters, given)
         self.judge, self.worth = self.critic.evaluated(parameters, given.reshape(1, -1, *given.shape[2:]))
 
     def outputs(self, step: int) -> Array:
         """See :class:`Evaluation`."""
         self.act(step)
-        return self.found
+        return self.scores
 
     def values(self) -> Array:
         """See :class:`Evaluation`."""
@@ -77,14 +77,14 @@ def dense_networks_of(policy: ActorCriticPolicy) -> DenseNetworks | None:
     if extractors != {FlattenExtractor} or type(body) is not MlpExtractor or flat is None:
         return None
     features, one_hot = flat
-    found = []
+    networks = []
     for name, last in (("policy_net", "action_net"), ("value_net", "value_net")):
         modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(getattr(body, name))]
         layers = layers_of([*modules, (last, getattr(policy, last))], features)
         if layers is None or not Layered.knows(layers):
             return None
-        found.append(Layered(layers, features, one_hot))
-    return DenseNetworks(*found)
+        networks.append(Layered(layers, features, one_hot))
+    return DenseNetworks(*networks)
 
 
 # ---------------------------------------------------------------------- any networks, by torch
@@ -129,13 +129,13 @@ class TorchStructure:
 
     def tensors(self, rows: Observed) -> Any:
         """Observations as the policy is given them."""
-        found = {key: torch.from_numpy(part) for key, part in rows.items()}
-        return found if self.keyed else found[""]
+        tensors = {key: torch.from_numpy(part) for key, part in rows.items()}
+        return tensors if self.keyed else tensors[""]
 
     def copies(self, rows: Observed) -> Any:
         """The same in memory of torch's, which always begins at the same place of a cache line, as a port's slot does."""
-        found = {key: torch.tensor(part) for key, part in rows.items()}
-        return found if self.keyed else found[""]
+        tensors = {key: torch.tensor(part) for key, part in rows.items()}
+        return tensors if self.keyed else tensors[""]
 
 
 def _is_computed(value: Any) -> bool:
@@ -164,7 +164,7 @@ class TorchEvaluation:
     def __init__(self, structure: TorchStructure, parameters: Array, observations: Observed) -> None:
         self.structure, self.policy = structure, structure.with_weights(parameters)
         self.observations = structure.tensors(observations)
-        self.found = np.empty(next(iter(observations.values())).shape[:2], np.float32)
+        self.worth = np.empty(next(iter(observations.values())).shape[:2], np.float32)
 
     def outputs(self, step: int) -> Array:
         """See :class:`Evaluation`."""
@@ -180,12 +180,12 @@ class TorchEvaluation:
                     policy.mlp_extractor.forward_actor(features[0]),
                     policy.mlp_extractor.forward_critic(features[1]),
                 )
-            self.found[step] = policy.value_net(of_critic).flatten().numpy()
+            self.worth[step] = policy.value_net(of_critic).flatten().numpy()
             return policy.action_net(of_actor).numpy()  # type: ignore[no-any-return]
 
     def values(self) -> Array:
         """See :class:`Evaluation`."""
-        return self.found
+        return self.worth
 
     def values_of(self, observations: Observed) -> Array:
         """See :class:`Evaluation`."""

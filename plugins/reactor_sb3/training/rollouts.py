@@ -43,10 +43,10 @@ class OnPolicy:
         """See :class:`~reactor_sb3.training.actor.Behaviour`; actions of a ``Box`` are also ``"drawn"``, as the policy has them."""
         space, number = self.action_space, np.dtype(np.float32)
         assert space.shape is not None
-        found = [("log_probs", number, ()), ("values", number, ()), ("advantages", number, ())]
+        judged = [("log_probs", number, ()), ("values", number, ()), ("advantages", number, ())]
         if isinstance(space, spaces.Box):
-            return (("actions", np.result_type(number, space.dtype), space.shape), ("drawn", number, space.shape), *found)
-        return (("actions", np.dtype(space.dtype), space.shape), *found)
+            return (("actions", np.result_type(number, space.dtype), space.shape), ("drawn", number, space.shape), *judged)
+        return (("actions", np.dtype(space.dtype), space.shape), *judged)
 
     def begin_round(
         self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Drawing, record: Array

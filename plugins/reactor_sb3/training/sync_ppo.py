@@ -164,9 +164,9 @@ class SyncPPO(Trainer, PPO):
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]:
         """The policy's parameters and buffers, each of them once: networks that are shared have several names."""
-        found: dict[int, str] = {}
+        first_names: dict[int, str] = {}
         state = self.policy.state_dict(keep_vars=True)
-        return {name: tensor.detach() for name, tensor in state.items() if found.setdefault(id(tensor), name) == name}
+        return {name: tensor.detach() for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
 
     def behaviour(self) -> OnPolicy:
         """How the actors act."""
@@ -199,17 +199,19 @@ class SyncPPO(Trainer, PPO):
         learner.begin_round()
         rollout = self._rollout()
         most_kl = math.inf if self.target_kl is None else 1.5 * self.target_kl
-        told: list[list[Array]] = []
+        statistics: list[list[Array]] = []
         whole = True
-        while whole and len(told) < self.n_epochs:
+        while whole and len(statistics) < self.n_epochs:
             order = torch.from_numpy(self._minibatch_stream.permutation(len(rollout))).to(self.device)
             of_pass, whole = learner.learn(rollout, order, self.batch_size, self.normalize_advantage, most_kl)
-            told.append(of_pass)
+            statistics.append(of_pass)
             self._n_updates += 1  # what SB3 counts
         if not whole:
-            self.logger.info(f"no more updates in round {self._counted() + 1}: the divergence is {told[-1][-1][APPROX_KL]:.2f}")
+            self.logger.info(
+                f"no more updates in round {self._counted() + 1}: the divergence is {statistics[-1][-1][APPROX_KL]:.2f}"
+            )
         policy.set_training_mode(False)
-        self._log_training(told)
+        self._log_training(statistics)
 
     def _set_ranges(self, learner: PPOLearner) -> None:
         """Let a learner have the ranges that the schedules have come to."""
@@ -234,14 +236,14 @@ class SyncPPO(Trainer, PPO):
         numbers = (flat(rows).flatten() for rows in (buffer.advantages, buffer.returns, buffer.log_probs, buffer.values))
         return PPOBatch(self._learner.observations(observations), actions, *numbers)
 
-    def _log_training(self, told: list[list[Array]]) -> None:
+    def _log_training(self, statistics: list[list[Array]]) -> None:
         """Log the means of each minibatch's statistics; the divergence's are those of the last pass, as SB3 has it."""
         record, loss, buffer = self.logger.record, self._learner.loss, self.rollout_buffer
-        means = np.mean([one for of_pass in told for one in of_pass], 0)
-        means[APPROX_KL] = np.mean([one[APPROX_KL] for one in told[-1]])
+        means = np.mean([one for of_pass in statistics for one in of_pass], 0)
+        means[APPROX_KL] = np.mean([one[APPROX_KL] for one in statistics[-1]])
         for name, value in zip(loss.statistics, means.tolist(), strict=True):
             record(f"train/{name}", value)
-        record("train/loss", float(told[-1][-1][loss.statistics.index("loss")]))
+        record("train/loss", float(statistics[-1][-1][loss.statistics.index("loss")]))
         record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
         if hasattr(self.policy, "log_std"):
             record("train/std", float(self.policy.log_std.detach().exp().mean()))
