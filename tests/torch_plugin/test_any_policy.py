@@ -15,7 +15,7 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer
 from stable_baselines3.common.logger import configure
 from torch_plugin.sb3_models import WAYS, dqn, dqn_batch, dqn_learner, load_state, ppo, ppo_batch, ppo_learner, replay, rollout
-from torch_plugin.test_updates import CLOSE, difference
+from torch_plugin.test_learner_updates import CLOSE, difference
 
 ROWS = 16
 IMAGES = spaces.Box(0, 255, (1, 36, 36), np.uint8)
