@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -54,8 +55,9 @@ class EnvBatch:
         self.truncations: npt.NDArray[Any] = run.view(f"truncations{self.suffix}")
         self.any_extras = run.watcher(f"extras{self.suffix}")
 
-    def counted(self) -> VectorEnv[Any, Any, Any]:
-        """A vector environment of as many, for the methods of Gymnasium's that only need to know how many there are."""
-        counted: VectorEnv[Any, Any, Any] = VectorEnv()
-        counted.num_envs = self.hi - self.lo
-        return counted
+    @cached_property
+    def info_adder(self) -> VectorEnv[Any, Any, Any]:
+        """A vector environment of as many, for Gymnasium's ``_add_info``, which only needs to know how many there are."""
+        envs: VectorEnv[Any, Any, Any] = VectorEnv()
+        envs.num_envs = self.hi - self.lo
+        return envs

@@ -255,7 +255,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         return list(iterate(self.action_space, actions))
 
     def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        infos = merge(parts, self if self._alone else batch.counted()) if parts else {}
+        infos = merge(parts, self if self._alone else batch.info_adder) if parts else {}
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
