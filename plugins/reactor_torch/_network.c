@@ -32,9 +32,8 @@ typedef struct {
     float epsilon;
 } Layer;
 
-typedef struct Network {
+typedef struct {
     PyObject_HEAD
-    struct Network *then; /* evaluated after this one; or NULL */
     Py_buffer observations, outputs, actions;
     PyObject *answer; /* the array of actions */
     Py_ssize_t steps, rows, features;
@@ -528,17 +527,13 @@ fill_in(Network *network, PyObject *observations, Py_ssize_t numbers, PyObject *
 static PyObject *
 network_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"observations", "numbers", "layers", "outputs", "actions", "avx2", "then", NULL};
-    PyObject *observations, *layers, *outputs, *actions, *then = Py_None;
+    static char *names[] = {"observations", "numbers", "layers", "outputs", "actions", "avx2", NULL};
+    PyObject *observations, *layers, *outputs, *actions;
     Py_ssize_t numbers;
     int avx2 = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|pO:Network", names, &observations, &numbers, &PyTuple_Type, &layers,
-                                     &outputs, &actions, &avx2, &then)) {
-        return NULL;
-    }
-    if (then != Py_None && Py_TYPE(then) != type) {
-        PyErr_SetString(PyExc_TypeError, "what comes then is another Network, or None");
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OnO!OO|p:Network", names, &observations, &numbers, &PyTuple_Type, &layers,
+                                     &outputs, &actions, &avx2)) {
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -546,7 +541,6 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (network == NULL) {
         return NULL;
     }
-    network->then = then == Py_None ? NULL : (Network *)Py_NewRef(then);
     if (fill_in(network, observations, numbers, layers, outputs, actions) < 0) {
         Py_DECREF(network);
         return NULL;
@@ -575,7 +569,6 @@ network_dealloc(Network *network)
     PyBuffer_Release(&network->outputs);
     PyBuffer_Release(&network->actions);
     Py_XDECREF(network->answer);
-    Py_XDECREF((PyObject *)network->then);
     free(network);
     Py_DECREF(type);
 }
@@ -616,16 +609,35 @@ network_greedy(Network *network, PyObject *number)
     if (step == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    for (const Network *one = network; one != NULL; one = one->then) {
-        if (act(one, step) < 0) {
+    return act(network, step) < 0 ? NULL : Py_NewRef(network->answer);
+}
+
+static PyObject *
+network_greedy_of_all(PyTypeObject *type, PyObject *args)
+{
+    PyObject *networks;
+    Py_ssize_t step;
+
+    if (!PyArg_ParseTuple(args, "O!n:greedy_of_all", &PyTuple_Type, &networks, &step)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(networks); i++) {
+        PyObject *network = PyTuple_GetItem(networks, i);
+        if (Py_TYPE(network) != type) {
+            PyErr_Format(PyExc_TypeError, "networks: expected a tuple of Networks, got %R in it", network);
+            return NULL;
+        }
+        if (act((Network *)network, step) < 0) {
             return NULL;
         }
     }
-    return Py_NewRef(network->answer);
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef network_methods[] = {
     {"greedy", (PyCFunction)network_greedy, METH_O, "The greedy actions for the observations of a step, in `actions`."},
+    {"greedy_of_all", (PyCFunction)network_greedy_of_all, METH_VARARGS | METH_CLASS,
+     "Fill in the `actions` of each network of a tuple, for the observations of a step."},
     {NULL, NULL, 0, NULL},
 };
 

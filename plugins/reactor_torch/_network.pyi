@@ -15,8 +15,7 @@ class Network:
     """Greedy actions of a network for ``observations``, ``(steps, envs, ...)``, float32 or float64, or numbers below ``numbers``.
 
     A layer is its kind, its weight and its bias or None, its number of outputs, and epsilon for a normalisation. What the last one
-    makes of a step is in ``outputs``, ``(envs, actions)``. Arrays are C-contiguous, and read again at each call. ``then`` is
-    another network, which is evaluated with each call after this one.
+    makes of a step is in ``outputs``, ``(envs, actions)``. Arrays are C-contiguous, and read again at each call.
     """
 
     def __new__(
@@ -27,6 +26,10 @@ class Network:
         outputs: _Floats,
         actions: _Integers,
         avx2: bool = True,
-        then: Network | None = None,
     ) -> Network: ...
-    def greedy(self, step: int, /) -> _Integers: ...
+    def greedy(self, step: int, /) -> _Integers:
+        """The greedy actions for the observations of a step, in ``actions``."""
+
+    @classmethod
+    def greedy_of_all(cls, networks: tuple[Network, ...], step: int, /) -> None:
+        """Fill in the ``actions`` of each network, for the observations of a step."""

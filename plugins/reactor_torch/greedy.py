@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_rl.plugin import extension
+from reactor_rl.plugin import aligned_zeros, extension
 from reactor_torch.layers import Layer
 
 __all__ = ["Greedy", "Layered", "Network", "TorchNetwork", "computing"]
@@ -147,12 +147,12 @@ def bind_numpy(network: Layered, parameters: Array, given: Array) -> tuple[Greed
     envs = given.shape[1]
     batch = envs > 1
     shape = (envs,) if batch else ()
-    inputs = np.zeros((*shape, network.features), np.float32)
+    inputs = aligned_zeros((*shape, network.features), np.float32)  # the last bits of a product depend on where it begins
     steps: list[Callable[[], Any]] = []
     current = inputs
     for kind, name, _, outputs, epsilon in network.layers:
         if kind == "linear":
-            below, current = current, np.empty((*shape, outputs), np.float32)
+            below, current = current, aligned_zeros((*shape, outputs), np.float32)
             weights = parameters[f"{name}.weight"]
             steps.append(_call(np.dot, below, weights.T, current) if batch else _call(np.dot, weights, below, current))
             if f"{name}.bias" in (parameters.dtype.names or ()):

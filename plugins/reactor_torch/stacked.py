@@ -16,7 +16,7 @@ import torch
 from gymnasium import Space
 from torch import nn
 
-from reactor_rl.plugin import extension
+from reactor_rl.plugin import aligned_zeros, extension
 from reactor_torch.layers import layers_of
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled", "stack"]
@@ -105,7 +105,7 @@ class Stacked:
     def __init__(self, networks: tuple[DenseNetwork, ...], rows: int) -> None:
         widths = [kind for kind in networks[0].kinds if isinstance(kind, tuple)]
         count = len(networks)
-        self.inputs: Array = np.zeros((count, rows, widths[0][0]), np.float32)
+        self.inputs: Array = aligned_zeros((count, rows, widths[0][0]), np.float32)
         self.scores: Array = np.zeros((count, rows, widths[-1][1]), np.float32)
         self.best: Array = np.zeros((count, rows), np.int64)
 
@@ -129,24 +129,26 @@ class Compiled(Stacked):
 
     def __init__(self, networks: tuple[DenseNetwork, ...], rows: int) -> None:
         super().__init__(networks, rows)
-        chain = None
-        for number in reversed(range(len(networks))):
-            layers: list[tuple[str, Array | None, Array | None, int, float]] = []
-            width = self.inputs.shape[2]
-            weights = iter(networks[number].weights)
-            for kind in networks[number].kinds:
-                if isinstance(kind, tuple):
-                    width = kind[1]
-                    layers.append(("linear", *next(weights), width, 0.0))
-                else:
-                    layers.append((kind, None, None, width, 0.0))
-            given, scores = self.inputs[number][None], self.scores[number]
-            chain = _network.Network(given, 0, tuple(layers), scores, self.best[number], then=chain)
-        assert chain is not None
-        self._evaluate = chain.greedy
+        self._networks = tuple(
+            _network.Network(inputs[None], 0, _for_extension(network, inputs.shape[1]), scores, best)
+            for network, inputs, scores, best in zip(networks, self.inputs, self.scores, self.best, strict=True)
+        )
 
     def __call__(self) -> None:
-        self._evaluate(0)
+        _network.Network.greedy_of_all(self._networks, 0)
+
+
+def _for_extension(network: DenseNetwork, width: int) -> tuple[tuple[str, Array | None, Array | None, int, float], ...]:
+    """Layers as the extension takes them, the first of which is given ``width`` numbers."""
+    layers: list[tuple[str, Array | None, Array | None, int, float]] = []
+    weights = iter(network.weights)
+    for kind in network.kinds:
+        if isinstance(kind, tuple):
+            width = kind[1]
+            layers.append(("linear", *next(weights), width, 0.0))
+        else:
+            layers.append((kind, None, None, width, 0.0))
+    return tuple(layers)
 
 
 class Batched(Stacked):
@@ -154,18 +156,16 @@ class Batched(Stacked):
 
     def __init__(self, networks: tuple[DenseNetwork, ...], rows: int) -> None:
         super().__init__(networks, rows)
-        self._kinds, self._given = networks[0].kinds, torch.from_numpy(self.inputs)
+        self._kinds, self._observed = networks[0].kinds, torch.from_numpy(self.inputs)
+        layers = zip(*(network.weights for network in networks), strict=True)
         self._weights = [
-            (
-                torch.from_numpy(np.stack([network.weights[at][0].T for network in networks])),
-                torch.from_numpy(np.stack([network.weights[at][1] for network in networks])[:, None]),
-            )
-            for at in range(len(networks[0].weights))
+            (_joined([weight for weight, _ in layer]).transpose(1, 2), _joined([bias for _, bias in layer])[:, None])
+            for layer in layers
         ]
 
     @torch.inference_mode()
     def __call__(self) -> None:
-        values, weights = self._given, iter(self._weights)
+        values, weights = self._observed, iter(self._weights)
         for kind in self._kinds:
             if isinstance(kind, tuple):
                 weight, bias = next(weights)
@@ -174,3 +174,9 @@ class Batched(Stacked):
                 values = getattr(values, kind)()
         self.scores[...] = values.numpy()
         self.scores.argmax(2, out=self.best)
+
+
+def _joined(arrays: list[Array]) -> torch.Tensor:
+    """Arrays of one shape below each other, beginning with a cache line: the last bits of a product depend on where it begins."""
+    joined = aligned_zeros((len(arrays), *arrays[0].shape), np.float32)
+    return torch.from_numpy(np.stack(arrays, out=joined))

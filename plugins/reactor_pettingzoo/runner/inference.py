@@ -13,7 +13,7 @@ from reactor_pettingzoo.runner.groups import Group
 from reactor_pettingzoo.runner.policies import evaluator
 from reactor_pettingzoo.runner.roster import MASK, Roster
 from reactor_rl import Input, Output, Reactor, reaction, startup
-from reactor_rl.plugin import decode
+from reactor_rl.plugin import aligned_zeros, decode
 from reactor_torch import Stacked, stack
 
 __all__ = ["Asking", "Inference"]
@@ -176,7 +176,7 @@ class Asking:
         assert self.asked is not None
         block = self.group.block
         masks = self._masks(record, acting, drawn)
-        parts = {key: record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]] for key in block.parts}
+        parts = {key: _aligned(record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]]) for key in block.parts}
         actions = self.asked(parts.get("", parts), None if masks is None else masks[0], self.chooser)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
@@ -213,3 +213,10 @@ def _bounds(space: Any) -> tuple[Any, Any]:
     if isinstance(space, spaces.MultiDiscrete):
         return space.start, space.start + space.nvec - 1
     return 0, 1
+
+
+def _aligned(rows: Array) -> Array:
+    """A copy that begins with a cache line: the last bits of what a policy multiplies it with depend on where it begins."""
+    aligned = aligned_zeros(rows.shape, rows.dtype)
+    aligned[...] = rows
+    return aligned

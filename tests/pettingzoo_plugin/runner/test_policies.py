@@ -440,6 +440,19 @@ def test_functions_are_asked_once_a_tick_for_every_row() -> None:
         assert runner.run(steps=30, progress_bar=False).steps == 30
 
 
+def test_what_a_policy_sees_begins_with_a_cache_line() -> None:
+    """The last bits of what it multiplies that with depend on where it begins."""
+    kept: list[Array] = []  # for what is freed would be where the next one begins
+
+    def checking(observations: Array) -> Array:
+        kept.append(observations)
+        assert observations.ctypes.data % 64 == 0
+        return by_sum(observations)
+
+    for num_envs in (1, 2, 3):
+        ran(Herd, {"all": checking}, num_envs, steps=20)
+
+
 def test_a_policy_that_sees_a_dict() -> None:
     space = spaces.Dict(near=spaces.Box(-9, 9, (2,), np.float32), far=spaces.Box(0, 9, (1,), np.int64))
 
@@ -559,14 +572,3 @@ def test_policies_travel_as_they_are_or_to_the_cpu() -> None:
     assert acting_part(network) is network
     with pytest.raises(NotImplementedError, match="meta"):  # what lies elsewhere is moved, which from there is not possible
         acting_part(mlp(0, 4, 5).to("meta"))
-
-
-def test_only_networks_follow_one_another() -> None:
-    kernel = pytest.importorskip("reactor_torch._network")
-    layers = (("linear", np.zeros((3, 2), np.float32), None, 3, 0.0),)
-    arguments = np.zeros((1, 1, 2), np.float32), 0, layers, np.zeros((1, 3), np.float32), np.zeros(1, np.int64)
-    with pytest.raises(TypeError, match="another Network, or None"):
-        kernel.Network(*arguments, then=3)
-    second = np.ones(1, np.int64)
-    kernel.Network(*arguments, then=kernel.Network(*arguments[:4], second)).greedy(0)
-    assert second[0] == 0

@@ -215,6 +215,27 @@ def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: 
         assert np.array_equal(values, np.array(alone[first : first + envs])), (first, envs)
 
 
+def test_what_numpy_multiplies_begins_with_a_cache_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last bits of its products depend on where arrays lie, so that must be the same in every process."""
+    multiply = np.dot
+    places = []
+    kept = []  # what is freed would be where the next one begins
+    for width in range(1, 9):
+        q_net = q_network(spaces.Box(-1, 1, (width,), np.float32), [width + 2])
+        record = record_of(q_net)
+
+        def spy(a: Array, b: Array, out: Array, record: Array = record) -> None:
+            places.extend(one.ctypes.data % 64 for one in (a, b, out) if not np.shares_memory(one, record))
+            multiply(a, b, out)
+
+        monkeypatch.setattr(np, "dot", spy)
+        for envs in (1, 3):
+            greedy, _ = bind_numpy(layered(q_net), record, observed(q_net.observation_space, 1, envs))
+            greedy(0)
+            kept.append(greedy)
+    assert places == [0] * (8 * 2 * 2 * 2)
+
+
 @pytest.mark.parametrize("way", COMPILED)
 def test_nothing_depends_on_where_arrays_lie(way: Any) -> None:
     torch.manual_seed(3)
