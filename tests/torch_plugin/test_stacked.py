@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ LINE = 64
 
 def dense(seed: int, *widths: int) -> DenseNetwork:
     torch.manual_seed(seed)
-    parts = [part for inputs, outputs in zip(widths, widths[1:], strict=False) for part in (nn.Linear(inputs, outputs), nn.Tanh())]
+    parts = [part for inputs, outputs in pairwise(widths) for part in (nn.Linear(inputs, outputs), nn.Tanh())]
     network = dense_network_of(nn.Sequential(*parts[:-1]), spaces.Box(-9, 9, widths[:1], np.float32))
     assert network is not None
     return network
