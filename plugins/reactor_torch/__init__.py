@@ -6,7 +6,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
     from reactor_torch.dense import Dense, Function
-    from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussian
+    from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
     from reactor_torch.flat import FlatParameters
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
@@ -34,7 +34,7 @@ __all__ = [
     "FlatOptimizer",
     "FlatParameters",
     "Function",
-    "Gaussian",
+    "Gaussians",
     "Greedy",
     "Layer",
     "Layered",

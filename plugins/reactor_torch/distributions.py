@@ -14,7 +14,7 @@ import torch
 
 from reactor_torch.flat import FlatParameters
 
-__all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussian"]
+__all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussians"]
 
 
 class Evaluated(ABC):
@@ -136,7 +136,7 @@ class _Bernoullis(Evaluated):
             self.gradient.addcmul_(self.given, spread, value=-by_entropy)
 
 
-class Gaussian(Distribution):
+class Gaussians(Distribution):
     """Independent normal distributions whose standard deviations are parameters of their own: a ``Box`` space; outputs are means.
 
     Args:

@@ -28,7 +28,7 @@ from reactor_torch import (
     FlatOptimizer,
     FlatParameters,
     Function,
-    Gaussian,
+    Gaussians,
     Learner,
     PPOBatch,
     PPOLoss,
@@ -113,7 +113,7 @@ def dense_actor_critic(policy: ActorCriticPolicy, flat: FlatParameters) -> Dense
     elif isinstance(space, spaces.MultiBinary):
         distribution = Bernoullis(math.prod(space.shape))
     else:
-        distribution = Gaussian(flat)
+        distribution = Gaussians(flat)
     assert towers[0] is not None and towers[1] is not None
     return DenseActorCritic(towers[0], towers[1], distribution, flat)
 

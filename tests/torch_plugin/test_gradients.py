@@ -26,7 +26,7 @@ from reactor_torch import (
     DQNLoss,
     FlatParameters,
     Function,
-    Gaussian,
+    Gaussians,
     PPOBatch,
     PPOLoss,
     QBatch,
@@ -200,7 +200,7 @@ class Policy(nn.Module):
             return AutogradActorCritic(self.evaluate_actions, flat)
         distribution: Any = {
             "categorical": lambda: Categoricals([3]), "categoricals": lambda: Categoricals([2, 4, 3]),
-            "bernoullis": lambda: Bernoullis(4), "gaussian": lambda: Gaussian(flat),
+            "bernoullis": lambda: Bernoullis(4), "gaussian": lambda: Gaussians(flat),
         }[self.kind]()  # fmt: skip
         return DenseActorCritic(layers("actor.", self.actor, 5), layers("critic.", self.critic, 5), distribution, flat)
 
@@ -312,7 +312,7 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
     with pytest.raises(ValueError, match="'mean' must be"):
         QLoss(Autograd(frozen, flat), "mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="log_std"):
-        Gaussian(flat)
+        Gaussians(flat)
 
 
 @pytest.mark.parametrize("part", ["actor", "critic"])

@@ -1,7 +1,7 @@
 """What actors know of a policy: how it draws actions, and what it thinks of observations.
 
 Most policies are plain: a network that acts, one that judges, and a distribution of SB3's. Then actions are drawn by
-:mod:`reactor_sb3.training.distributions`, from noise that belongs to the actor.
+:mod:`reactor_sb3.training.action_distributions`, from noise that belongs to the actor.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reactor_sb3.training.distributions import Distribution
+from reactor_sb3.training.action_distributions import ActionDistribution
 
-__all__ = ["ActorCritic", "Bounds", "Drawing", "Evaluation", "Networks", "Observed", "PlainPolicy"]
+__all__ = ["ActingPolicy", "Bounds", "Drawing", "BoundNetworks", "Networks", "Observed", "PlainPolicy"]
 
 Array = npt.NDArray[Any]
 Observed = Mapping[str, Array]
@@ -64,7 +64,7 @@ class Drawing(Protocol):
         """The values of other observations, ``(count,)``."""
 
 
-class ActorCritic(Protocol):
+class ActingPolicy(Protocol):
     """The structure of a policy, light enough to travel."""
 
     def bind(self, parameters: Array, observations: Observed) -> Drawing:
@@ -74,7 +74,7 @@ class ActorCritic(Protocol):
 # ---------------------------------------------------------------------- plain policies
 
 
-class Evaluation(Protocol):
+class BoundNetworks(Protocol):
     """Two networks with their weights, looking at observations."""
 
     def outputs(self, step: int) -> Array:
@@ -90,13 +90,13 @@ class Evaluation(Protocol):
 class Networks(Protocol):
     """The structure of an actor's and a critic's network."""
 
-    def bind(self, parameters: Array, observations: Observed) -> Evaluation:
-        """See :class:`ActorCritic`."""
+    def bind(self, parameters: Array, observations: Observed) -> BoundNetworks:
+        """See :class:`ActingPolicy`."""
 
 
 @dataclass(frozen=True)
 class PlainPolicy:
-    """The :class:`ActorCritic` of a policy that does nothing of its own.
+    """The :class:`ActingPolicy` of a policy that does nothing of its own.
 
     Attributes:
         networks: Its networks.
@@ -105,11 +105,11 @@ class PlainPolicy:
     """
 
     networks: Networks
-    distribution: Distribution
+    distribution: ActionDistribution
     bounds: Bounds | None
 
     def bind(self, parameters: Array, observations: Observed) -> Drawing:
-        """See :class:`ActorCritic`."""
+        """See :class:`ActingPolicy`."""
         return PlainDrawing(self, parameters, observations)
 
 
@@ -118,18 +118,18 @@ class PlainDrawing:
 
     def __init__(self, policy: PlainPolicy, parameters: Array, observations: Observed) -> None:
         self.parameters, self.distribution, self.bounds = parameters, policy.distribution, policy.bounds
-        self.evaluation = policy.networks.bind(parameters, observations)
+        self.networks = policy.networks.bind(parameters, observations)
         self.steps, self.envs = next(iter(observations.values())).shape[:2]
 
     def __call__(self, step: int) -> Array:
         """See :class:`Drawing`."""
-        actions = self.distribution.mode(self.evaluation.outputs(step))
+        actions = self.distribution.mode(self.networks.outputs(step))
         return actions if self.bounds is None else self.bounds(actions)
 
     def begin_round(self, random: np.random.Generator, record: Array) -> Callable[[int], Array]:
         """See :class:`Drawing`."""
         noise = self.distribution.noise(random, self.steps, self.envs, self.parameters)
-        bounds, outputs, choose = self.bounds, self.evaluation.outputs, self.distribution.choose
+        bounds, outputs, choose = self.bounds, self.networks.outputs, self.distribution.choose
         actions = record["actions"]
         drawn = self.drawn = actions if bounds is None else record["drawn"]
         scores = self.scores = np.empty_like(noise)
@@ -145,8 +145,8 @@ class PlainDrawing:
 
     def end_round(self) -> tuple[Array, Array]:
         """See :class:`Drawing`."""
-        return self.distribution.log_probs(self.scores, self.drawn, self.parameters), self.evaluation.values()
+        return self.distribution.log_probs(self.scores, self.drawn, self.parameters), self.networks.values()
 
     def values_of(self, observations: Observed) -> Array:
         """See :class:`Drawing`."""
-        return self.evaluation.values_of(observations)
+        return self.networks.values_of(observations)

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class OwnPolicy:
-    """The :class:`~reactor_sb3.training.acting.ActorCritic` of a policy that is evaluated by its own ``forward``.
+    """The :class:`~reactor_sb3.training.acting.ActingPolicy` of a policy that is evaluated by its own ``forward``.
 
     Attributes:
         structure: The policy.
@@ -34,7 +34,7 @@ class OwnPolicy:
     sde_sample_freq: int
 
     def bind(self, parameters: Array, observations: Observed) -> Drawing:
-        """See :class:`~reactor_sb3.training.acting.ActorCritic`."""
+        """See :class:`~reactor_sb3.training.acting.ActingPolicy`."""
         return OwnDrawing(self, parameters, observations)
 
 

@@ -17,7 +17,7 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 
-from reactor_sb3.training.acting import Evaluation, Observed
+from reactor_sb3.training.acting import BoundNetworks, Observed
 from reactor_sb3.training.networks import features_of
 from reactor_torch import Layered, layers_of
 
@@ -38,7 +38,7 @@ class DenseNetworks:
     actor: Layered
     critic: Layered
 
-    def bind(self, parameters: Array, observations: Observed) -> Evaluation:
+    def bind(self, parameters: Array, observations: Observed) -> BoundNetworks:
         """See :class:`Networks`."""
         return DenseEvaluation(self, parameters, observations[""])
 
@@ -53,17 +53,17 @@ class DenseEvaluation:
         self.judge, self.worth = self.critic.evaluated(parameters, given.reshape(1, -1, *given.shape[2:]))
 
     def outputs(self, step: int) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         self.act(step)
         return self.scores
 
     def values(self) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         self.judge(0)
         return self.worth.reshape(self.shape)
 
     def values_of(self, observations: Observed) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         judge, worth = self.critic.evaluated(self.parameters, np.ascontiguousarray(observations[""])[None])
         judge(0)
         return worth[:, 0]
@@ -153,7 +153,7 @@ class TorchNetworks:
 
     structure: TorchStructure
 
-    def bind(self, parameters: Array, observations: Observed) -> Evaluation:
+    def bind(self, parameters: Array, observations: Observed) -> BoundNetworks:
         """See :class:`Networks`."""
         return TorchEvaluation(self.structure, parameters, observations)
 
@@ -167,7 +167,7 @@ class TorchEvaluation:
         self.worth = np.empty(next(iter(observations.values())).shape[:2], np.float32)
 
     def outputs(self, step: int) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         policy, given = self.policy, self.observations
         with torch.inference_mode():
             features = policy.extract_features(
@@ -184,10 +184,10 @@ class TorchEvaluation:
             return policy.action_net(of_actor).numpy()  # type: ignore[no-any-return]
 
     def values(self) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         return self.worth
 
     def values_of(self, observations: Observed) -> Array:
-        """See :class:`Evaluation`."""
+        """See :class:`BoundNetworks`."""
         with torch.inference_mode():
             return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()

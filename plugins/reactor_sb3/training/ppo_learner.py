@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import preprocess_obs
 
-from reactor_sb3.training.actor_critic import is_plain
+from reactor_sb3.training.acting_policy import is_plain
 from reactor_sb3.training.policy_networks import dense_networks_of
 from reactor_torch import (
     AutogradActorCritic,
@@ -21,7 +21,7 @@ from reactor_torch import (
     DenseActorCritic,
     FlatOptimizer,
     FlatParameters,
-    Gaussian,
+    Gaussians,
     Learner,
     PPOBatch,
     PPOLoss,
@@ -83,13 +83,13 @@ class PPOLearner:
         shuffled = rollout[order]
         if normalize:
             shuffled.advantages = normalized(shuffled.advantages, batch_size)
-        told = []
+        statistics = []
         for begin in range(0, len(order), batch_size):
-            told.append(self._learner.gradients(shuffled[begin : begin + batch_size]))
-            if told[-1][APPROX_KL] > most_kl:
-                return told, False
+            statistics.append(self._learner.gradients(shuffled[begin : begin + batch_size]))
+            if statistics[-1][APPROX_KL] > most_kl:
+                return statistics, False
             self._learner.step()
-        return told, True
+        return statistics, True
 
 
 def _dense(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic | None:
@@ -106,5 +106,5 @@ def _dense(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic 
         case spaces.MultiBinary(shape=shape):
             distribution = Bernoullis(math.prod(shape))
         case _:
-            distribution = Gaussian(flat)
+            distribution = Gaussians(flat)
     return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)

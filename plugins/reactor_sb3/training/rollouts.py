@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from reactor_sb3.training.acting import ActorCritic, Drawing
+from reactor_sb3.training.acting import ActingPolicy, Drawing
 from reactor_sb3.training.records import Fields, Observations
 
 __all__ = ["OnPolicy", "advantages", "by_env", "fill"]
@@ -32,7 +32,7 @@ class OnPolicy:
         gae_lambda: Weight of longer returns.
     """
 
-    network: ActorCritic
+    network: ActingPolicy
     observations: Observations
     action_space: gymnasium.Space[Any]
     gamma: float

@@ -23,8 +23,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.training.acting_policy import acting_policy_of
 from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.actor_critic import actor_critic_of
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.policy_networks import copied
 from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner
@@ -171,7 +171,7 @@ class SyncPPO(Trainer, PPO):
     def behaviour(self) -> OnPolicy:
         """How the actors act."""
         return OnPolicy(
-            actor_critic_of(self.policy, self.sde_sample_freq), self._layout, self.action_space, self.gamma, self.gae_lambda
+            acting_policy_of(self.policy, self.sde_sample_freq), self._layout, self.action_space, self.gamma, self.gae_lambda
         )
 
     def exploration_rates(self) -> Array:

@@ -23,30 +23,18 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
+from trainers import BOX, INLINE, PLACES, SPACES
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.training.acting import PlainPolicy
-from reactor_sb3.training.actor_critic import actor_critic_of
-from reactor_sb3.training.distributions import distribution_of
+from reactor_sb3.training.acting_policy import acting_policy_of
+from reactor_sb3.training.action_distributions import distribution_of
 from reactor_sb3.training.own_policy import OwnPolicy
 from reactor_sb3.training.policy_networks import DenseNetworks, TorchNetworks, copied
 from reactor_sb3.training.ppo_learner import PPOLearner
 from reactor_torch import PPOBatch
 
 Array = npt.NDArray[Any]
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    *({"executor": "threads", "workers": workers} for workers in (2, 3)),
-    *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
-]
-INLINE = PLACES[0]
-BOX = spaces.Box(-1, 1, (3,), np.float32)
-OBSERVATIONS: dict[str, tuple[str, gymnasium.Space[Any]]] = {
-    "box": ("MlpPolicy", BOX),
-    "image": ("CnnPolicy", spaces.Box(0, 255, (36, 36, 1), np.uint8)),
-    "dict": ("MultiInputPolicy", spaces.Dict(vector=BOX, kind=spaces.Discrete(3))),
-    "discrete": ("MlpPolicy", spaces.Discrete(5)),
-}
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "several": spaces.MultiDiscrete([2, 3, 4]),
@@ -260,7 +248,7 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
 def test_what_actors_compute(name: str) -> None:
     kind, networks, policy, network = POLICIES[name]
     with new(Toy, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
-        structure = actor_critic_of(model.policy)
+        structure = acting_policy_of(model.policy)
         assert type(structure) is kind
         assert networks is None or type(getattr(structure, "networks", None)) is networks
         before = copied(model.policy, {})
@@ -269,9 +257,9 @@ def test_what_actors_compute(name: str) -> None:
 
 
 @pytest.mark.parametrize("acted", ACTIONS)
-@pytest.mark.parametrize("observed", OBSERVATIONS)
+@pytest.mark.parametrize("observed", SPACES)
 def test_spaces(observed: str, acted: str) -> None:
-    policy, space = OBSERVATIONS[observed]
+    policy, space = SPACES[observed]
     with new(partial(Toy, space, ACTIONS[acted]), policy, n_actors=2, envs_per_actor=2, n_steps=32, batch_size=32) as model:
         before = copied(model.policy, {})
         model.learn(1)
@@ -328,8 +316,8 @@ def test_other_seeds_and_pipelines_give_other_results() -> None:
 
 
 OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "image": (partial(Toy, OBSERVATIONS["image"][1]), "CnnPolicy", {}),
-    "dict": (partial(Toy, OBSERVATIONS["dict"][1], ACTIONS["several"]), "MultiInputPolicy", {}),
+    "image": (partial(Toy, SPACES["image"][1]), "CnnPolicy", {}),
+    "dict": (partial(Toy, SPACES["dict"][1], ACTIONS["several"]), "MultiInputPolicy", {}),
     "its own": (Toy, Doubtful, {}),
     "noise": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "sde_sample_freq": 4}),
     "squashed": (partial(Toy, BOX, ACTIONS["box"]), "MlpPolicy", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),

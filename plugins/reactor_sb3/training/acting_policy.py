@@ -6,12 +6,12 @@ from gymnasium import spaces
 from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.policies import ActorCriticPolicy
 
-from reactor_sb3.training.acting import ActorCritic, Bounds, PlainPolicy
-from reactor_sb3.training.distributions import distribution_of
+from reactor_sb3.training.acting import ActingPolicy, Bounds, PlainPolicy
+from reactor_sb3.training.action_distributions import distribution_of
 from reactor_sb3.training.own_policy import OwnPolicy
 from reactor_sb3.training.policy_networks import TorchNetworks, TorchStructure, dense_networks_of
 
-__all__ = ["actor_critic_of", "is_plain"]
+__all__ = ["acting_policy_of", "is_plain"]
 
 _DISTRIBUTIONS = (
     sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
@@ -28,7 +28,7 @@ def is_plain(policy: ActorCriticPolicy) -> bool:
     return type(policy.action_dist) in _DISTRIBUTIONS and not own
 
 
-def actor_critic_of(policy: ActorCriticPolicy, sde_sample_freq: int = -1) -> ActorCritic:
+def acting_policy_of(policy: ActorCriticPolicy, sde_sample_freq: int = -1) -> ActingPolicy:
     """The structure of a policy, as light to evaluate as possible.
 
     Args:

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "distribution_of"]
+__all__ = ["Bernoulli", "Categorical", "ActionDistribution", "Gaussian", "distribution_of"]
 
 Array = npt.NDArray[Any]
 _TINY = np.float32(1e-30)
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
-class Distribution(Protocol):
+class ActionDistribution(Protocol):
     """A kind of distribution of actions; ``outputs`` are what the network gives, ``(..., n)``, float32."""
 
     def noise(self, random: np.random.Generator, steps: int, envs: int, parameters: Array) -> Array:
@@ -63,17 +63,17 @@ class Categorical:
         return -np.log(np.maximum(drawn, _TINY))
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         if not self.several:
             return outputs.argmax(-1)  # type: ignore[no-any-return]
         return np.stack([part.argmax(-1) for part in self._parts(outputs)], -1)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         chosen = actions if self.several else actions[..., None]
         total = np.zeros(outputs.shape[:-1], np.float32)
         for number, part in enumerate(self._parts(outputs)):
@@ -101,15 +101,15 @@ class Bernoulli:
         return random.logistic(size=(steps, envs, parameters["action_net.bias"].size)).astype(np.float32)
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return (outputs > noise).astype(self.dtype)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return (outputs > 0).astype(self.dtype)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return -np.logaddexp(np.float32(0), np.where(actions == 1, -outputs, outputs)).sum(-1)  # type: ignore[no-any-return]
 
 
@@ -129,21 +129,21 @@ class Gaussian:
         return drawn * np.exp(parameters["log_std"])  # type: ignore[no-any-return]
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return (outputs + noise).reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         return outputs.reshape(-1, *self.shape)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`Distribution`."""
+        """See :class:`ActionDistribution`."""
         log_std = parameters["log_std"]
         apart = (actions.reshape(outputs.shape) - outputs) * np.exp(-log_std)
         return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]
 
 
-def distribution_of(space: gymnasium.Space[Any]) -> Distribution:
+def distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:
     """The distribution that SB3 has for actions of a space.
 
     Raises:
