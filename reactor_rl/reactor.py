@@ -154,6 +154,10 @@ class Reaction:
     effects: tuple[Declaration, ...]
     cost: float | None
 
+    @property
+    def __isabstractmethod__(self) -> bool:
+        return getattr(self.function, "__isabstractmethod__", False)
+
     def __call__(self, reactor: Any) -> None:
         self.function(reactor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from typing import Any
 
 import cloudpickle
@@ -91,6 +92,29 @@ class Sized(Reactor):
     @reaction(each, effects=out)
     def go(self) -> None:
         self.out.buffer[:] = self.tag[0]
+
+
+@pytest.mark.parametrize("executor", ["inline", "processes"])
+def test_a_subclass_fills_in_an_abstract_reaction(executor: Any) -> None:
+    class Base(Reactor, ABC):
+        size = Output((), np.int64)
+
+        @reaction(startup, effects=size)
+        @abstractmethod
+        def build(self) -> None:
+            """Set the size."""
+
+    class Six(Base):
+        def build(self) -> None:
+            self.size.set(6)
+
+    program = Program("sizes")
+    with pytest.raises(TypeError, match="abstract class Base"):
+        program.add(Base)
+    program.connect(program.add(Six).size, program.output("size"))
+    with program.start(executor=executor, workers=1 if executor == "inline" else 2) as run:
+        run.tick()
+        assert run.size == 6
 
 
 def test_an_instance_fixes_shapes_and_periods() -> None:

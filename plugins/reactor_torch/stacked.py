@@ -7,6 +7,7 @@ Which way is taken depends on the networks and the installation alone; their val
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,7 @@ def _flattened(module: nn.Module) -> Any:
         yield module
 
 
-class Stacked:
+class Stacked(ABC):
     """Several networks of equal architecture.
 
     Args:
@@ -109,9 +110,9 @@ class Stacked:
         self.scores: Array = np.zeros((count, rows, widths[-1][1]), np.float32)
         self.best: Array = np.zeros((count, rows), np.int64)
 
+    @abstractmethod
     def __call__(self) -> None:
         """Evaluate them all."""
-        raise NotImplementedError
 
 
 def is_compiled(layers: DenseNetwork) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ Failures = list[tuple[int, Failure]]
 """What environments raised, with their indices."""
 
 
-class Shard(Reactor):
+class Shard(Reactor, ABC):
     """A contiguous block of environments, each with one row or more.
 
     Args:
@@ -66,9 +67,9 @@ class Shard(Reactor):
         self.rewards, self.terminations, self.truncations = Output(rows, np.float64), Output(rows, np.bool_), Output(rows, np.bool_)
 
     @reaction(startup)
+    @abstractmethod
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        raise NotImplementedError
 
     @reaction(shutdown)
     def close(self) -> None:
@@ -77,9 +78,9 @@ class Shard(Reactor):
         close_all(enumerate([held.env for held in envs], self.first))
 
     @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras))
+    @abstractmethod
     def step(self) -> None:
         """Step every environment once."""
-        raise NotImplementedError
 
     @reaction(request, effects=(observations, objects, extras, replies))
     def serve(self) -> None:
@@ -106,13 +107,13 @@ class Shard(Reactor):
             self._write_last(failures)
         self._send({}, infos, failures)
 
+    @abstractmethod
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         """Reset an environment of this shard; its observations go to ``last``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_last(self, failures: Failures) -> None:
         """Write the last observations of all rows."""
-        raise NotImplementedError
 
     def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
         """Send what there is besides arrays."""
