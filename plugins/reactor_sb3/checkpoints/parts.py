@@ -10,20 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl.plugin import WorkerState, dumps, loads
-from reactor_sb3.environments.makers import maker_of
+from reactor_sb3.environments.makers import EnvMaker
 
 __all__ = ["columns", "environment_state", "fill_replay", "overlay", "replay_state", "run_state"]
 
 Array = npt.NDArray[Any]
 
 
-def environment_state(env: Any) -> dict[str, Any]:
-    """What makes an environment: an id, which needs no pickle, or a function."""
-    made = maker_of(env).env_fn
-    match made:
-        case partial(func=gymnasium.make, args=(str() as env_id,), keywords={**keywords}) if not keywords:
+def environment_state(makes: EnvMaker) -> dict[str, Any]:
+    """What makes the environments: an id, which needs no pickle, or functions."""
+    match makes.env_fns:
+        case (partial(func=gymnasium.make, args=(str() as env_id,), keywords={**keywords}),) if not keywords:
             return {"id": env_id}
-    return {"factory": made}
+    return {"factory": makes}
 
 
 def replay_state(buffer: Any, whole: bool) -> Any:

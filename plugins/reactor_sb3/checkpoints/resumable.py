@@ -41,7 +41,7 @@ class Resumable(ReactorAlgorithm):
         part = None if self._run is None else self._run.snapshot().part
         return {
             "arguments": {name: self._plain_now(name, value) for name, value in self.arguments.items()},
-            "environment": environment_state(self.env),
+            "environment": environment_state(self._makes),
             "counters": {name: getattr(self, name) for name in COUNTERS if hasattr(self, name)},
             "policy": dict(self.policy.state_dict()),
             "optimizer": self.policy.optimizer.state_dict(),

@@ -148,7 +148,7 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
     raise ValueError("the state of an environment is none")
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4096)
 def _way(make: bytes) -> str | None:
     """How environments of a kind are saved; tried once in every process."""
     return env_state.way(loads(make))

@@ -2,113 +2,85 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import gymnasium
-from stable_baselines3.common import monitor
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
 from reactor_gymnasium.plugin import EnvFn, thrown_away
-from reactor_rl.plugin import global_random_state, loads
+from reactor_rl.plugin import Pickled, dumps, global_random_state
+from reactor_sb3.environments.copies import copies_of, without_logs
+from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
 
-__all__ = ["LazyEnv", "EnvMaker", "maker_of", "spare_envs"]
+__all__ = ["LazyEnv", "EnvMaker", "live_count", "maker_of", "spare_envs"]
 
 
 class EnvMaker:
-    """Makes one environment as SB3 does, without a ``Monitor``.
+    """Makes environments as SB3 does, without a ``Monitor``.
 
     Args:
-        env_fn: What the user has passed.
+        env_fns: What the user has passed: one function for all environments, or one for each.
     """
 
-    def __init__(self, env_fn: EnvFn) -> None:
-        self.env_fn = env_fn
+    def __init__(self, *env_fns: EnvFn) -> None:
+        self.env_fns = env_fns
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        return _patch_env(self.env_fn())
+        return _patch_env(self.env_fns[0]())
+
+    def of(self, number: int) -> EnvMaker:
+        """Makes environment ``number``."""
+        return self if len(self.env_fns) == 1 else EnvMaker(self.env_fns[number])
+
+    def pickled(self, count: int) -> tuple[Pickled, ...]:
+        """What makes each of the first ``count`` environments, encoded."""
+        if len(self.env_fns) == 1:
+            return (Pickled(dumps(self)),) * count
+        return tuple(Pickled(dumps(self.of(number))) for number in range(count))
 
     def throw_away(self) -> gymnasium.Env[Any, Any]:
-        """An environment that is only looked at and timed: a Monitor around it opens no log, which would empty the real one's."""
-        writer = monitor.ResultsWriter
-        monitor.ResultsWriter = lambda *_, **__: None  # type: ignore[misc, assignment]
-        try:
+        """An environment that is only looked at, timed or evaluated in: what it tells belongs in no log of episodes."""
+        with without_logs():
             return self()
-        finally:
-            monitor.ResultsWriter = writer  # type: ignore[misc]
-
-
-class _Copies:
-    """Copies of an environment as it was when the trainer was given it."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self.pickled = cloudpickle.dumps(env)
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        env: gymnasium.Env[Any, Any] = loads(self.pickled)
-        return env
 
 
 def maker_of(env: Any) -> EnvMaker:
-    """A function that makes environments, from whatever the user has passed as ``env``.
+    """What makes environments, from whatever the user has passed as ``env``.
 
     Raises:
         TypeError: If no more of it can be made.
+        RuntimeError: If it is a vector environment that is closed, or in the middle of a step.
     """
     if isinstance(env, EnvMaker):
         return env
     if isinstance(env, VecEnv):
         lazy = _lazy(env)
-        if lazy is not None:
-            return lazy.make
-        raise TypeError(
-            f"a live {type(env).__name__} cannot be taken apart and given to actors, each of which makes its own environments: "
-            'pass an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
-        )
+        return EnvMaker(*env_fns_of(env)) if lazy is None else lazy.makes
     if isinstance(env, gymnasium.vector.VectorEnv):
         raise TypeError(
-            "a vector environment cannot be given to actors, each of which makes its own environments: pass an id or a function "
-            "that makes one environment, and n_actors= for how many"
+            "a vector environment of Gymnasium's cannot be given to actors, each of which makes its own environments: pass an id "
+            "or a function that makes one environment, and n_actors= for how many"
         )
     if isinstance(env, str):
         return EnvMaker(partial(gymnasium.make, env))
     if isinstance(env, gymnasium.Env) or (hasattr(env, "reset") and hasattr(env, "step") and not isinstance(env, type)):
-        return EnvMaker(_rebuilding(env))
+        return EnvMaker(copies_of(env))
     if callable(env):
         return EnvMaker(env)
     raise TypeError(f"env={env!r} is neither an id, nor a function that makes an environment, nor an environment")
 
 
-def _rebuilding(env: gymnasium.Env[Any, Any]) -> EnvFn:
-    spec = getattr(env, "spec", None)
-    if spec is not None:
-        # A specification may be of no use here (its id is not registered, say): then there is still the pickle.
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            again = gymnasium.make(spec)
-            again.close()
-            if str(again) == str(env):  # the same wrappers, in the same order
-                return partial(gymnasium.make, spec)
-    try:
-        copies = _Copies(env)
-        copies()
-    except Exception as error:
-        raise TypeError(
-            f"{env} cannot be made again: Gymnasium has no complete specification of it, and it cannot be pickled "
-            f"({type(error).__name__}: {error}). Pass a function that makes one environment instead"
-        ) from error
-    return copies
+def live_count(env: Any) -> int | None:
+    """How many environments there are to be, if ``env`` says so: a live vector environment does."""
+    return env.num_envs if isinstance(env, VecEnv) and _lazy(env) is None else None
 
 
 def _lazy(env: VecEnv) -> LazyEnv | None:
-    """What `get_env()` of a trainer consists of."""
-    inner = env.unwrapped
+    """What `get_env()` of a trainer consists of, unless more has been wrapped around it."""
+    inner = shown_to_actors(env)
     first = inner.envs[0] if type(inner) is DummyVecEnv else None
     while first is not None and not isinstance(first, LazyEnv):
         first = getattr(first, "env", None)
@@ -119,12 +91,13 @@ class LazyEnv(gymnasium.Env[Any, Any]):
     """An environment that is made when it is first used. What ``get_env()`` holds: the actors have their own.
 
     Args:
-        make: Makes it.
+        makes: Makes all environments of a trainer.
+        number: Of this one.
         like: One that has been made already, for its spaces and what else can be known beforehand.
     """
 
-    def __init__(self, make: EnvMaker, like: gymnasium.Env[Any, Any]) -> None:
-        self.make = make
+    def __init__(self, makes: EnvMaker, number: int, like: gymnasium.Env[Any, Any]) -> None:
+        self.makes, self.number = makes, number
         self.observation_space, self.action_space = like.observation_space, like.action_space
         self.metadata, self.spec = dict(like.metadata), like.spec
         self.render_mode = like.get_wrapper_attr("render_mode") if like.has_wrapper_attr("render_mode") else None
@@ -134,7 +107,7 @@ class LazyEnv(gymnasium.Env[Any, Any]):
     def env(self) -> gymnasium.Env[Any, Any]:
         """The environment itself."""
         if self._env is None:
-            self._env = self.make()
+            self._env = self.makes.of(self.number).throw_away()
         return self._env
 
     @property
@@ -172,17 +145,16 @@ class LazyEnv(gymnasium.Env[Any, Any]):
         return self.env.set_wrapper_attr(name, value, **kwargs)
 
     def __str__(self) -> str:
-        return f"<LazyEnv{self.make.env_fn}>"
+        return f"<LazyEnv{self.makes.of(self.number).env_fns[0]}>"
 
 
-def spare_envs(make: EnvMaker, count: int) -> DummyVecEnv:
+def spare_envs(makes: EnvMaker, count: int) -> DummyVecEnv:
     """What ``get_env()`` gives: as many environments as the actors have, made when they are first used."""
     with global_random_state():
-        like = thrown_away(make)
+        like = thrown_away(makes)
         like.close()
 
-    def spare() -> gymnasium.Env[Any, Any]:
-        return Monitor(LazyEnv(make, like))
+    def spare(number: int) -> gymnasium.Env[Any, Any]:
+        return Monitor(LazyEnv(makes, number, like))
 
-    env_fns: list[Callable[[], gymnasium.Env[Any, Any]]] = [spare] * count
-    return DummyVecEnv(env_fns)
+    return DummyVecEnv([partial(spare, number) for number in range(count)])

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.plugin import Casting, EnvFn, Packed, unpack
 from reactor_rl.plugin import ExecutorName, encode, tick_cost
+from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
 
 if TYPE_CHECKING:
@@ -218,6 +219,10 @@ class ReactorVecEnv(VecEnv):
 
     def _chosen(self, indices: VecEnvIndices) -> list[int]:
         return list(self._get_indices(indices))
+
+    def env_copies(self) -> list[bytes | str]:
+        """What a trainer makes environments like these from: of each, the pickle of a function, or why there is none."""
+        return self._envs.apply(copies_in, (), range(self.num_envs))
 
     # ------------------------------------------------------------------ looking at it, and the end
 

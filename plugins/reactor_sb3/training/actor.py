@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import gymnasium
@@ -69,7 +69,7 @@ class Blueprint:
     """What every actor of a program is made from.
 
     Attributes:
-        make: Makes an environment; encoded by itself.
+        makes: Makes each environment; encoded by itself.
         observations: Layout of observations.
         action_space: Of every environment.
         behaviour: How the actors act.
@@ -79,7 +79,7 @@ class Blueprint:
         seed: Of every random stream.
     """
 
-    make: Pickled
+    makes: tuple[Pickled, ...]
     observations: Observations
     action_space: gymnasium.Space[Any]
     behaviour: Behaviour
@@ -130,7 +130,9 @@ class Actor(Reactor):
     """Those infos that there is something to do with, as a list of :data:`StepInfo`; absent if there are none."""
 
     def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
-        self.blueprint, self.index = blueprint, bank_index
+        self.index, first = bank_index, bank_index * blueprint.envs
+        # Those of other actors' environments stay where they are.
+        self.blueprint = replace(blueprint, makes=blueprint.makes[first : first + blueprint.envs])
         self.transitions = Output((), blueprint.record)
         self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
         self.envs: list[KeptEnv] = []
@@ -144,8 +146,8 @@ class Actor(Reactor):
         self.slots: dict[int, Slot] = {}
         self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
         try:
-            for number in range(first, first + plan.envs):
-                self.envs.append(KeptEnv(plan.make, plan.seed, Purpose.EPISODES, number))
+            for number, make in enumerate(plan.makes, first):
+                self.envs.append(KeptEnv(make, plan.seed, Purpose.EPISODES, number))
         except Exception as error:
             error.add_note(f"while environment {number} was constructed")
             raise

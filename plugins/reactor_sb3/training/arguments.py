@@ -11,7 +11,7 @@ from stable_baselines3.common.utils import get_device
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "check_parallelism", "check_places", "keeps_arguments"]
+__all__ = ["NOT_KEPT", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
 
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """Of a constructor's parameters, those that are no argument to make the same trainer again with."""
@@ -42,9 +42,9 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
         ValueError: If it is too small, or arguments do not go together.
     """
     pipeline, executor = arguments["pipeline"], arguments["executor"]
-    for name in ("n_actors", "envs_per_actor", "learner_threads", "evaluate_episodes"):
+    for name in ("learner_threads", "evaluate_episodes"):
         checked_number(name, arguments[name], 1)
-    for name in ("workers", "evaluate_every", "evaluate_steps"):
+    for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
     checked_executor(executor)
@@ -55,6 +55,31 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
             "actors' threads would find changed"
         )
+
+
+def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int) -> tuple[int, int]:
+    """How many actors there are, and how many environments each of them has.
+
+    Args:
+        n_actors: What is asked for, if anything is.
+        envs_per_actor: Likewise.
+        count: Environments of the live vector environment that the actors' are made from, ``None`` if there is none.
+        usual: Actors that there are if nothing else says how many.
+
+    Raises:
+        ValueError: If so many environments cannot be shared out like that.
+    """
+    if count is None:
+        return int(n_actors or usual), int(envs_per_actor or 1)
+    actors = n_actors or count // (envs_per_actor or 1)
+    envs = envs_per_actor or count // max(actors, 1)
+    if actors * envs != count:
+        said = " and ".join(f"{name}={n}" for name, n in (("n_actors", n_actors), ("envs_per_actor", envs_per_actor)) if n)
+        raise ValueError(
+            f"{said} cannot share out the {count} environments of the vector environment: leave both out for an actor each, or "
+            f"give numbers whose product is {count}"
+        )
+    return int(actors), int(envs)
 
 
 def check_places(arguments: Mapping[str, Any]) -> None:

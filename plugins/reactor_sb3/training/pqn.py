@@ -70,10 +70,10 @@ class PQN(QLearning):
         verbose: 1 to print logs.
         seed: Of everything that is random.
         device: Where the learner computes.
-        n_actors: As for :class:`~reactor_sb3.SyncDQN`, as is everything that follows.
+        n_actors: As for :class:`~reactor_sb3.SyncDQN`, as is everything that follows; but 4 by default.
 
     Raises:
-        TypeError: If ``env`` is a live vector environment.
+        TypeError: If no environments like ``env`` can be made.
         AssertionError: If its actions are not discrete (SB3's own check).
         ValueError: If a number makes no sense.
 
@@ -89,6 +89,7 @@ class PQN(QLearning):
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
     default_log_name: ClassVar[str] = "PQN"
+    usual_actors: ClassVar[int] = 4
     policy: PQNPolicy
 
     @keeps_arguments
@@ -114,8 +115,8 @@ class PQN(QLearning):
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
         *,
-        n_actors: int = 4,
-        envs_per_actor: int = 1,
+        n_actors: int | None = None,
+        envs_per_actor: int | None = None,
         epsilon_spread: float = 0.0,
         pipeline: int = 0,
         learner_threads: int = 1,
@@ -131,12 +132,13 @@ class PQN(QLearning):
             checked_number(name, number, 1)
         if not 0 <= q_lambda <= 1:
             raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
-        self._set_parallelism()
-        size = rollout_steps * n_actors * envs_per_actor
+        self._set_parallelism(env)
+        n_envs = self.n_actors * self.envs_per_actor
+        size = rollout_steps * n_envs
         if size % n_minibatches:
             raise ValueError(
                 f"n_minibatches={n_minibatches} does not divide a round of {size} transitions "
-                f"({rollout_steps} steps in {n_actors * envs_per_actor} environments)"
+                f"({rollout_steps} steps in {n_envs} environments)"
             )
         self._rollout_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm

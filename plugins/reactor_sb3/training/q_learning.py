@@ -25,8 +25,8 @@ class QLearning(Trainer):
     q_net: Any
     exploration_rate: float
 
-    def _set_parallelism(self) -> None:
-        super()._set_parallelism()
+    def _set_parallelism(self, env: Any) -> None:
+        super()._set_parallelism(env)
         self.epsilon_spread = float(self.arguments["epsilon_spread"])
         if self.epsilon_spread < 0:
             raise ValueError(f"epsilon_spread={self.epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")

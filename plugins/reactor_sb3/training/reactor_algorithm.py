@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,12 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, Pickled, canonical, dumps, new_hash
-from reactor_sb3.environments.makers import maker_of, spare_envs
+from reactor_rl.plugin import FORKED, canonical, new_hash
+from reactor_sb3.environments.live_vec_env import shown_to_actors
+from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.actor import Behaviour, Blueprint, StepInfo
-from reactor_sb3.training.arguments import check_parallelism
+from reactor_sb3.training.arguments import check_parallelism, shared_out
 from reactor_sb3.training.evaluator import Evaluation, EvaluationPlan
 from reactor_sb3.training.learner import LocalRef
 from reactor_sb3.training.placing import choose, recommendations
@@ -43,20 +44,25 @@ class ReactorAlgorithm(BaseAlgorithm):
 
     arguments: dict[str, Any]
     """Of the constructor."""
+    _makes: EnvMaker
+    """Makes the actors' environments."""
+
+    usual_actors: ClassVar[int] = 8
+    """How many actors there are if nobody says how many."""
 
     # ------------------------------------------------------------------ construction
 
-    def _set_parallelism(self) -> None:
+    def _set_parallelism(self, env: Any) -> None:
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
         check_parallelism(self.arguments)
         arguments = SimpleNamespace(**self.arguments)
-        self.n_actors, self.envs_per_actor = int(arguments.n_actors), int(arguments.envs_per_actor)
+        self._share_out(arguments.n_actors, arguments.envs_per_actor, live_count(env))
         self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
         self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
-        self.arguments = {**self.arguments, "evaluate_env": self._evaluate_env}
+        self.arguments["evaluate_env"] = self._evaluate_env
         entropy: Any = np.random.SeedSequence().entropy
         self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
         self.evaluations: list[Evaluation] = []
@@ -70,24 +76,33 @@ class ReactorAlgorithm(BaseAlgorithm):
         self._in_round = False  # whether a round is under way that callbacks have not seen in full
         self._due: list[str | os.PathLike[str]] = []  # checkpoints to be written when they have
 
+    def _share_out(self, n_actors: int | None, envs_per_actor: int | None, count: int | None) -> None:
+        """Decide how many actors there are, and how many environments each has; see :func:`shared_out`."""
+        self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors)
+        self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
+
     def _spare(self, env: Any) -> VecEnv | None:
-        """What SB3 is given as environment: as many as the actors have, made when somebody uses them."""
-        return None if env is None else spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
+        """What SB3 is given as environment: a live vector environment, or as many as the actors have, made when they are used."""
+        if env is None or live_count(env) is not None:
+            return env  # type: ignore[no-any-return]
+        return spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        made = maker_of(env)  # refuses what actors cannot be given
         if not isinstance(env, VecEnv):
-            env = spare_envs(made, 1)
+            env = spare_envs(maker_of(env), 1)
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
     def _setup_actors(self) -> None:
         """What an algorithm's ``_setup_model`` begins with."""
+        count = live_count(self.env)
+        if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
+            self._share_out(None, self.envs_per_actor, count)
         self.n_envs = self.n_actors * self.envs_per_actor
-        if self.env is not None and self.env.num_envs != self.n_envs:  # a model that has been loaded
-            spare = self._spare(self.env)
-            assert spare is not None
-            self.env = self._wrap_env(spare)
+        if self.env is not None:
+            self._makes = maker_of(self.env)
+            if self.env.num_envs != self.n_envs:  # a model that has been loaded
+                self.env = self._wrap_env(spare_envs(self._makes, self.n_envs))
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
         self._live = LocalRef(self)
         self._layout = Observations(self.observation_space, self.observation_space)
@@ -180,17 +195,16 @@ class ReactorAlgorithm(BaseAlgorithm):
         """
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        observations = Observations(self.env.unwrapped.observation_space, self.observation_space)
+        observations = Observations(shown_to_actors(self.env).observation_space, self.observation_space)
         behaviour = self.behaviour()
-        make = Pickled(dumps(maker_of(self.env)))
         actors = Blueprint(
-            make=make, observations=observations, action_space=self.action_space, behaviour=behaviour, steps=self.rollout_steps,
-            envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed,
+            makes=self._makes.pickled(self.n_envs), observations=observations, action_space=self.action_space, behaviour=behaviour,
+            steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed,
         )  # fmt: skip
         evaluation = None
         if self.evaluate_every is not None:
             evaluation = EvaluationPlan(
-                make=make if self._evaluate_env is None else Pickled(dumps(self._evaluate_env)), observations=observations,
+                make=(self._evaluate_env or self._makes).pickled(1)[0], observations=observations,
                 network=behaviour.network, seed=self._base_seed, every=self.evaluate_every, episodes=self.evaluate_episodes,
                 steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
             )  # fmt: skip

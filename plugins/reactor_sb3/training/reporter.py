@@ -10,7 +10,9 @@ import numpy.typing as npt
 from stable_baselines3.common import utils
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger as Sb3Logger
+from stable_baselines3.common.monitor import ResultsWriter
 
+from reactor_sb3.environments.live_vec_env import episode_logs
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.evaluator import Evaluation
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
@@ -61,11 +63,13 @@ class Reporter(ReactorAlgorithm):
         steps, numbers = np.nonzero(episodes["length"])
         self._episode_num += len(steps)
         known = {(step, number): info for step, number, info in step_infos}
-        infos = []
-        for at in range(max(0, len(steps) - self._stats_window_size), len(steps)):  # the others would be forgotten at once
+        logs, infos = episode_logs(self.env), []
+        first = 0 if logs else max(0, len(steps) - self._stats_window_size)  # the others would be forgotten at once
+        for at in range(first, len(steps)):
             key = int(steps[at]), int(numbers[at])
             infos.append(self._with_episode(known.get(key, {}), episodes[key]))
         self._update_info_buffer(infos, np.ones(len(infos), np.bool_))
+        _write_episodes(logs, infos)
 
     def _with_episode(self, info: dict[str, Any], episode: Any) -> dict[str, Any]:
         """An info with what SB3's ``Monitor`` adds at the end of an episode, unless there is one that has."""
@@ -86,7 +90,7 @@ class Reporter(ReactorAlgorithm):
         for step, number, info in step_infos:
             known[step][number] = info
         episodes = by_step(self._episodes)
-        replay_buffer = getattr(self, "replay_buffer", None)
+        replay_buffer, logs = getattr(self, "replay_buffer", None), episode_logs(env)
         for step in range(self.rollout_steps):
             actions, rewards, dones = (columns[name][step] for name in ("actions", "rewards", "dones"))
             infos = [known[step].get(number, {}) for number in range(n)]
@@ -109,6 +113,7 @@ class Reporter(ReactorAlgorithm):
             ended = [infos[number] for number in np.flatnonzero(dones)]
             self._episode_num += len(ended)
             self._update_info_buffer(ended, np.ones(len(ended), np.bool_))
+            _write_episodes(logs, ended)
             self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         return go_on
 
@@ -157,6 +162,12 @@ class Reporter(ReactorAlgorithm):
             self._records = None
             for output in self.logger.output_formats:
                 output.write(values, excluded, steps)
+
+
+def _write_episodes(logs: list[ResultsWriter], infos: list[dict[str, Any]]) -> None:
+    for log in logs:
+        for info in infos:
+            log.write_row(info["episode"])
 
 
 def _begun(last: dict[str, Array], begun: dict[int, dict[str, Any]]) -> dict[str, Array]:

@@ -47,15 +47,16 @@ class SyncDQN(QLearning, DQN):
 
     Args:
         policy: As for SB3's ``DQN``, and so is every parameter that is not named here.
-        env: An id, a function that makes one environment, or an environment that can be made again. A live vector environment
-            cannot be given to actors.
+        env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
+            ``make_vec_env`` gives it. What is live is copied; see ``n_actors``.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round.
         target_update_interval: Steps of all environments between two updates of the target network. As in SB3, all those of a
             round come before its gradient steps: with ``tau`` below 1, a round that is several intervals long moves it as often.
         rollout_steps: The paper's name for ``train_freq``; give one of them.
-        n_actors: How many actors there are.
-        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
+            the number of its environments, and by default each has an actor.
+        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         double_q: Whether the online network chooses the action that the target network values (van Hasselt et al. 2016).
         loss: ``"huber"``, as SB3, or ``"mse"``.
         epsilon_spread: How much greedier the last actor is than the first one: actor ``i`` of ``n`` explores with ``epsilon ** (1 +
@@ -73,7 +74,7 @@ class SyncDQN(QLearning, DQN):
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
 
     Raises:
-        TypeError: If ``env`` is a live vector environment.
+        TypeError: If no environments like ``env`` can be made.
         AssertionError: If its actions are not discrete (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a batch or a round, or something is asked for that
             rounds of fixed length cannot give: episodic ``train_freq``, hindsight replay.
@@ -119,8 +120,8 @@ class SyncDQN(QLearning, DQN):
         _init_setup_model: bool = True,
         *,
         rollout_steps: int | None = None,
-        n_actors: int = 8,
-        envs_per_actor: int = 1,
+        n_actors: int | None = None,
+        envs_per_actor: int | None = None,
         double_q: bool = False,
         loss: Literal["huber", "mse"] = "huber",
         epsilon_spread: float = 0.0,
@@ -151,7 +152,7 @@ class SyncDQN(QLearning, DQN):
                 "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
                 "theirs to themselves; use SB3's DQN, with ReactorVecEnv"
             )
-        self._set_parallelism()
+        self._set_parallelism(env)
         self.double_q, self.loss = bool(double_q), loss
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(

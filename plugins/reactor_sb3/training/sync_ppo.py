@@ -47,17 +47,18 @@ class SyncPPO(Trainer, PPO):
 
     Args:
         policy: As for SB3's ``PPO``, and so is every parameter that is not named here.
-        env: An id, a function that makes one environment, or an environment that can be made again.
+        env: As for ``SyncDQN``.
         n_steps: Steps of each environment in a round.
         rollout_buffer_class: Only SB3's own.
-        n_actors: How many actors there are.
-        envs_per_actor: Environments of each actor; its network sees them as one batch.
+        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
+            the number of its environments, and by default each has an actor.
+        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one, with the parameters
             of the round before; the probabilities that the loss divides by are those with which actions were drawn.
         learner_threads: As for ``SyncDQN``, as is everything that follows.
 
     Raises:
-        TypeError: If ``env`` is a live vector environment, or the policy is no ``ActorCriticPolicy``.
+        TypeError: If no environments like ``env`` can be made, or the policy is no ``ActorCriticPolicy``.
         AssertionError: If SB3 has no distribution of its actions.
         ValueError: If a number makes no sense, or there is a rollout buffer of another class.
 
@@ -102,8 +103,8 @@ class SyncPPO(Trainer, PPO):
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
         *,
-        n_actors: int = 8,
-        envs_per_actor: int = 1,
+        n_actors: int | None = None,
+        envs_per_actor: int | None = None,
         pipeline: int = 0,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
@@ -122,7 +123,7 @@ class SyncPPO(Trainer, PPO):
                 "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use SB3's PPO "
                 "with ReactorVecEnv"
             )
-        self._set_parallelism()
+        self._set_parallelism(env)
         given: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(
             policy, given, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,

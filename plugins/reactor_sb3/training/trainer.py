@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from reactor_sb3.checkpoints.resumable import Resumable
+from reactor_sb3.environments.makers import live_count, maker_of
 from reactor_sb3.training.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -154,21 +155,30 @@ class Trainer(Resumable, Reporter):
 
         Raises:
             ValueError: If its spaces differ.
+            AssertionError: If it is a live vector environment of another number of environments.
             TypeError: If no more of it can be made.
         """
         if env is not None and env is self.env:
             self._afresh = self._afresh or force_reset
             return
+        count = live_count(env)
+        if count not in (None, self.n_envs):
+            raise AssertionError(  # as SB3 does
+                f"the vector environment has {count} environments and the model {self.n_envs}: give it as many, or load a model "
+                f"with it: {type(self).__name__}.load(path, env)"
+            )
         spare = self._spare(env)
         if spare is None:
             raise ValueError("set_env() needs an environment")
         wrapped = self._wrap_env(spare)
         utils.check_for_correct_spaces(wrapped, self.observation_space, self.action_space)
+        makes = maker_of(wrapped)
         self.close()
-        self.env = wrapped
+        self.env, self._makes = wrapped, makes
 
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
-            "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_layout", "evaluations", "_in_round", "_due",
+            "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_layout", "evaluations", "_in_round",
+            "_due",
         ]  # fmt: skip

@@ -26,7 +26,6 @@ from trainers import (
 )
 
 from reactor_rl import WorkerDiedError
-from reactor_sb3 import ReactorVecEnv
 
 # ---------------------------------------------------------------------- errors
 
@@ -39,6 +38,10 @@ class Other(Toy):
         vars(self).update(attributes)
 
 
+class Unknown(DummyVecEnv):
+    """A vector environment of which nobody knows how it steps."""
+
+
 def continuous() -> Any:
     return Other(action_space=spaces.Box(-1, 1, (2,)))
 
@@ -48,9 +51,9 @@ def with_a_lock() -> Any:
 
 
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = {
-    "live": ("each", lambda: DummyVecEnv([Toy]), {}, TypeError, "a live DummyVecEnv cannot be taken apart"),
-    "ours": ("each", lambda: ReactorVecEnv([Toy], executor="inline"), {}, TypeError, "a live ReactorVecEnv cannot be taken apart"),
-    "vector": ("each", lambda: SyncVectorEnv([Toy]), {}, TypeError, "a vector environment cannot be given to actors"),
+    "live": ("each", lambda: Unknown([Toy] * 4), {}, TypeError, "a live Unknown cannot be taken apart"),
+    "shares": ("each", lambda: DummyVecEnv([Toy] * 5), {}, ValueError, "n_actors=4 cannot share out the 5 environments"),
+    "vector": ("each", lambda: SyncVectorEnv([Toy]), {}, TypeError, "a vector environment of Gymnasium's cannot be given"),
     "lock": ("each", with_a_lock, {}, TypeError, "cannot be made again: .*Pass a function that makes one environment"),
     "no env": ("each", lambda: 7, {}, TypeError, "env=7 is neither an id"),
     "continuous": ("both", lambda: continuous, {}, AssertionError, "Discrete"),
@@ -82,7 +85,7 @@ def test_refused(name: str) -> None:
         given = env()
         with pytest.raises(error, match=match):
             new(algorithm, given, **arguments)
-        if isinstance(given, DummyVecEnv | ReactorVecEnv | SyncVectorEnv):
+        if isinstance(given, DummyVecEnv | SyncVectorEnv):
             given.close()
 
 

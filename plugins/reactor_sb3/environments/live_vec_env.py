@@ -1,0 +1,149 @@
+"""What a live vector environment of SB3's is made of, so that actors can have environments like its own, one by one.
+
+Nobody keeps the functions that made the environments, and an environment may have been changed since: so copies are made of the
+environments as they are, where they are, in the worker processes of a ``SubprocVecEnv`` too. Of what is wrapped around all of them
+every copy gets its share.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+from stable_baselines3.common.monitor import Monitor, ResultsWriter
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecTransposeImage,
+)
+
+from reactor_gymnasium.plugin import EnvFn
+from reactor_rl.plugin import loads
+from reactor_sb3.environments.copies import copies_in, copies_of
+from reactor_sb3.environments.wrapped_alone import StackedFrames, TransposedImages
+
+__all__ = ["env_fns_of", "episode_logs", "shown_to_actors"]
+
+INSTEAD = 'pass an id ("CartPole-v1") or a function that makes one environment, and n_actors= for how many'
+_ATTRIBUTE = "_reactor_rl_copies"
+
+
+class Wrapped:
+    """Makes an environment and wraps it.
+
+    Args:
+        env_fn: Makes it.
+        wrappers: Functions of an environment, the innermost first.
+    """
+
+    def __init__(self, env_fn: EnvFn, wrappers: Sequence[Callable[[Any], Any]]) -> None:
+        self.env_fn, self.wrappers = env_fn, tuple(wrappers)
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        env = self.env_fn()
+        for wrapper in self.wrappers:
+            env = wrapper(env)
+        return env
+
+
+def shown_to_actors(venv: VecEnv) -> VecEnv:
+    """What the actors' environments are like: the vector environment without the transposition around it, which is a trainer's."""
+    while type(venv) is VecTransposeImage:
+        venv = venv.venv
+    return venv
+
+
+def env_fns_of(venv: VecEnv) -> list[EnvFn]:
+    """A function for each environment of a live vector environment, which makes one like it is now.
+
+    Args:
+        venv: As the trainer is given it.
+
+    Raises:
+        TypeError: If there is no way, or something is wrapped around all of them that one cannot have alone.
+        RuntimeError: If it is closed, or in the middle of a step.
+    """
+    inner = shown_to_actors(venv)
+    wrappers: list[Callable[[Any], Any]] = []
+    while isinstance(inner, VecEnvWrapper):
+        wrapper = _alone(inner)
+        if wrapper is not None:
+            wrappers.insert(0, wrapper)
+        inner = inner.venv
+    return [Wrapped(env_fn, wrappers) if wrappers else env_fn for env_fn in _of_envs(inner)]
+
+
+def episode_logs(venv: VecEnv | None) -> list[ResultsWriter]:
+    """The logs of each ``VecMonitor`` that has one: of the episodes in all environments, so that only the trainer can write it."""
+    logs = []
+    while isinstance(venv, VecEnvWrapper):
+        if type(venv) is VecMonitor and venv.results_writer is not None:
+            logs.append(venv.results_writer)
+        venv = venv.venv
+    return logs
+
+
+def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:
+    """What wraps one environment as a layer wraps all of them; None if nothing has to."""
+    kind = type(layer)
+    if kind is VecFrameStack:
+        frames = layer.stacked_obs
+        order: Any = "first" if getattr(frames, "channels_first", False) else "last"
+        if isinstance(frames.observation_space, spaces.Dict):
+            parts = frames.sub_stacked_observations
+            order = {key: "first" if part.channels_first else "last" for key, part in parts.items()}
+        return partial(StackedFrames, n_stack=frames.n_stack, channels_order=order)
+    if kind is VecMonitor:
+        return partial(Monitor, info_keywords=tuple(layer.info_keywords))
+    if kind is VecTransposeImage:
+        if layer.skip:
+            return None
+        return partial(TransposedImages, keys=tuple(getattr(layer, "image_space_keys", ())))
+    raise TypeError(
+        f"actors have environments of their own, one by one, and what {kind.__name__} does around all of them is not known for "
+        "one: wrap each environment instead, in the function that makes it (make_vec_env(..., wrapper_class=...))"
+    )
+
+
+def _of_envs(venv: VecEnv) -> list[EnvFn]:
+    """Of each environment a function that makes copies of it."""
+    name = type(venv).__name__
+    if getattr(venv, "waiting", False):
+        raise RuntimeError(f"the {name} is in the middle of a step: call step_wait() before it is given to a trainer")
+    if type(venv) is DummyVecEnv:
+        return [copies_of(env) for env in venv.envs]
+    if type(venv) is SubprocVecEnv:
+        if venv.closed:
+            raise RuntimeError(f"the {name} has been closed: give it to a trainer before that, or {INSTEAD}")
+        venv.set_attr(_ATTRIBUTE, _InWorker())
+        answers: list[Any] = venv.env_method(_ATTRIBUTE)
+    elif hasattr(venv, "env_copies"):  # a ReactorVecEnv
+        answers = venv.env_copies()
+    else:
+        raise TypeError(
+            f"a live {name} cannot be taken apart and given to actors, each of which makes its own environments: {INSTEAD}"
+        )
+    for index, answer in enumerate(answers):
+        if isinstance(answer, str):
+            raise TypeError(f"environment {index} of the {name}: {answer}")
+    return [loads(answer) for answer in answers]
+
+
+class _InWorker:
+    """Set as an attribute of an environment in a worker of SB3's, which knows of no other way to have something done with one."""
+
+    def __call__(self) -> bytes | str:
+        try:
+            env = sys._getframe(1).f_locals["env"]
+            delattr(env, _ATTRIBUTE)
+            return copies_in(env)
+        except Exception as error:
+            return f"its worker does not let go of it ({type(error).__name__}: {error}); {INSTEAD}"

@@ -1,0 +1,148 @@
+"""Trainers whose ``env`` is a live vector environment: its environments become the actors', one by one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor, load_results
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecTransposeImage
+from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, alone, each, new, outcome
+
+from reactor_sb3 import ReactorVecEnv
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Numbered(Toy):
+    """Pays its number."""
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()
+        self.number = number
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward + 100 * self.number, terminated, truncated, info | {"number": self.number}
+
+
+def numbered(count: int = 4) -> VecEnv:
+    return DummyVecEnv([partial(Monitor, Numbered(number)) for number in range(count)])
+
+
+FORKED = partial(SubprocVecEnv, start_method="fork")
+
+
+@pytest.mark.parametrize("kind", [DummyVecEnv, FORKED, ReactorVecEnv], ids=["dummy", "subproc", "reactor"])
+@each
+def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str, kind: Any) -> None:
+    venv = make_vec_env("CartPole-v1", n_envs=4, seed=7, vec_env_cls=kind)
+    with new(algorithm, venv, n_actors=None, **EVALUATED) as model:
+        assert model.get_env() is venv and model.n_envs == 4
+        assert outcome(model.learn(640)) == alone(algorithm, 0)
+    venv.close()
+
+
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")
+@pytest.mark.parametrize("pipeline", [0, 1])
+@each
+def test_environments_that_differ_give_the_same_everywhere(algorithm: str, pipeline: int) -> None:
+    found = []
+    for place in [INLINE, PLACES[1], PLACES[4], PLACES[5]]:
+        with new(algorithm, VecMonitor(numbered()), pipeline=pipeline, **{**place, **EVALUATED}) as model:
+            found.append(outcome(model.learn(320)))
+    assert all(one == found[0] for one in found)
+    with new(algorithm, Numbered, pipeline=pipeline, **EVALUATED) as model:
+        assert outcome(model.learn(320)) != found[0]
+
+
+def test_each_row_is_of_the_environment_with_that_index() -> None:
+    with new("dqn", numbered(6), n_actors=None, envs_per_actor=2) as model:
+        model.learn(96, callback=(seen := Seen()))
+        for row in seen.rows:
+            assert [info["number"] for info in row[-1]] == list(range(6))
+
+
+SHARES: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({}, (6, 1)), ({"n_actors": 6}, (6, 1)), ({"n_actors": 3}, (3, 2)), ({"envs_per_actor": 3}, (2, 3)),
+    ({"n_actors": 2, "envs_per_actor": 3}, (2, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "shared"), SHARES)
+def test_they_are_shared_out(asked: dict[str, int], shared: tuple[int, int]) -> None:
+    model = new("pqn", numbered(6), **{"n_actors": None, **asked})
+    assert (model.n_actors, model.envs_per_actor) == shared and model.n_envs == 6
+
+
+@pytest.mark.parametrize("asked", [{"n_actors": 4}, {"n_actors": 7}, {"envs_per_actor": 4}, {"n_actors": 3, "envs_per_actor": 3}])
+def test_they_cannot_be_shared_out_like_that(asked: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"cannot share out the 6 environments .* give numbers whose product is 6"):
+        new("pqn", numbered(6), **{"n_actors": None, **asked})
+
+
+@each
+def test_load_and_set_env(algorithm: str, tmp_path: Path) -> None:
+    with new(algorithm, numbered()) as model:
+        model.learn(128)
+        model.save(tmp_path / "model")
+    cls = ALGORITHMS[algorithm][0]
+    with cls.load(tmp_path / "model", env=(venv := numbered(6))) as loaded:
+        assert (loaded.n_actors, loaded.envs_per_actor, loaded.n_envs) == (6, 1, 6) and loaded.get_env() is venv
+        loaded.learn(96)
+        loaded.set_env(other := numbered(6))
+        assert loaded.get_env() is other
+        loaded.learn(96, callback=(seen := Seen()))
+        assert [info["number"] for info in seen.rows[0][-1]] == list(range(6))
+        assert isinstance(evaluate_policy(loaded, other, n_eval_episodes=6)[0], float)
+
+
+@each
+def test_a_checkpoint_has_all_of_them(algorithm: str, tmp_path: Path) -> None:
+    cls = ALGORITHMS[algorithm][0]
+    with new(algorithm, numbered(), **EVALUATED) as model:
+        model.learn(192)
+        model.save_checkpoint(tmp_path / "run")
+        model.learn(192, reset_num_timesteps=False)
+        straight = outcome(model)
+    for env in (None, numbered()):
+        with cls.resume(tmp_path / "run", env) as resumed:
+            assert outcome(resumed.learn(192, reset_num_timesteps=False)) == straight
+
+
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_log_of_all_episodes_is_written(watched: bool, tmp_path: Path) -> None:
+    venv = VecMonitor(make_vec_env(Numbered, n_envs=4), str(tmp_path / "all"), info_keywords=("number",))
+    with new("dqn", venv, stats_window_size=3, executor="processes", workers=2) as model:
+        model.learn(640, callback=Seen() if watched else None)
+        results = load_results(str(tmp_path))
+        assert len(results) == model._episode_num > 60
+        assert results["r"].tolist()[-3:] == [info["r"] for info in model.ep_info_buffer]
+        assert results["number"].tolist() == [0] * len(results)
+    venv.close()
+
+
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+@each
+def test_images_are_stacked_and_turned(algorithm: str) -> None:
+    found = []
+    for wrap in (lambda venv: VecFrameStack(venv, 2), lambda venv: VecTransposeImage(VecFrameStack(venv, 2))):
+        venv = wrap(make_vec_env(partial(Toy, IMAGE), n_envs=2))
+        with new(algorithm, venv, "CnnPolicy", n_actors=None, executor="processes", workers=2) as model:
+            assert model.observation_space.shape == (2, 36, 36)
+            found.append(outcome(model.learn(64)))
+    assert found[0] == found[1]
+
+
+def test_evaluations_may_have_one_of_their_own() -> None:
+    with new("dqn", evaluate_env=make_vec_env("CartPole-v1", n_envs=2), **EVALUATED) as model:
+        assert outcome(model.learn(640)) == alone("dqn", 0)
