@@ -1,14 +1,16 @@
 """What does one minibatch update cost?
 
-Everything included: SB3's own ``train`` against a learner of ``reactor_torch`` on the same model of SB3's: with gradients by hand
-(``reactor_rl``), the same without our extension, and by autograd on the same flat arrays. PPO learns an epoch of a rollout in
-minibatches, permuted and normalised anew each time; DQN samples SB3's replay buffer for each update. All have one thread.
+Everything included: SB3's own ``train`` against ours, with gradients by hand (``reactor_rl``), the same without our extension, and
+by autograd on the same flat arrays. PPO is a learner of ``reactor_torch`` on SB3's policy, which learns an epoch of a rollout in
+minibatches, permuted and normalised anew each time; DQN is ``SyncDQN.train``, which samples a replay buffer for each update. All
+have one thread.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,7 +53,7 @@ CASES = {
     "DQN 4-64-64, batch 256": Case("DQN", 4, (64, 64), 2, 256),
     "DQN 4-256-256, batch 256": Case("DQN", 4, (256, 256), 2, 256),
 }
-ROLLOUT = 2048
+ROLLOUT, BUFFER = 2048, 20_000
 
 
 def spaces_of(case: Case) -> tuple[Any, Any]:
@@ -62,18 +64,24 @@ def spaces_of(case: Case) -> tuple[Any, Any]:
     return observations, actions
 
 
-def model_of(case: Case) -> Any:
-    """SB3's, with something to learn from."""
+def env_of(case: Case) -> Any:
+    """A class of environments that nobody steps."""
     import gymnasium
-    import torch
-    from stable_baselines3 import DQN, PPO
-    from stable_baselines3.common.logger import configure
 
     class Nothing(gymnasium.Env[Any, Any]):
         observation_space, action_space = spaces_of(case)
 
         def reset(self, **_: Any) -> Any:
             return self.observation_space.sample(), {}
+
+    return Nothing
+
+
+def model_of(case: Case) -> Any:
+    """SB3's, with something to learn from."""
+    import torch
+    from stable_baselines3 import DQN, PPO
+    from stable_baselines3.common.logger import configure
 
     kwargs: dict[str, Any] = {
         "policy_kwargs": {"net_arch": list(case.hidden)},
@@ -83,12 +91,12 @@ def model_of(case: Case) -> Any:
     }
     rng = np.random.default_rng(0)
     if case.algorithm == "DQN":
-        model: Any = DQN("MlpPolicy", Nothing(), buffer_size=20_000, **kwargs)
+        model: Any = DQN("MlpPolicy", env_of(case)(), buffer_size=BUFFER, **kwargs)
         for _ in range(5000):
             seen, following = rng.normal(size=(2, 1, case.features)).astype(np.float32)
             model.replay_buffer.add(seen, following, rng.integers(0, 2, (1, 1)), rng.normal(size=1), rng.random(1) < 0.1, [{}])
     else:
-        model = PPO("MlpPolicy", Nothing(), n_steps=ROLLOUT, n_epochs=1, **kwargs)
+        model = PPO("MlpPolicy", env_of(case)(), n_steps=ROLLOUT, n_epochs=1, **kwargs)
         buffer = model.rollout_buffer
         for _ in range(ROLLOUT):
             seen = rng.normal(size=(1, case.features)).astype(np.float32)
@@ -115,33 +123,55 @@ class Theirs(Contender):
         return count * (ROLLOUT // self.case.batch)
 
 
-class Learns(Contender):
-    """A learner on the same policy."""
+class TrainsQ(Contender):
+    """``SyncDQN.train`` on the transitions that SB3's model has."""
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
-        from reactor_torch import dense as module
+        from stable_baselines3.common.logger import configure
+        from stable_baselines3.common.torch_layers import FlattenExtractor
 
-        self.model, self.case = model_of(case), case
-        compiled = module._layers
-        if not extension:
-            module._layers = None  # type: ignore[assignment]
-        self.learner = (self.q_learner if case.algorithm == "DQN" else self.ppo_learner)(dense)
-        self.go(1)  # makes the buffers
+        from reactor_sb3 import SyncDQN
+
+        class Own(FlattenExtractor):
+            """The same as SB3's, but a class of its own, so that autograd has to do it."""
+
+        kwargs: dict[str, Any] = {"net_arch": list(case.hidden), "features_extractor_class": FlattenExtractor if dense else Own}
+        self.case = case
+        self.model = SyncDQN(
+            "MlpPolicy", env_of(case), n_actors=1, batch_size=case.batch, buffer_size=BUFFER, seed=0, policy_kwargs=kwargs
+        )
+        self.model.replay_buffer = model_of(case).replay_buffer
+        self.model.set_logger(configure(None, []))
+        with using(extension):
+            self.go(1)
+
+    def go(self, count: int) -> float:
+        self.model.train(count, self.case.batch)
+        return count
+
+
+@contextlib.contextmanager
+def using(extension: bool) -> Iterator[None]:
+    """Make buffers with our extension or without it."""
+    from reactor_torch import dense as module
+
+    compiled = module._layers
+    if not extension:
+        module._layers = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
         module._layers = compiled
 
-    def q_learner(self, dense: bool) -> Any:
-        from reactor_torch import Autograd, Dense, DQNLoss, FlatOptimizer, FlatParameters, Learner, layers_of
 
-        def function(network: Any, flat: FlatParameters) -> Any:
-            layers = layers_of(((f"q_net.{at}", one) for at, one in network.q_net.named_children()), network.features_dim)
-            assert layers is not None
-            return Dense(layers, flat) if dense else Autograd(network, flat)
+class LearnsPPO(Contender):
+    """A learner on SB3's policy."""
 
-        model = self.model
-        flat = FlatParameters(model.q_net.named_parameters())
-        target = FlatParameters(model.q_net_target.named_parameters(), learned=False)
-        loss = DQNLoss(function(model.q_net, flat), function(model.q_net_target, target))
-        return Learner(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
+    def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
+        self.model, self.case = model_of(case), case
+        self.learner = self.ppo_learner(dense)
+        with using(extension):
+            self.go(1)
 
     def ppo_learner(self, dense: bool) -> Any:
         from reactor_torch import (
@@ -170,25 +200,11 @@ class Learns(Contender):
         return Learner(loss, FlatOptimizer(policy.optimizer, flat), self.model.max_grad_norm)
 
     def go(self, count: int) -> float:
-        self.learner.begin()
-        return (self.q_updates if self.case.algorithm == "DQN" else self.epochs)(count)
-
-    def q_updates(self, count: int) -> float:
-        from reactor_torch import DQNBatch
-
-        sample, batch, gamma = self.model.replay_buffer.sample, self.case.batch, self.model.gamma
-        for _ in range(count):
-            given = sample(batch)
-            self.learner.update(
-                DQNBatch(given.observations, given.actions, given.next_observations, given.dones, given.rewards, gamma)
-            )
-        return count
-
-    def epochs(self, count: int) -> float:
         import torch
 
         from reactor_torch import PPOBatch, normalized
 
+        self.learner.begin()
         buffer, batch = self.model.rollout_buffer, self.case.batch
         for _ in range(count):
             parts = [buffer.observations, buffer.actions, buffer.advantages, buffer.returns, buffer.log_probs, buffer.values]
@@ -208,9 +224,10 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     case = CASES[name]
+    ours = TrainsQ if case.algorithm == "DQN" else LearnsPPO
     makers: dict[str, Callable[[], Contender]] = {
-        OURS: partial(Learns, case, True), PLAIN: partial(Learns, case, True, False),
-        AUTOGRAD: partial(Learns, case, False), SB3: partial(Theirs, case),
+        OURS: partial(ours, case, True), PLAIN: partial(ours, case, True, False),
+        AUTOGRAD: partial(ours, case, False), SB3: partial(Theirs, case),
     }  # fmt: skip
     with threadpool_limits(1):
         figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=seconds_of(options, 0.35), warm_up=0.2)

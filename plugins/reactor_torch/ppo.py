@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.actor_critic import ActorCritic
-from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.arrays import array_of, functions_for, numbers, some_rows
 from reactor_torch.flat import FlatParameters
 
 __all__ = ["PPOBatch", "PPOLoss", "normalized"]
@@ -39,16 +39,10 @@ class PPOBatch:
 
     def __getitem__(self, rows: slice | torch.Tensor) -> PPOBatch:
         """Some of the rows: views for a slice, copies in the order of indices."""
-        return PPOBatch(*(_rows_of(getattr(self, field.name), rows) for field in fields(self)))
+        return PPOBatch(*(some_rows(getattr(self, field.name), rows) for field in fields(self)))
 
     def __len__(self) -> int:
         return len(self.returns)
-
-
-def _rows_of(part: Any, rows: slice | torch.Tensor) -> Any:
-    if isinstance(part, dict):
-        return {key: _rows_of(value, rows) for key, value in part.items()}
-    return part[rows] if isinstance(rows, slice) else torch.index_select(part, 0, rows)
 
 
 def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:

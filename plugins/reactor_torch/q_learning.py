@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 import torch
 
-from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.arrays import array_of, functions_for, numbers, some_rows
 from reactor_torch.dense import Function
 from reactor_torch.flat import FlatParameters
 
@@ -25,6 +25,10 @@ class QBatch:
     observations: Any
     actions: torch.Tensor
     returns: torch.Tensor
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> QBatch:
+        """Some of the rows: views for a slice, copies in the order of indices."""
+        return QBatch(*(some_rows(getattr(self, field.name), rows) for field in fields(self)))
 
 
 @dataclass
@@ -105,7 +109,7 @@ class DQNLoss:
 
     def __init__(self, q_net: Function, target: Function, double_q: bool = False, kind: LossKind = "huber") -> None:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat
-        self.reads = (target.flat,)
+        self.reads: tuple[FlatParameters, ...] = (target.flat,)
         self.errors = QLoss(q_net, kind)
 
     def gradients(self, batch: DQNBatch, of: int | None = None) -> Array:

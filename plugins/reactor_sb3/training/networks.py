@@ -12,7 +12,7 @@ from torch import nn
 
 from reactor_torch import Layered, Network, TorchNetwork, layers_of
 
-__all__ = ["features_of", "network_of"]
+__all__ = ["features_of", "layered_of", "network_of"]
 
 
 def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
@@ -34,11 +34,11 @@ def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, boo
 
 def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
     """The structure of a Q-network, as light to evaluate as possible."""
-    return _layered(q_net, space) or TorchNetwork(q_net, keyed=isinstance(space, spaces.Dict))
+    return layered_of(q_net, space) or TorchNetwork(q_net, keyed=isinstance(space, spaces.Dict))
 
 
-def _layered(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
-    """Its layers, if there is nothing but what :class:`~reactor_torch.Layered` evaluates."""
+def layered_of(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
+    """The layers of a Q-network, if there is nothing but what :class:`~reactor_torch.Layered` evaluates."""
     body = getattr(q_net, "q_net", None)
     flat = features_of(space, normalized=getattr(q_net, "normalize_images", True))
     if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:

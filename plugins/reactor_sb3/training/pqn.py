@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -22,9 +22,10 @@ from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.records import by_step
-from reactor_torch import torch_stream
+from reactor_torch import QBatch, QLoss, torch_stream
 
 __all__ = ["PQN", "Annealed"]
 
@@ -162,6 +163,7 @@ class PQN(QLearning):
         self.policy = made.to(self.device)
         self.policy.set_training_mode(False)  # but for the updates themselves
         self.q_net = self.policy.q_net
+        self._learner = self._learner_of(self.policy)
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
 
     # ------------------------------------------------------------------ what a trainer says
@@ -189,21 +191,27 @@ class PQN(QLearning):
         self._learned_timesteps += size
         with self.limited_threads(), torch_stream(self._torch_stream):
             self._update_learning_rate(self.policy.optimizer)
-            observations = self._flat(transitions, "observations")
+            observations = self._learner.observations(self._layout.outside(self._flat(transitions, "observations")))
             actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
             returns = self._returns(transitions, self._flat(transitions, "next_observations"))
             self.policy.set_training_mode(True)
-            losses = []
-            for _ in range(self.n_epochs):
-                order = torch.from_numpy(self._minibatch_stream.permutation(size)).to(self.device)
-                for rows in order.chunk(self.n_minibatches):
-                    part = self._layout.outside({key: value[rows] for key, value in observations.items()})
-                    losses.append(self._update(self.policy, part, actions[rows], returns[rows]))
+            self._learner.begin_round(self.max_grad_norm)
+            losses = self._learner.learn(self._minibatches(QBatch(observations, actions, returns)))
             self.policy.set_training_mode(False)
         self._n_updates += self.n_epochs * self.n_minibatches
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        self.logger.record("train/loss", float(losses.mean()))
         self.logger.record("train/q_return", float(returns.mean()))
+
+    def _minibatches(self, transitions: QBatch) -> Iterator[QBatch]:
+        """All minibatches of a round, in the order in which they are learned from."""
+        for _ in range(self.n_epochs):
+            order = torch.from_numpy(self._minibatch_stream.permutation(len(transitions.returns))).to(self.device)
+            for rows in order.chunk(self.n_minibatches):
+                yield transitions[rows]
+
+    def _learner_of(self, policy: PQNPolicy) -> QLearner:
+        return QLearner(policy, partial(QLoss, weight=0.5), self.max_grad_norm)
 
     def streams(self) -> dict[str, np.random.Generator]:
         """The learner's random streams, by name."""
@@ -231,24 +239,15 @@ class PQN(QLearning):
             returns[step] = later = np.where(dones[step], one_step[step], mixed)
         return torch.from_numpy(returns).flatten().to(self.device)
 
-    def _update(self, policy: PQNPolicy, observations: Any, actions: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
-        """One gradient step. Returns the loss."""
-        old_val = policy.q_net(observations).gather(1, actions[:, None]).flatten()
-        loss = 0.5 * torch.nn.functional.mse_loss(old_val, returns)
-        policy.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)
-        policy.optimizer.step()
-        return loss.detach()
-
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the policy with a minibatch of zeros; there are ``n_epochs * n_minibatches`` in a round."""
         policy = copy.deepcopy(self.policy)
         policy.set_training_mode(True)
         size = self.rollout_steps * self.n_envs // self.n_minibatches
-        observations = self._layout.zeros(size, self.device)
-        actions, returns = torch.zeros(size, dtype=torch.int64, device=self.device), torch.zeros(size, device=self.device)
-        return partial(self._update, policy, observations, actions, returns), self.n_epochs * self.n_minibatches
+        observations = self._learner.observations(self._layout.zeros(size, self.device))
+        returns = torch.zeros(size, device=self.device)
+        batch = QBatch(observations, returns.long(), returns)
+        return partial(self._learner_of(policy).learn, [batch]), self.n_epochs * self.n_minibatches
 
     def _present_rate(self) -> float:
         return float(self._rate(np.array(1.0 - self._current_progress_remaining)))

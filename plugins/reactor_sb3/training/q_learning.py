@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.training.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.training.networks import network_of
+from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.trainer import Trainer
 
 __all__ = ["QLearning"]
@@ -24,6 +25,7 @@ class QLearning(Trainer):
 
     q_net: Any
     exploration_rate: float
+    _learner: QLearner
 
     def _set_parallelism(self, env: Any) -> None:
         super()._set_parallelism(env)
@@ -56,3 +58,10 @@ class QLearning(Trainer):
     def _round_done(self) -> None:
         self.exploration_rate = self._present_rate()
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    def __repr__(self) -> str:
+        gradients = "formulas" if self._learner.dense else "autograd"
+        return f"{super().__repr__()[:-1]}, gradients={gradients!r})"
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_learner"]

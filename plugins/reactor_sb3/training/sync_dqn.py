@@ -18,22 +18,21 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples, Schedule,
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
-from torch.nn import functional
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.replay import BLOCKWISE, store
-from reactor_torch import torch_stream
+from reactor_sb3.training.replay_sampler import ReplaySampler
+from reactor_torch import DQNBatch, DQNLoss, torch_stream
 
 __all__ = ["SyncDQN"]
 
 Array = npt.NDArray[Any]
-
-_LOSSES = {"huber": functional.smooth_l1_loss, "mse": functional.mse_loss}
 
 
 class SyncDQN(QLearning, DQN):
@@ -145,7 +144,7 @@ class SyncDQN(QLearning, DQN):
         checked_number("batch_size", batch_size, 1)
         if buffer_size < batch_size:
             raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
-        if loss not in _LOSSES:
+        if loss not in ("huber", "mse"):
             raise ValueError(f'loss={loss!r}: choose "huber" or "mse"')
         if replay_buffer_class is not None and issubclass(replay_buffer_class, HerReplayBuffer):
             raise ValueError(
@@ -162,7 +161,7 @@ class SyncDQN(QLearning, DQN):
             policy_kwargs, verbose, seed, device, _init_setup_model,
         )  # fmt: skip
 
-    _trained: list[torch.Tensor]
+    _sampler: ReplaySampler | None
     _replay_stream: np.random.Generator
 
     def _setup_model(self) -> None:
@@ -185,7 +184,7 @@ class SyncDQN(QLearning, DQN):
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
-        self._trained = [parameter for group in self.policy.optimizer.param_groups for parameter in group["params"]]
+        self._learner, self._sampler = self._learner_of(self.policy), None
 
     # ------------------------------------------------------------------ what a trainer says
 
@@ -213,7 +212,7 @@ class SyncDQN(QLearning, DQN):
         interval = max(self.target_update_interval // self.n_envs, 1)
         crossings = self._n_calls // interval - calls // interval
         for _ in range(crossings if self.tau < 1 else min(crossings, 1)):  # a second copy of the same would change nothing
-            polyak_update(self.q_net.parameters(), self.q_net_target.parameters(), self.tau)
+            self._learner.update_target(self.tau)
         if crossings:
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
         size = self.rollout_steps * self.n_envs
@@ -242,55 +241,48 @@ class SyncDQN(QLearning, DQN):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update the online network from the replay buffer; see SB3's ``DQN.train``."""
-        assert self.replay_buffer is not None
-        self.policy.set_training_mode(True)
-        optimizer = self.policy.optimizer
-        self._update_learning_rate(optimizer)
-        _fuse(optimizer)
-        losses = [
-            self._update(self.q_net, self.q_net_target, optimizer, self._trained, self.replay_buffer.sample(batch_size))
-            for _ in range(gradient_steps)
-        ]
-        self.policy.set_training_mode(False)
+        policy, learner = self.policy, self._learner
+        policy.set_training_mode(True)
+        self._update_learning_rate(policy.optimizer)
+        learner.loss.double_q, learner.loss.errors.kind = self.double_q, self.loss
+        learner.begin_round(self.max_grad_norm)
+        sample = self._sampling(batch_size)
+        losses = learner.learn(self._batch_of(sample()) for _ in range(gradient_steps))
+        policy.set_training_mode(False)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/loss", float(torch.stack(losses).mean()))
+        self.logger.record("train/loss", float(losses.mean()))
 
-    def _update(
-        self,
-        q_net: torch.nn.Module,
-        q_net_target: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        trained: list[torch.Tensor],
-        batch: ReplayBufferSamples,
-    ) -> torch.Tensor:
-        """One gradient step. Returns the loss."""
-        discounts = self.gamma if batch.discounts is None else batch.discounts.flatten()
-        with torch.no_grad():
-            next_q_values = q_net_target(batch.next_observations)
-            if self.double_q:
-                next_q_values = next_q_values.gather(1, q_net(batch.next_observations).argmax(1, keepdim=True)).flatten()
-            else:
-                next_q_values = next_q_values.amax(1)
-            target_q_values = batch.rewards.flatten() + (1 - batch.dones.flatten()) * discounts * next_q_values
-        current_q_values = q_net(batch.observations).gather(1, batch.actions.long()).flatten()
-        loss = _LOSSES[self.loss](current_q_values, target_q_values)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trained, self.max_grad_norm)
-        optimizer.step()
-        return loss.detach()
+    def _learner_of(self, policy: DQNPolicy) -> QLearner:
+        loss = partial(DQNLoss, double_q=self.double_q, kind=self.loss)
+        return QLearner(policy, loss, self.max_grad_norm, policy.q_net_target)
+
+    def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
+        """What samples the replay buffer."""
+        buffer = self.replay_buffer
+        assert buffer is not None
+        if type(buffer) not in BLOCKWISE:
+            return partial(buffer.sample, batch_size)
+        if self._sampler is None or self._sampler.buffer is not buffer or self._sampler.batch_size != batch_size:
+            self._sampler = ReplaySampler(buffer, batch_size)
+        return self._sampler.sample
+
+    def _batch_of(self, samples: ReplayBufferSamples) -> DQNBatch:
+        """What a replay buffer has given, as the learner takes it."""
+        seen = self._learner.observations
+        return DQNBatch(
+            seen(samples.observations), samples.actions.long(), seen(samples.next_observations), samples.dones, samples.rewards,
+            self.gamma if samples.discounts is None else samples.discounts,
+        )  # fmt: skip
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
         policy = copy.deepcopy(self.policy)
         policy.set_training_mode(True)
-        _fuse(policy.optimizer)
-        trained = [parameter for group in policy.optimizer.param_groups for parameter in group["params"]]
         observations = self._layout.zeros(self.batch_size, self.device)
         column = torch.zeros(self.batch_size, 1, device=self.device)
-        batch = ReplayBufferSamples(observations, column.long(), observations, column, column)
-        return partial(self._update, policy.q_net, policy.q_net_target, policy.optimizer, trained, batch), self._updates()
+        batch = self._batch_of(ReplayBufferSamples(observations, column, observations, column, column))
+        return partial(self._learner_of(policy).learn, [batch]), self._updates()
 
     def _updates(self) -> int:
         return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
@@ -309,13 +301,4 @@ class SyncDQN(QLearning, DQN):
             )
 
     def _excluded_save_params(self) -> list[str]:
-        return [*QLearning._excluded_save_params(self), "q_net", "q_net_target", "_trained", "_replay_stream"]
-
-
-def _fuse(optimizer: torch.optim.Optimizer) -> None:
-    """Let Adam update all parameters in one call, where torch can and nobody has said otherwise."""
-    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
-        return
-    for group in optimizer.param_groups:
-        if group.get("fused") is None and group.get("foreach") is None and not group.get("differentiable"):
-            group["fused"] = True
+        return [*QLearning._excluded_save_params(self), "q_net", "q_net_target", "_sampler", "_replay_stream"]

@@ -126,11 +126,30 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
             ):
                 if isinstance(one, np.ndarray):
                     assert np.array_equal(one, other), attribute
-        samples = []
-        for model in (ours, theirs):
+        for batch_size in (20, 7):
             np.random.seed(1)
-            samples.append(model.replay_buffer.sample(20))
-        assert torch.equal(samples[0].rewards, samples[1].rewards) and torch.equal(samples[0].dones, samples[1].dones)
+            expected = theirs.replay_buffer.sample(batch_size)
+            np.random.seed(1)
+            check_samples(ours._sampling(batch_size)(), expected)
+            assert np.random.randint(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
+
+
+def check_samples(found: Any, expected: Any) -> None:
+    """Two minibatches are the same, bit for bit."""
+    for name, wanted in expected._asdict().items():
+        ours = getattr(found, name)
+        if wanted is None:
+            assert ours is None
+            continue
+        for one, other in ((ours[key], wanted[key]) for key in wanted) if isinstance(wanted, dict) else [(ours, wanted)]:
+            assert one.dtype == other.dtype and torch.equal(one, other), name
+
+
+def random_after(draw: Any) -> int:
+    """What is drawn next from ``np.random`` when something has been drawn since it was seeded with 1."""
+    np.random.seed(1)
+    draw()
+    return int(np.random.randint(2**31))
 
 
 @pytest.mark.parametrize("env", [Toy, Again])

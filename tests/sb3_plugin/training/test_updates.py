@@ -13,6 +13,7 @@ import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
 from trainers import (
     INLINE,
     AfterRounds,
@@ -77,14 +78,11 @@ def test_a_step_of_dqn(loss: Any, double_q: bool, n_steps: int) -> None:
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
 def test_an_optimiser_of_your_own(optimizer: Any) -> None:
-    """Fused or not: the same updates."""
+    """In one call for all parameters or one by one: the same updates."""
     model = new("dqn", policy_kwargs={"net_arch": [32], "optimizer_class": optimizer}, learning_rate=0.01)
     with model:
         model.learn(256)
     other = deepcopy(model.policy)
-    if optimizer is not torch.optim.RMSprop:
-        assert other.optimizer.param_groups[0]["fused"]
-        other.optimizer.param_groups[0].update(fused=None, foreach=False)
     np.random.seed(7)
     model.train(3, 16)
     np.random.seed(7)
@@ -189,11 +187,13 @@ def test_returns_of_pqn(q_lambda: float) -> None:
     assert min(ends) > 5
 
 
-def test_an_update_of_pqn() -> None:
+@pytest.mark.parametrize(("activation", "gradients"), [(nn.ReLU, "formulas"), (nn.Tanh, "formulas"), (nn.ELU, "autograd")])
+def test_an_update_of_pqn(activation: Any, gradients: str) -> None:
     model = Recorded(
-        "MlpPolicy", Toy, learning_rate=0.05, rollout_steps=16, n_minibatches=1, n_epochs=1, max_grad_norm=0.5, policy_kwargs=SGD,
-        n_actors=2, seed=0, executor="inline",
+        "MlpPolicy", Toy, learning_rate=0.05, rollout_steps=16, n_minibatches=1, n_epochs=1, max_grad_norm=0.5, n_actors=2, seed=0,
+        policy_kwargs={**SGD, "activation_fn": activation}, executor="inline",
     )  # fmt: skip
+    assert f"gradients={gradients!r}" in repr(model)
     with model:
         model.learn(64)
     assert len(model.rounds) == 2

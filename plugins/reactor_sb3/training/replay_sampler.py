@@ -1,0 +1,121 @@
+"""Minibatches from SB3's replay buffers, gathered into tensors that are made once: one pass over memory for each field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+__all__ = ["ReplaySampler"]
+
+Array = npt.NDArray[Any]
+
+
+class ReplaySampler:
+    """Gives what ``buffer.sample(batch_size)`` gives, bit for bit and after the same draws from ``np.random``.
+
+    Args:
+        buffer: Of a class in :data:`reactor_sb3.training.replay.BLOCKWISE`.
+        batch_size: Rows of a minibatch.
+
+    Attributes:
+        buffer: As given.
+        batch_size: As given.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, batch_size: int) -> None:
+        self.buffer, self.batch_size = buffer, batch_size
+        n_steps = buffer.n_steps if isinstance(buffer, NStepReplayBuffer) else 1
+        self._observations = _Observations(buffer.observations, batch_size, buffer.device)
+        following = buffer.observations if buffer.optimize_memory_usage else buffer.next_observations
+        self._next_observations = _Observations(following, batch_size, buffer.device)
+        self._actions = _Column(buffer.actions, batch_size)
+        self._rewards, self._dones, self._timeouts = (
+            _Column(column, batch_size, n_steps) for column in (buffer.rewards, buffer.dones, buffer.timeouts)
+        )
+
+    def sample(self) -> ReplayBufferSamples:
+        """A minibatch, valid until the next one is sampled; see SB3's ``ReplayBuffer.sample``."""
+        buffer = self.buffer
+        steps, envs = self._drawn()
+        rows = steps * buffer.n_envs + envs
+        discounts: Array | None = None
+        if isinstance(buffer, NStepReplayBuffer):
+            last, dones, rewards, discounts = self._of_n_steps(buffer, steps, envs)
+        else:
+            last = (steps + 1) % buffer.buffer_size * buffer.n_envs + envs if buffer.optimize_memory_usage else rows
+            each = rows[:, None]
+            dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
+            dones *= 1 - timeouts
+        device = buffer.device
+        return ReplayBufferSamples(
+            self._observations.take(rows),
+            torch.from_numpy(self._actions.take(rows)).to(device),
+            self._next_observations.take(last),
+            torch.from_numpy(dones).to(device),
+            torch.from_numpy(rewards).to(device),
+            None if discounts is None else torch.from_numpy(discounts).to(device),
+        )
+
+    def _drawn(self) -> tuple[Array, Array]:
+        """Steps and environments of the rows, ``(batch_size,)``."""
+        buffer = self.buffer
+        if buffer.optimize_memory_usage and buffer.full:  # what follows the newest one has been overwritten by the oldest
+            steps = (np.random.randint(1, buffer.buffer_size, size=self.batch_size) + buffer.pos) % buffer.buffer_size
+        else:
+            steps = np.random.randint(0, buffer.size(), size=self.batch_size)
+        return steps, np.random.randint(0, buffer.n_envs, size=self.batch_size)
+
+    def _of_n_steps(self, buffer: NStepReplayBuffer, steps: Array, envs: Array) -> tuple[Array, Array, Array, Array]:
+        """Rewards of up to n steps that follow each other.
+
+        Returns:
+            The last of these transitions, ``(batch_size,)``; whether nothing follows it, the discounted sum of the rewards, and the
+            discount of what follows, each ``(batch_size, 1)``.
+        """
+        later = np.arange(buffer.n_steps)
+        each = (steps[:, None] + later) % buffer.buffer_size * buffer.n_envs + envs[:, None]
+        newest = buffer.pos - 1
+        before = buffer.timeouts[newest].copy()
+        buffer.timeouts[newest] = np.logical_or(before, buffer.dones[newest] == 0)  # the oldest one does not follow it
+        dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
+        buffer.timeouts[newest] = before
+        ends = np.logical_or(dones, timeouts)
+        count = np.where(ends.any(1), ends.argmax(1), buffer.n_steps - 1)[:, None]
+        rewards *= buffer.gamma ** later.astype(np.float32)
+        rewards *= later <= count
+        final = np.take_along_axis(dones, count, 1) * (1 - np.take_along_axis(timeouts, count, 1))
+        discounts = buffer.gamma ** (count + 1).astype(np.float32)
+        return np.take_along_axis(each, count, 1)[:, 0], final, rewards.sum(1, keepdims=True), discounts
+
+
+class _Column:
+    """An array of a buffer, ``(steps, envs, ...)``, and memory for some of its rows, ``(*shape, ...)``."""
+
+    def __init__(self, column: Array, *shape: int) -> None:
+        self.column = column.reshape(-1, *column.shape[2:])  # a view, as all that SB3 makes is contiguous
+        one = torch.from_numpy(column[:1, :1])
+        # Memory of torch's begins at a cache line, which the last bits of products depend on.
+        self.rows: Array = torch.empty(*shape, *one.shape[2:], dtype=one.dtype).numpy()
+
+    def take(self, rows: Array) -> Array:
+        """Gather rows; valid until the next call. (``mode="raise"`` would gather into other memory first.)"""
+        return self.column.take(rows, 0, self.rows, "clip")
+
+
+class _Observations:
+    """The columns of observations: one, or one for each key."""
+
+    def __init__(self, observations: Any, rows: int, device: torch.device) -> None:
+        self.keyed, self.device = isinstance(observations, dict), device
+        parts = observations if self.keyed else {"": observations}
+        self.columns = {key: _Column(part, rows) for key, part in parts.items()}
+
+    def take(self, rows: Array) -> Any:
+        """Observations as SB3 has them."""
+        parts = {key: torch.from_numpy(column.take(rows)).to(self.device) for key, column in self.columns.items()}
+        return parts if self.keyed else parts[""]

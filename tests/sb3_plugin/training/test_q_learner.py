@@ -1,0 +1,108 @@
+"""Each update of SyncDQN, begun from SB3's own weights and moments, ends with the weights of SB3's own ``train()``."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.utils import polyak_update
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
+from trainers import SPACES, Toy, new
+
+from reactor_sb3.streams import Purpose, drawing_from, stream
+
+UPDATES = 100
+CLOSE = 1e-5
+
+
+class Frozen(DQNPolicy):
+    """Its first layer is left as it is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.q_net.q_net[0].requires_grad_(False)
+
+
+class LastLayerOnly(DQNPolicy):
+    """Its optimiser knows of the last layer only."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.optimizer = torch.optim.Adam(self.q_net.q_net[-1].parameters(), lr=1e-3)
+
+
+CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
+    # Where gradients come from, observations, the policy if it is not SB3's usual one, and what differs otherwise.
+    "as it comes": ("formulas", "box", None, {}),
+    "clipped often, quick": ("formulas", "box", None, {"max_grad_norm": 0.1, "learning_rate": lambda remaining: 1e-3 * remaining}),
+    "3 steps": ("formulas", "box", None, {"n_steps": 3, "gamma": 0.9}),
+    "discrete observations": ("formulas", "discrete", None, {}),
+    "no timeouts": ("formulas", "box", None, {"replay_buffer_kwargs": {"handle_timeout_termination": False}}),
+    "AdamW": (
+        "formulas", "box", None,
+        {"policy_kwargs": {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1, "eps": 1e-6}}},
+    ),
+    "RMSprop": ("formulas", "box", None, {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop, "net_arch": [16, 16]}}),
+    "tanh": ("formulas", "box", None, {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": [24]}}),
+    "another activation": ("autograd", "box", None, {"policy_kwargs": {"activation_fn": nn.ELU, "net_arch": [24]}}),
+    "images": ("autograd", "image", None, {}),
+    "dict": ("autograd", "dict", None, {}),
+    "frozen layer": ("autograd", "box", Frozen, {}),
+    "optimiser of one layer": ("autograd", "box", LastLayerOnly, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_update_is_that_of_sb3(case: str) -> None:
+    gradients, kind, policy, changed = CASES[case]
+    usual, space = SPACES[kind]
+    ours = new("dqn", partial(Toy, space), policy or usual, **{"learning_rate": 1e-3, "learning_starts": 10**6, **changed})
+    with ours:
+        ours.learn(160)
+    assert f"gradients={gradients!r}" in repr(ours)
+    names = {
+        "learning_rate", "gamma", "max_grad_norm", "n_steps", "policy_kwargs", "buffer_size", "batch_size", "replay_buffer_kwargs",
+    }  # fmt: skip
+    theirs = DQN(policy or usual, ours.get_env(), device="cpu", seed=5, **{name: ours.arguments[name] for name in names})
+    theirs.set_logger(configure(None, []))
+    theirs.replay_buffer = ours.replay_buffer
+    updates, batch_size = (10, 8) if kind == "image" else (UPDATES, 32)  # convolutions take their time
+    for update in range(updates):
+        if update % 10 == 0:
+            polyak_update(theirs.q_net.parameters(), theirs.q_net_target.parameters(), 0.5)
+            theirs._current_progress_remaining = ours._current_progress_remaining = 1 - update / updates
+        ours.set_parameters(deepcopy(theirs.get_parameters()))  # torch's optimisers keep what they are given
+        before = [weights.clone() for weights in theirs.q_net.parameters()]
+        for model in (theirs, ours):
+            with ours.limited_threads(), drawing_from(stream(update, Purpose.REPLAY)):
+                model.train(1, batch_size)
+        learned = False
+        for old, mine, wanted in zip(before, ours.policy.parameters(), theirs.policy.parameters(), strict=False):
+            torch.testing.assert_close(mine, wanted, rtol=0, atol=CLOSE)
+            learned = learned or not torch.equal(old, wanted)
+        assert learned, update
+        expected = theirs.logger.name_to_value["train/loss"]
+        assert ours.logger.name_to_value["train/loss"] == pytest.approx(expected, rel=1e-5), update
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", Frozen, LastLayerOnly])
+def test_target_networks_follow(policy: Any) -> None:
+    """Whatever of the network learns, all of it arrives in the target network."""
+    with new("dqn", policy=policy, gradient_steps=1, target_update_interval=10**6) as model:
+        model.learn(128)
+        target = model.q_net_target
+        first = [weights.clone() for weights in target.parameters()]
+        with torch.no_grad():
+            for weights in model.q_net.parameters():
+                weights += 1
+        model._learner.update_target(0.25)
+        for now, old, source in zip(target.parameters(), first, model.q_net.parameters(), strict=True):
+            torch.testing.assert_close(now, old + 0.25 * (source - old))
+        model._learner.update_target(1)
+        assert all(torch.equal(*pair) for pair in zip(target.parameters(), model.q_net.parameters(), strict=True))
