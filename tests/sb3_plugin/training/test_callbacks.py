@@ -93,13 +93,14 @@ class Threads(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.found: set[int] = set()
-        update = self.model._update  # type: ignore[attr-defined]
+        learner = self.model._learner  # type: ignore[attr-defined]
+        learn = learner.learn
 
-        def noting(*given: Any) -> Any:
+        def noting(batches: Any) -> Any:
             self.found.add(torch.get_num_threads())
-            return update(*given)
+            return learn(batches)
 
-        self.model._update = noting  # type: ignore[attr-defined]
+        learner.learn = noting
 
     def _on_step(self) -> bool:
         torch.set_num_threads(3)

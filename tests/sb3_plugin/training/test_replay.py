@@ -134,14 +134,14 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
             assert np.random.randint(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
 
 
-def check_samples(found: Any, expected: Any) -> None:
+def check_samples(sampled: Any, expected: Any) -> None:
     """Two minibatches are the same, bit for bit."""
     for name, wanted in expected._asdict().items():
-        ours = getattr(found, name)
+        gathered = getattr(sampled, name)
         if wanted is None:
-            assert ours is None
+            assert gathered is None
             continue
-        for one, other in ((ours[key], wanted[key]) for key in wanted) if isinstance(wanted, dict) else [(ours, wanted)]:
+        for one, other in ((gathered[key], wanted[key]) for key in wanted) if isinstance(wanted, dict) else [(gathered, wanted)]:
             assert one.dtype == other.dtype and torch.equal(one, other), name
 
 
