@@ -38,14 +38,12 @@ BUILDS_DQN = (
 )
 """Tests that have DQN as a parameter, or say so in their names; and those that say it nowhere but in their code."""
 
-LIVE = "gives a live vector environment, which cannot be taken apart:"
+LIVE = "gives a live vector environment, wrapped in what keeps statistics of all environments:"
 REFUSED = {
     "test_callbacks.py::test_eval_success_logging": "hindsight replay asks the environment for rewards again; it is an actor's",
     "test_callbacks.py::test_checkpoint_additional_info": f"{LIVE} VecNormalize",
     "test_cnn.py::test_image_like_input": f"{LIVE} VecNormalize",
     "test_dict_env.py::test_vec_normalize": f"{LIVE} VecNormalize",
-    "test_dict_env.py::test_dict_vec_framestack": f"{LIVE} VecFrameStack",
-    "test_dict_env.py::test_multiprocessing": f"{LIVE} SubprocVecEnv",
     "test_save_load.py::test_set_env": "wants the last observation in the model's _last_obs, and it is in an actor",
 }
 """What ``SyncDQN`` refuses by design, or keeps elsewhere; and all of ``test_her.py``, which is of hindsight replay."""

@@ -73,6 +73,7 @@ class Trainer(Resumable, Reporter):
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
         try:
             run = self.start()
+            self.start_time = time.time_ns()  # starting workers is no sampling
             if self._sent != self.fingerprint():  # set_parameters(), say: what is under way is out of date
                 run.set(parameters=self._parameters())
             for sentence in self._advice:
