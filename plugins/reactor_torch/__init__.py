@@ -10,13 +10,16 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.flat import FlatParameters
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
-    from reactor_torch.learner import Learner, Loss
+    from reactor_torch.learner import Learner, Loss, Updates, carry_out
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, packed, parameter_record, tensors, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
     from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
+    from reactor_torch.shards import LearnerShard, Round, ShardPlan, SharedLoss, check_sliceable, draws
+    from reactor_torch.slices import SliceLayout
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
+    from reactor_torch.threads import torch_threads
 
 __all__ = [
     "FILLING",
@@ -39,16 +42,25 @@ __all__ = [
     "Layer",
     "Layered",
     "Learner",
+    "LearnerShard",
     "Loss",
     "Network",
     "PPOBatch",
     "PPOLoss",
     "QBatch",
     "QLoss",
+    "Round",
+    "ShardPlan",
+    "SharedLoss",
+    "SliceLayout",
     "Stacked",
     "TorchNetwork",
+    "Updates",
+    "carry_out",
+    "check_sliceable",
     "computing",
     "dense_network_of",
+    "draws",
     "ends_in_softmax",
     "is_compiled",
     "layers_of",
@@ -59,5 +71,6 @@ __all__ = [
     "tensors",
     "torch_state",
     "torch_stream",
+    "torch_threads",
     "write_parameters",
 ]

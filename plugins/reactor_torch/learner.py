@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 
 from reactor_torch.flat import FlatParameters
 from reactor_torch.optimizing import FlatOptimizer
 
-__all__ = ["Learner", "Loss"]
+__all__ = ["Learner", "Loss", "Updates", "carry_out"]
 
 Array = npt.NDArray[Any]
+R = TypeVar("R")
+
+Updates = Generator[tuple[Any, slice], Array, R]
+"""Updates whose gradients somebody else computes.
+
+Yields a batch and which of its rows are the next minibatch. When it goes on, the gradients are in the flat array, and it is sent
+the loss's statistics.
+"""
+
+
+def carry_out(updates: Updates[R], gradients: Callable[[Any], Array]) -> R:
+    """Make all updates here and now, with a function that computes gradients; returns what they end with."""
+    statistics: Any = None
+    while True:
+        try:
+            batch, rows = updates.send(statistics)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        statistics = gradients(batch[rows])
 
 
 class Loss(Protocol):
@@ -19,12 +39,16 @@ class Loss(Protocol):
 
     Attributes:
         statistics: Names of what :meth:`gradients` returns.
+        settings: Names of those of its attributes that may be other ones in the next round.
         flat: The parameters.
         reads: Parameters that it reads only: a target network's.
     """
 
     @property
     def statistics(self) -> tuple[str, ...]: ...
+
+    @property
+    def settings(self) -> tuple[str, ...]: ...
 
     flat: FlatParameters
     reads: tuple[FlatParameters, ...]

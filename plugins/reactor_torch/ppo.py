@@ -80,6 +80,7 @@ class PPOLoss:
         "policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "loss",
     )  # fmt: skip
     """What :meth:`gradients` returns, under the names that SB3 logs them by."""
+    settings: ClassVar[tuple[str, ...]] = ("clip_range", "clip_range_vf", "ent_coef", "vf_coef")
     reads: tuple[FlatParameters, ...] = ()
 
     def __init__(

@@ -62,6 +62,7 @@ class QLoss:
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
+    settings: ClassVar[tuple[str, ...]] = ()
     reads: tuple[FlatParameters, ...] = ()
 
     def __init__(self, q_net: Function, kind: LossKind = "mse", weight: float = 1.0) -> None:
@@ -106,6 +107,7 @@ class DQNLoss:
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
+    settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, q_net: Function, target: Function, double_q: bool = False, kind: LossKind = "huber") -> None:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat

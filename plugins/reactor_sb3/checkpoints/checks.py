@@ -111,6 +111,8 @@ def check_outline(state: Any, size: int) -> None:
     want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
     want(_count(actors, 1) and _count(envs, 1) and actors * envs <= size, "the number of environments")
     want(_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
+    learners = arguments.get("n_learners", 1)
+    want(_count(learners, 1) and learners <= _MOST_THREADS, "n_learners")
     want((state["sent"] is None) == (run is None) and type(state["sent"]) in (str, type(None)), "sent")
     if run is not None:
         want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock"}, "a run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -44,6 +45,10 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     pipeline, executor = arguments["pipeline"], arguments["executor"]
     for name in ("learner_threads", "evaluate_episodes"):
         checked_number(name, arguments[name], 1)
+    learners, batch_size = arguments.get("n_learners", 1), arguments.get("batch_size", math.inf)
+    checked_number("n_learners", learners, 1)
+    if learners > 1 and learners > batch_size:
+        raise ValueError(f"n_learners={learners}: a minibatch of batch_size={batch_size} rows has no slice for each of them")
     for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)

@@ -27,6 +27,8 @@ AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
 WORTH_IT = 0.9
 """With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
+MOST_RECOMMENDED, WORTH_SLICING = 4, 0.8
+"""Learners that are recommended at most, and the share of the time that a round must take then."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Placement:
         workers: How many workers, the caller included.
         placement: Worker of each reactor.
         actor: Seconds of an actor's round, ``None`` if not measured.
-        learner: Seconds of the learner's round, ``None`` if not measured.
+        learner: Seconds of the learner's round, ``None`` if not measured; of one that computes all gradients itself.
+        updates: How many it has.
     """
 
     executor: NamedExecutor
@@ -46,6 +49,7 @@ class Placement:
     placement: Mapping[str, int]
     actor: float | None
     learner: float | None
+    updates: int = 1
 
 
 def choose(given: Specification, learning: Learning) -> Placement:
@@ -55,24 +59,27 @@ def choose(given: Specification, learning: Learning) -> Placement:
         given: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    evaluator, actors, overlap = given.evaluator_cost, given.actors.actors, bool(given.pipeline)
-    actor = learner = None
+    evaluator, actors, learners = given.evaluator_cost, given.actors.actors, given.learners
+    overlap = bool(given.pipeline) and learners == 1  # in slices it is learned when all have sampled
+    actor, learner, updates = None, None, 1
     if given.executor == "auto" or overlap:  # else the actors are simply shared out
-        actor, learner = actor_cost(given), learner_cost(learning)
-    workers = min(given.workers or usable_cores(), actors + (overlap or evaluator is not None))
+        actor = actor_cost(given)
+        learner, updates = learner_cost(learning)
+    workers = min(given.workers or usable_cores(), max(actors + (overlap or evaluator is not None), learners))
     executor = given.executor
     if executor == "auto":
-        gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap)
+        gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap, learners=learners)
+        gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
     unit = actor or 1.0
     evaluating = None if evaluator is None else unit * evaluator
-    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap)
-    return Placement(executor, workers, homes, actor, learner)
+    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=given.learners)
+    return Placement(executor, workers, homes, actor, learner, updates)
 
 
-def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool) -> float:
+def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool, learners: int = 1) -> float:
     """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
 
     Args:
@@ -82,8 +89,12 @@ def gained(actors: int, workers: int, actor: float, learner: float, evaluator: f
         learner: Seconds of the learner's round.
         evaluator: Its steps in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
+        learners: Slices in which it learns, when all others are done.
     """
     others = (actors + evaluator) * actor
+    if learners > 1:
+        sampling = max(math.ceil(actors / workers) * actor, others / workers)
+        return WORTH_IT * (others + learner) - sampling - learner * math.ceil(learners / workers) / learners
     if overlap:
         shared = max(learner, (others + learner) / workers, actor)
     else:
@@ -91,20 +102,25 @@ def gained(actors: int, workers: int, actor: float, learner: float, evaluator: f
     return learner + WORTH_IT * others - shared
 
 
-def placed(actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool) -> dict[str, int]:
+def placed(
+    actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool, learners: int = 1
+) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
     The learner and the logger are on worker 0, which is the caller; the evaluator on the last one. Actors go one by one to the
     worker with the least to do: where the learner waits for them (``overlap=False``), its time is the evaluator's for nothing.
+    Shards of the learner go round: each microstep has a slice for all of them, and ends when everybody is done.
     """
     load = [0.0] * workers
+    if learners > 1:
+        learner = 0.0
     if overlap:
         load[0] += learner
     if evaluator is not None:
         load[-1] += evaluator if overlap else max(0.0, evaluator - learner)
     heap = [(seconds, worker) for worker, seconds in enumerate(load)]
     heapq.heapify(heap)
-    homes = {"learner": 0, "logger": 0}
+    homes = {"learner": 0, "logger": 0} | {f"shard[{index}]": (index + 1) % workers for index in range(learners - 1)}
     if evaluator is not None:
         homes["evaluator"] = workers - 1
     for index in range(actors):
@@ -141,8 +157,24 @@ def actor_cost(given: Specification) -> float:
     return best
 
 
-def learner_cost(learning: Learning) -> float:
-    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks."""
+def meeting_cost(updates: int, learner: float, learners: int) -> float:
+    """Seconds that a learner and its shards need in a round to meet for each update, beyond computing.
+
+    Args:
+        updates: Of a round.
+        learner: Seconds of a learner's round that has no shards.
+        learners: How many there are.
+    """
+    slice_cost = learner / max(updates, 1) / learners
+    return updates * tick_cost(away=0.0 if slice_cost < AWAY else AWAY)
+
+
+def learner_cost(learning: Learning) -> tuple[float, int]:
+    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
+
+    Returns:
+        Besides, how many updates it has.
+    """
     best = math.inf
     with global_random_state(), learning.limited_threads():
         update, count = learning.throw_away_update()
@@ -150,7 +182,7 @@ def learner_cost(learning: Learning) -> float:
             begin = time.perf_counter()
             update()
             best = min(best, time.perf_counter() - begin)
-    return best * count
+    return best * count, count
 
 
 def recommendations(given: Specification, choice: Placement) -> list[str]:
@@ -164,13 +196,20 @@ def recommendations(given: Specification, choice: Placement) -> list[str]:
     sampling, learning = choice.actor * busiest, choice.learner
     advice = []
     cores = usable_cores()
-    if not given.pipeline and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
+    if not given.pipeline and given.shards is None and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
         both = max(learning, (given.actors.actors * choice.actor + learning) / choice.workers)
         advice.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    if learning > 2 * sampling and cores > 2 and given.learner_threads == 1:
+    sliced = best_slices(given, choice, sampling)
+    if sliced is not None:
+        learners, seconds = sliced
+        advice.append(
+            f"the learner takes {1e3 * learning:.1f} ms of a round; with n_learners={learners}, which shares each minibatch among "
+            f"as many cores, about {1e3 * seconds:.1f} ms"
+        )
+    elif learning > 2 * sampling and cores > 2 and given.learner_threads == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
@@ -180,3 +219,21 @@ def recommendations(given: Specification, choice: Placement) -> list[str]:
             f"a round samples for {1e3 * sampling:.2f} ms only; larger rollout_steps would spend less of it on co-ordination"
         )
     return advice
+
+
+def best_slices(given: Specification, choice: Placement, sampling: float) -> tuple[int, float] | None:
+    """A number of learners with which a round would be clearly shorter, and the seconds that learning would take.
+
+    ``None`` where there is none, or where the trainer has shards already or cannot have any.
+
+    Args:
+        given: What the program is made from.
+        choice: What was measured.
+        sampling: Seconds of a round's sampling.
+    """
+    learners, learning = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0
+    if learners < 2 or given.shards is not None or not given.may_be_sliced or not may_start_processes():
+        return None
+    seconds = learning / learners + meeting_cost(choice.updates, learning, learners)
+    before = max(learning, sampling) if given.pipeline else learning + sampling
+    return (learners, seconds) if seconds + sampling < WORTH_SLICING * before else None

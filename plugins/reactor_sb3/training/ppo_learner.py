@@ -25,10 +25,15 @@ from reactor_torch import (
     Learner,
     PPOBatch,
     PPOLoss,
+    SharedLoss,
+    SliceLayout,
+    Updates,
+    carry_out,
+    check_sliceable,
     normalized,
 )
 
-__all__ = ["APPROX_KL", "PPOLearner"]
+__all__ = ["APPROX_KL", "PPOLearner", "ppo_loss"]
 
 Array = npt.NDArray[Any]
 APPROX_KL = PPOLoss.statistics.index("approx_kl")
@@ -48,11 +53,9 @@ class PPOLearner:
 
     def __init__(self, policy: ActorCriticPolicy, max_grad_norm: float) -> None:
         self.policy = policy
-        flat = FlatParameters(policy.named_parameters())
-        dense = _dense(policy, flat)
-        self.dense = dense is not None
-        self.loss = PPOLoss(dense or AutogradActorCritic(policy.evaluate_actions, flat))
-        self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, flat), max_grad_norm)
+        self.loss, _ = ppo_loss(policy)
+        self.dense = isinstance(self.loss.policy, DenseActorCritic)
+        self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
 
     def begin_round(self) -> None:
         """Take over what has been loaded or replaced since the last one."""
@@ -65,10 +68,14 @@ class PPOLearner:
         seen: Any = preprocess_obs(given, self.policy.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
-    def learn(
+    def gradients(self, minibatch: PPOBatch) -> Array:
+        """See :meth:`PPOLoss.gradients`."""
+        return self._learner.gradients(minibatch)
+
+    def updates(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
-    ) -> tuple[list[Array], bool]:
-        """A pass over a round.
+    ) -> Updates[tuple[list[Array], bool]]:
+        """A pass over a round, for gradients that somebody else computes.
 
         Args:
             rollout: The round, its observations as :meth:`observations` gives them.
@@ -85,11 +92,36 @@ class PPOLearner:
             shuffled.advantages = normalized(shuffled.advantages, batch_size)
         statistics = []
         for begin in range(0, len(order), batch_size):
-            statistics.append(self._learner.gradients(shuffled[begin : begin + batch_size]))
+            statistics.append((yield shuffled, slice(begin, min(begin + batch_size, len(order)))))
             if statistics[-1][APPROX_KL] > most_kl:
                 return statistics, False
             self._learner.step()
         return statistics, True
+
+    def shared(self, learners: int, example: PPOBatch) -> SharedLoss:
+        """The loss cut into slices.
+
+        Args:
+            learners: How many slices.
+            example: A minibatch as large as there are any.
+
+        Raises:
+            ValueError: If the policy cannot learn in slices.
+        """
+        check_sliceable(self.policy)
+        return SharedLoss(self.loss, self.policy, SliceLayout(example, -(-len(example) // learners)), learners)
+
+    def learn(
+        self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
+    ) -> tuple[list[Array], bool]:
+        """A pass over a round; see :meth:`updates`."""
+        return carry_out(self.updates(rollout, order, batch_size, normalize, most_kl), self.gradients)
+
+
+def ppo_loss(policy: ActorCriticPolicy) -> tuple[PPOLoss, ActorCriticPolicy]:
+    """The loss of a policy, by formulas where there are some for it, and the policy."""
+    flat = FlatParameters(policy.named_parameters())
+    return PPOLoss(_dense(policy, flat) or AutogradActorCritic(policy.evaluate_actions, flat)), policy
 
 
 def _dense(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic | None:

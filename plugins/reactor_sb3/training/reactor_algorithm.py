@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -28,7 +27,7 @@ from reactor_sb3.training.learner import LocalRef
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import parameter_record, torch_state, write_parameters
+from reactor_torch import ShardPlan, parameter_record, torch_state, torch_threads, write_parameters
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -58,6 +57,7 @@ class ReactorAlgorithm(BaseAlgorithm):
         arguments = SimpleNamespace(**self.arguments)
         self._share_out(arguments.n_actors, arguments.envs_per_actor, live_count(env))
         self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
+        self.n_learners = int(self.arguments.get("n_learners", 1))
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
@@ -95,6 +95,11 @@ class ReactorAlgorithm(BaseAlgorithm):
 
     def _setup_actors(self) -> None:
         """What an algorithm's ``_setup_model`` begins with."""
+        if self.n_learners > 1 and self.device.type != "cpu":
+            raise ValueError(
+                f"n_learners={self.n_learners} shares minibatches among cores, and the networks are to be on {self.device}: use "
+                'device="cpu", or n_learners=1'
+            )
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
@@ -150,6 +155,14 @@ class ReactorAlgorithm(BaseAlgorithm):
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
 
+    def shards(self) -> ShardPlan | None:
+        """What each shard of the learner is made from, ``None`` for a learner without."""
+        return None
+
+    def shard_seeds(self) -> list[int]:
+        """Of each shard's random stream in the round that begins."""
+        return [seed_of(self._base_seed, Purpose.TORCH, shard, self._n_updates) for shard in range(1, self.n_learners)]
+
     # ------------------------------------------------------------------ parameters
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]:
@@ -169,17 +182,9 @@ class ReactorAlgorithm(BaseAlgorithm):
             canonical((name, tensor.detach().cpu().numpy()), digest)
         return str(digest.hexdigest())
 
-    @contextlib.contextmanager
-    def limited_threads(self) -> Iterator[None]:
+    def limited_threads(self) -> AbstractContextManager[None]:
         """As many threads for torch as the learner is to have, whatever a callback has left."""
-        before = torch.get_num_threads()
-        if before != self.learner_threads:
-            torch.set_num_threads(self.learner_threads)
-        try:
-            yield
-        finally:
-            if before != self.learner_threads:
-                torch.set_num_threads(before)
+        return torch_threads(self.learner_threads)
 
     # ------------------------------------------------------------------ the program
 
@@ -211,6 +216,8 @@ class ReactorAlgorithm(BaseAlgorithm):
         return Specification(
             name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),
             pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
+            shards=self.shards(),
+            may_be_sliced="n_learners" in self.arguments and self.device.type == "cpu",
         )  # fmt: skip
 
     # ------------------------------------------------------------------ its run
@@ -271,7 +278,8 @@ class ReactorAlgorithm(BaseAlgorithm):
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
+        learners = f", n_learners={self.n_learners}" if self.n_learners > 1 else ""
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{running})"
+            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running})"
         )

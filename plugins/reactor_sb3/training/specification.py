@@ -14,6 +14,8 @@ from reactor_rl.plugin import ExecutorName
 from reactor_sb3.training.actor import Actor, Blueprint
 from reactor_sb3.training.evaluator import EvaluationPlan, Evaluator
 from reactor_sb3.training.learner import Learner, LocalRef, Logger
+from reactor_sb3.training.sharded_learner import ShardedLearner
+from reactor_torch import LearnerShard, ShardPlan
 
 __all__ = ["Specification", "program_of"]
 
@@ -32,6 +34,8 @@ class Specification:
         executor: As the user has named it.
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
+        shards: For every shard of the learner, ``None`` if it computes all gradients itself.
+        may_be_sliced: Whether it could have some.
     """
 
     name: str
@@ -43,6 +47,13 @@ class Specification:
     executor: ExecutorName
     workers: int | None
     learner_threads: int
+    shards: ShardPlan | None = None
+    may_be_sliced: bool = False
+
+    @property
+    def learners(self) -> int:
+        """Slices that each minibatch is cut into."""
+        return 1 if self.shards is None else self.shards.slices
 
     @property
     def evaluator_cost(self) -> float | None:
@@ -55,7 +66,7 @@ def program_of(given: Specification) -> Program:
     record, late = given.parameters.dtype, given.pipeline or None
     program = Program(given.name)
     actors = program.bank(Actor, given.actors.actors, given.actors, name="actor")
-    learner = program.add(Learner, given.live, record, name="learner")
+    learner = _sharded(program, given, given.shards) if given.shards else program.add(Learner, given.live, record, name="learner")
     beat, orders = program.input("exploration", (given.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
     program.connect(beat, actors.exploration)
     program.connect(orders, actors.orders)
@@ -78,3 +89,14 @@ def program_of(given: Specification) -> Program:
     program.connect(program.input("records"), logger.records)
     program.worker_setup(repeat_registrations())
     return program
+
+
+def _sharded(program: Program, given: Specification, plan: ShardPlan) -> Any:
+    """A learner and its shards, which come first: what is wrong with a slice is raised before what follows from it."""
+    shards = program.bank(LearnerShard, plan.slices - 1, plan, name="shard")
+    learner = program.add(ShardedLearner, given.live, given.parameters.dtype, plan, name="learner")
+    program.connect(learner.weights, shards.weights)
+    program.connect(learner.slices.rows, shards.slice)
+    program.connect(learner.round, shards.round)
+    program.connect(shards.computed, learner.computed.rows)
+    return learner

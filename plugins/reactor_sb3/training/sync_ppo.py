@@ -27,10 +27,10 @@ from reactor_sb3.training.acting_policy import acting_policy_of
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.policy_networks import copied
-from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner
+from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner, ppo_loss
 from reactor_sb3.training.rollouts import OnPolicy, fill
 from reactor_sb3.training.trainer import Trainer
-from reactor_torch import PPOBatch, torch_stream
+from reactor_torch import PPOBatch, ShardPlan, Updates, carry_out, torch_stream
 
 __all__ = ["SyncPPO"]
 
@@ -55,6 +55,8 @@ class SyncPPO(Trainer, PPO):
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one, with the parameters
             of the round before; the probabilities that the loss divides by are those with which actions were drawn.
+        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
+            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
         learner_threads: As for ``SyncDQN``, as is everything that follows.
 
     Raises:
@@ -106,6 +108,7 @@ class SyncPPO(Trainer, PPO):
         n_actors: int | None = None,
         envs_per_actor: int | None = None,
         pipeline: int = 0,
+        n_learners: int = 1,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
         evaluate_episodes: int = 20,
@@ -150,6 +153,7 @@ class SyncPPO(Trainer, PPO):
             super()._setup_model()
         self.policy.set_training_mode(False)  # but for the updates themselves
         self._learner = PPOLearner(self.policy, self.max_grad_norm)
+        self.shards()  # refuses what cannot be cut into slices
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
 
     # ------------------------------------------------------------------ what a trainer says
@@ -179,11 +183,27 @@ class SyncPPO(Trainer, PPO):
         """Nothing: what actors draw from is the policy itself."""
         return np.zeros(self.n_steps, np.float32)
 
-    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
-        """Fill the rollout buffer and make all updates."""
+    def shards(self) -> ShardPlan | None:
+        """See :class:`ReactorAlgorithm`."""
+        if self.n_learners == 1:
+            return None
+        make = partial(ppo_loss, copied(self.policy, {id(self.policy.optimizer): None}))
+        self.shared_loss = self._learner.shared(self.n_learners, self._example(self._rows))
+        return self.shared_loss.plan(make, self.learner_threads)
+
+    def _receive(self, transitions: Array) -> None:
         self._learned_timesteps += self.n_steps * self.n_envs
         self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
         fill(self.rollout_buffer, self._layout, transitions)
+
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute."""
+        self._receive(transitions)
+        yield from self._updates()
+
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
+        """Fill the rollout buffer and make all updates."""
+        self._receive(transitions)
         with self.limited_threads(), torch_stream(self._torch_stream):
             self.train()
 
@@ -192,7 +212,10 @@ class SyncPPO(Trainer, PPO):
         return {"minibatches": self._minibatch_stream}
 
     def train(self) -> None:
-        """Update the policy from the rollout buffer; see SB3's ``PPO.train``."""
+        """Update the policy from the rollout buffer; see SB3's ``PPO.train``. With ``n_learners > 1`` nobody calls it."""
+        carry_out(self._updates(), self._learner.gradients)
+
+    def _updates(self) -> Updates[None]:
         policy, learner = self.policy, self._learner
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
@@ -204,7 +227,7 @@ class SyncPPO(Trainer, PPO):
         whole = True
         while whole and len(statistics) < self.n_epochs:
             order = torch.from_numpy(self._minibatch_stream.permutation(len(rollout))).to(self.device)
-            of_pass, whole = learner.learn(rollout, order, self.batch_size, self.normalize_advantage, most_kl)
+            of_pass, whole = yield from learner.updates(rollout, order, self.batch_size, self.normalize_advantage, most_kl)
             statistics.append(of_pass)
             self._n_updates += 1  # what SB3 counts
         if not whole:
@@ -268,14 +291,24 @@ class SyncPPO(Trainer, PPO):
         """An update of a copy of the policy with a minibatch of zeros, and how many there are in a round."""
         learner = PPOLearner(copied(self.policy, {}), self.max_grad_norm)
         self._set_ranges(learner)
-        rows = min(self.batch_size, self.n_steps * self.n_envs)
+        rows = self._rows
+        batch, order = self._example(rows), torch.arange(rows, device=self.device)
+        minibatches = math.ceil(self.n_steps * self.n_envs / self.batch_size)
+        return partial(learner.learn, batch, order, rows, self.normalize_advantage, math.inf), self.n_epochs * minibatches
+
+    @property
+    def _rows(self) -> int:
+        """Of the largest minibatch."""
+        return min(self.batch_size, self.n_steps * self.n_envs)
+
+    def _example(self, rows: int) -> PPOBatch:
+        """A minibatch of zeros."""
         numbers = torch.zeros(rows, device=self.device)
         discrete = isinstance(self.action_space, spaces.Discrete)
         actions = numbers.long() if discrete else torch.zeros(rows, get_action_dim(self.action_space), device=self.device)
-        batch = PPOBatch(learner.observations(self._layout.zeros(rows, self.device)), actions, numbers, numbers, numbers, numbers)
-        order = torch.arange(rows, device=self.device)
-        minibatches = math.ceil(self.n_steps * self.n_envs / self.batch_size)
-        return partial(learner.learn, batch, order, rows, self.normalize_advantage, math.inf), self.n_epochs * minibatches
+        zeros: Any = self._layout.zeros(rows, self.device)
+        zeros = {key: _as_rows(part) for key, part in zeros.items()} if isinstance(zeros, dict) else _as_rows(zeros)
+        return PPOBatch(self._learner.observations(zeros), actions, numbers, numbers, numbers, numbers)
 
     def learn(
         self,
@@ -290,4 +323,9 @@ class SyncPPO(Trainer, PPO):
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner"]
+        return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner", "shared_loss"]
+
+
+def _as_rows(part: torch.Tensor) -> torch.Tensor:
+    """Observations as SB3's buffer has them: ``(rows, 1)`` where each is a single number."""
+    return part if part.ndim > 1 else part[:, None]

@@ -93,7 +93,7 @@ def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator
 @pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
 def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
     monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.5e-3)
-    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: 5e-3)
+    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: (5e-3, 1))
     monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose(model.specification(), model)

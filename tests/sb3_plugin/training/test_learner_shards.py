@@ -1,0 +1,223 @@
+"""Learners in several reactors: one result wherever the slices are computed, what is refused, and what is told to shards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+from trainers import BOX, INLINE, PLACES, SPACES, AfterRounds, Toy, outcome
+
+from reactor_sb3 import SyncPPO
+
+HERE = Path(__file__).parents[1]  # where the trainers are
+EVALUATED: dict[str, Any] = {"evaluate_every": 2, "evaluate_episodes": 2, "evaluate_steps": 40}
+pytestmark = pytest.mark.filterwarnings("ignore:You have specified a mini-batch size")
+STEPS = 310
+"""Of five rounds, whose last minibatch has two rows: not one for each of three."""
+
+
+def new(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changed: Any) -> SyncPPO:
+    """Rounds of 62 rows."""
+    network: dict[str, Any] = {"net_arch": [16]}
+    if policy == "CnnPolicy":
+        network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    given = {"n_actors": 2, "n_steps": 31, "batch_size": 30, "n_epochs": 2, "seed": 0, "policy_kwargs": network, "n_learners": 2}
+    return SyncPPO(policy, env, **{**given, **INLINE, **changed})
+
+
+@cache
+def alone(learners: int, pipeline: int) -> dict[str, Any]:
+    with new(n_learners=learners, pipeline=pipeline, **EVALUATED) as model:
+        return outcome(model.learn(STEPS))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("pipeline", [0, 1])
+@pytest.mark.parametrize("learners", [2, 3])
+def test_one_result(learners: int, pipeline: int, place: dict[str, Any]) -> None:
+    with new(n_learners=learners, pipeline=pipeline, **EVALUATED, **place) as model:
+        assert outcome(model.learn(STEPS)) == alone(learners, pipeline)
+    assert alone(learners, pipeline)["evaluations"]
+
+
+def test_the_number_of_learners_is_part_of_the_algorithm() -> None:
+    results = [alone(learners, pipeline) for learners in (1, 2, 3) for pipeline in (0, 1)]
+    assert len({one["weights"] for one in results}) == 6
+
+
+class Scaling(FlattenExtractor):
+    """Has a buffer, which somebody may change between rounds."""
+
+    scale: torch.Tensor
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations) * self.scale
+
+
+class Dropping(Scaling):
+    """Draws from torch's generator."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(observations), 0.2, self.training)
+
+
+class Rescales(AfterRounds):
+    """Changes what shards have besides weights that learn: a buffer, and a frozen bias."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda model: None)
+
+    def _on_rollout_end(self) -> None:
+        self.model.policy.features_extractor.scale.mul_(0.5)
+        self.model.policy.value_net.bias.data.add_(1)
+
+
+class Frozen(ActorCriticPolicy):
+    """The bias of its values does not learn."""
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.value_net.bias.requires_grad_(False)
+
+
+OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "image": (partial(Toy, SPACES["image"][1]), "CnnPolicy", {}),
+    "dict": (partial(Toy, SPACES["dict"][1]), "MultiInputPolicy", {}),
+    "clipped": ("CartPole-v1", "MlpPolicy", {"clip_range_vf": lambda remaining: 0.1 + 0.1 * remaining, "ent_coef": 0.01}),
+    "noise": ("Pendulum-v1", "MlpPolicy", {"use_sde": True}),
+    "dropout": (Toy, "MlpPolicy", {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Dropping}}),
+    "frozen": (Toy, Frozen, {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Scaling}}),
+    "stopped": ("CartPole-v1", "MlpPolicy", {"target_kl": 1e-4, "learning_rate": 1e-2}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_one_result_of_others(name: str) -> None:
+    env, policy, given = OTHERS[name]
+    results = []
+    for place in (INLINE, INLINE, PLACES[1], PLACES[4]) if name != "image" else (INLINE, PLACES[4]):
+        with new(env, policy, pipeline=1, **given, **place) as model:
+            results.append(outcome(model.learn(180, callback=Rescales() if name == "frozen" else None)))
+    assert all(one == results[0] for one in results)
+    assert (model._n_updates < 2 * 2) == (name == "stopped")  # the third round is still under way
+
+
+@pytest.mark.parametrize("name", ["clipped", "image", "noise", "frozen"])
+def test_slices_add_up_to_the_minibatch(name: str) -> None:
+    """Updates in slices end where those without do, but for rounding; so do the statistics."""
+    env, policy, given = OTHERS[name]
+    ends = []
+    for learners in (1, 2, 3):
+        with new(env, policy, n_learners=learners, **{**given, "n_epochs": 1, "batch_size": 62}) as model:
+            model.learn(124, callback=Rescales() if name == "frozen" else None)
+            ends.append((model.policy.state_dict(), dict(model.logger.name_to_value)))
+    for weights, statistics in ends[1:]:
+        for key, values in ends[0][0].items():
+            torch.testing.assert_close(weights[key], values, rtol=0, atol=1e-5)
+        for key, value in ends[0][1].items():
+            if key.startswith("train/"):
+                assert statistics[key] == pytest.approx(value, rel=1e-4, abs=1e-6), key
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_resumed_after_a_kill(pipeline: int, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    script = f"""if True:
+        import os, signal
+        from test_learner_shards import EVALUATED, STEPS, new
+        from reactor_sb3 import SaveCheckpoint
+
+        class Killed(SaveCheckpoint):
+            def _on_rollout_end(self):
+                super()._on_rollout_end()
+                if self.rounds == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        if __name__ == "__main__":
+            with new(n_learners=3, pipeline={pipeline}, executor="processes", workers=2, **EVALUATED) as model:
+                model.learn(STEPS, callback=Killed({str(path)!r}, every=2))
+    """
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE / "training"), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=where, timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    for place in (INLINE, PLACES[5]):
+        with SyncPPO.resume(path, **place) as model:
+            assert model.num_timesteps == 2 * 62
+            assert outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False)) == alone(3, pipeline)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    with new(n_learners=3) as model:
+        model.learn(62)
+        model.save(tmp_path / "model")
+    with SyncPPO.load(tmp_path / "model", env="CartPole-v1", executor="processes", workers=2) as model:
+        assert model.n_learners == 3 and "n_learners=3" in repr(model)
+        before = model.fingerprint()
+        model.learn(62)
+        assert model.fingerprint() != before
+
+
+class Fails(Dropping):
+    """Cannot evaluate small batches."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        if self.training and len(observations) == 10 and not torch.is_inference_mode_enabled():
+            raise ArithmeticError("ten rows")
+        return super().forward(observations)
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[5]], ids=lambda place: "-".join(map(str, place.values())))
+def test_errors_of_shards_are_raised(place: dict[str, Any]) -> None:
+    kwargs = {"net_arch": [16], "features_extractor_class": Fails}
+    with new(Toy, n_learners=3, policy_kwargs=kwargs, **place) as model, pytest.raises(ArithmeticError, match="ten rows") as raised:
+        model.learn(62)
+    assert "shard[0]" in "".join(raised.value.__notes__)
+
+
+class Normalised(FlattenExtractor):
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space)
+        self.normal = nn.BatchNorm1d(self.features_dim)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "none": ({"n_learners": 0}, ValueError, "n_learners"),
+    "half": ({"n_learners": 1.5}, ValueError, "n_learners"),
+    "more than rows": ({"n_learners": 31}, ValueError, "no slice for each of them"),
+    "batch normalisation": (
+        {"policy_kwargs": {"features_extractor_class": Normalised}}, ValueError, "'features_extractor.normal' .BatchNorm1d.",
+    ),
+    "a GPU": ({"device": "meta"}, ValueError, 'use device="cpu", or n_learners=1'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    given, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        new(**{"env": partial(Toy, BOX), **given})
+
+
+def test_a_larger_batch_needs_other_shards() -> None:
+    with new() as model:
+        model.learn(62)
+        model.batch_size = 62
+        with pytest.raises(ValueError, match=r"call close\(\) after changing batch_size"):
+            model.learn(62)
+        assert np.isfinite(model.learn(62).num_timesteps)
