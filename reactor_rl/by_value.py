@@ -129,13 +129,13 @@ class _Unpickler(pickle.Unpickler):
             self._known.append(known)
             return known
         if number not in self._copies:
-            made = self._copies.setdefault(number, make(*args[:place], None, *args[place + 1 :]))
+            cls = self._copies.setdefault(number, make(*args[:place], None, *args[place + 1 :]))
             with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
-                cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[made] = number
+                cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = number
         return self._copies[number]
 
-    def _fill(self, made: Any, state: Any) -> Any:
+    def _fill(self, cls: Any, state: Any) -> Any:
         # A class of the caller's is as the caller has left it, whatever it was when it was sent.
-        if any(made is known for known in self._known):
-            return made
-        return cloudpickle._class_setstate(made, state)
+        if any(cls is known for known in self._known):
+            return cls
+        return cloudpickle._class_setstate(cls, state)

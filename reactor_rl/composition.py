@@ -96,8 +96,8 @@ class Composition:
         wants_index = "bank_index" in inspect.signature(cls.__init__).parameters
         members = []
         for index in range(n):
-            given = {**params, "bank_index": index} if wants_index else params
-            members.append(self._instance(cls, args, given, f"{base}[{index}]", (base, index, n)))
+            member_params = {**params, "bank_index": index} if wants_index else params
+            members.append(self._instance(cls, args, member_params, f"{base}[{index}]", (base, index, n)))
         return Bank(base, tuple(members))
 
     def input(

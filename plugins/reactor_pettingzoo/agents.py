@@ -11,9 +11,9 @@ from gymnasium.vector.utils import create_empty_array
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel
 
-__all__ = ["Agent", "agents_of", "as_parallel", "padding", "shared_space"]
+__all__ = ["AgentID", "agents_of", "as_parallel", "padding", "shared_space"]
 
-Agent = Hashable
+AgentID = Hashable
 """The id of an agent: a string as a rule, but anything hashable is allowed."""
 
 
@@ -36,7 +36,7 @@ def as_parallel(env: Any) -> ParallelEnv:
     return aec_to_parallel(env)
 
 
-def agents_of(env: ParallelEnv) -> tuple[Agent, ...]:
+def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
     """All agents that may ever appear; of an environment that does not say so, those that are there after a reset.
 
     Raises:
@@ -52,7 +52,7 @@ def agents_of(env: ParallelEnv) -> tuple[Agent, ...]:
     return agents
 
 
-def shared_space(env: ParallelEnv, agents: tuple[Agent, ...], kind: Literal["observation", "action"]) -> Space[Any]:
+def shared_space(env: ParallelEnv, agents: tuple[AgentID, ...], kind: Literal["observation", "action"]) -> Space[Any]:
     """The one observation space or action space that all agents have.
 
     Raises:

@@ -17,16 +17,16 @@ from reactor_torch.layers import Layer
 
 __all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
 
-Given = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+EvaluatedActions = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
 
 
 class ActorCritic(Protocol):
-    """What evaluates actions and differentiates what it found."""
+    """Evaluates actions, and differentiates what it gave."""
 
     flat: FlatParameters
 
-    def evaluate(self, observations: Any, actions: torch.Tensor) -> Given:
+    def evaluate(self, observations: Any, actions: torch.Tensor) -> EvaluatedActions:
         """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call."""
         ...
 
@@ -60,7 +60,7 @@ class DenseActorCritic:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_of_rows": {}, "_evaluated": None}
 
-    def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> Given:
+    def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> EvaluatedActions:
         """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
         distribution = self._of_rows.get(rows)
@@ -91,21 +91,21 @@ class AutogradActorCritic:
 
     def __init__(self, evaluate_actions: Callable[[Any, torch.Tensor], Any], flat: FlatParameters) -> None:
         self.evaluate_actions, self.flat = evaluate_actions, flat
-        self._found: list[torch.Tensor] = []
+        self._outputs: list[torch.Tensor] = []
 
     @torch.enable_grad()
-    def evaluate(self, observations: Any, actions: torch.Tensor) -> Given:
+    def evaluate(self, observations: Any, actions: torch.Tensor) -> EvaluatedActions:
         """See :meth:`ActorCritic.evaluate`; observations are what the policy takes."""
         values, log_prob, entropy = self.evaluate_actions(observations, actions)
-        self._found = [values.flatten(), log_prob] + ([] if entropy is None else [entropy])
-        return self._found[0].detach(), log_prob.detach(), None if entropy is None else entropy.detach()
+        self._outputs = [values.flatten(), log_prob] + ([] if entropy is None else [entropy])
+        return self._outputs[0].detach(), log_prob.detach(), None if entropy is None else entropy.detach()
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
         """See :meth:`ActorCritic.backward`."""
         self.flat.begin_gradients()
         gradients = [by_values, by_log_prob]
-        if by_entropy and len(self._found) > 2:
-            gradients.append(torch.full_like(self._found[2], by_entropy))
-        pairs = [pair for pair in zip(self._found, gradients, strict=False) if pair[0].requires_grad]  # a part may be frozen
+        if by_entropy and len(self._outputs) > 2:
+            gradients.append(torch.full_like(self._outputs[2], by_entropy))
+        pairs = [pair for pair in zip(self._outputs, gradients, strict=False) if pair[0].requires_grad]  # a part may be frozen
         torch.autograd.backward([one for one, _ in pairs], [gradient for _, gradient in pairs])
-        self._found = []
+        self._outputs = []

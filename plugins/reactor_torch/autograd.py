@@ -22,16 +22,16 @@ class Autograd:
 
     def __init__(self, evaluate: Callable[[Any], torch.Tensor], flat: FlatParameters) -> None:
         self.evaluate, self.flat = evaluate, flat
-        self._found = torch.empty(0)
+        self._outputs = torch.empty(0)
 
     def forward(self, observations: Any) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are what the module takes."""
         with torch.set_grad_enabled(bool(len(self.flat.gradients))):
-            self._found = self.evaluate(observations)
-        return self._found.detach()
+            self._outputs = self.evaluate(observations)
+        return self._outputs.detach()
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
         self.flat.begin_gradients()
-        self._found.backward(gradient)  # type: ignore[no-untyped-call]
-        self._found = torch.empty(0)
+        self._outputs.backward(gradient)  # type: ignore[no-untyped-call]
+        self._outputs = torch.empty(0)

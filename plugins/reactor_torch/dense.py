@@ -80,7 +80,7 @@ class Dense:
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
-        self._steps = self._of_rows.get(rows) or self._made(rows)
+        self._steps = self._of_rows.get(rows) or self._build(rows)
         current = observations
         for step in self._steps:
             current = step.forward(current)
@@ -92,7 +92,7 @@ class Dense:
         for step in reversed(self._steps):
             gradient = step.backward(gradient)
 
-    def _made(self, rows: int) -> list[_Step]:
+    def _build(self, rows: int) -> list[_Step]:
         steps: list[_Step] = []
         rest = list(self.layers)
         while rest:
@@ -117,7 +117,7 @@ class Dense:
 class _Step(Protocol):
     """A layer for one number of rows."""
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor: ...
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
 
@@ -131,18 +131,18 @@ class _Linear:
         self.out = torch.zeros(rows, layer.outputs, device=flat.device)
         self.ones = torch.ones(rows, device=flat.device)
         self.below = torch.zeros(rows, layer.inputs, device=flat.device) if passes_on else None
-        self.given = self.gradient = self.gradient_transposed = self.out
+        self.inputs = self.gradient = self.gradient_transposed = self.out
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        self.given = given
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.inputs = inputs
         if self.bias is None:
-            return torch.mm(given, self.transposed, out=self.out)
-        return torch.addmm(self.bias, given, self.transposed, out=self.out)
+            return torch.mm(inputs, self.transposed, out=self.out)
+        return torch.addmm(self.bias, inputs, self.transposed, out=self.out)
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient is not self.gradient:
             self.gradient, self.gradient_transposed = gradient, gradient.t()
-        torch.mm(self.gradient_transposed, self.given, out=self.weight_gradient)
+        torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
         if self.bias_gradient is not None:
             torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
@@ -158,7 +158,7 @@ class _Compiled:
         self.weight, self.transposed, self.activation = weight, weight.t(), activation
         self.bias = None if bias is None else bias.numpy()
         self.bias_gradient = (torch.zeros(layer.outputs) if bias_gradient is None else bias_gradient).numpy()
-        self.given = self.out = torch.zeros(rows, layer.outputs)
+        self.inputs = self.out = torch.zeros(rows, layer.outputs)
         self.values = self.out.numpy()
         self.below = torch.zeros(rows, layer.inputs) if passes_on else None
         self.activate, self.differentiate = _layers.activate, _layers.differentiate
@@ -167,9 +167,9 @@ class _Compiled:
     def _turn(self, gradient: torch.Tensor) -> None:
         self.gradient, self.gradient_transposed, self.slopes = gradient, gradient.t(), gradient.numpy()
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        self.given = given
-        torch.mm(given, self.transposed, out=self.out)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.inputs = inputs
+        torch.mm(inputs, self.transposed, out=self.out)
         self.activate(self.activation, self.values, self.bias)
         return self.out
 
@@ -177,7 +177,7 @@ class _Compiled:
         if gradient is not self.gradient:
             self._turn(gradient)
         self.differentiate(self.activation, self.values, self.slopes, self.bias_gradient)
-        torch.mm(self.gradient_transposed, self.given, out=self.weight_gradient)
+        torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
 
@@ -188,16 +188,16 @@ class _Normalised:
         assert weight is not None and bias is not None
         self.weight, self.weight_gradient, self.bias, self.bias_gradient = weight, weight_gradient, bias, bias_gradient
         self.shape, self.epsilon, self.mask = [layer.outputs], layer.epsilon, [passes_on, True, True]
-        self.given = self.mean = self.scale = weight
+        self.inputs = self.mean = self.scale = weight
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        self.given = given
-        out, self.mean, self.scale = torch.native_layer_norm(given, self.shape, self.weight, self.bias, self.epsilon)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.inputs = inputs
+        out, self.mean, self.scale = torch.native_layer_norm(inputs, self.shape, self.weight, self.bias, self.epsilon)
         return out
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
         below, by_weight, by_bias = torch.ops.aten.native_layer_norm_backward(
-            gradient, self.given, self.shape, self.mean, self.scale, self.weight, self.bias, self.mask
+            gradient, self.inputs, self.shape, self.mean, self.scale, self.weight, self.bias, self.mask
         )
         assert self.weight_gradient is not None and self.bias_gradient is not None
         self.weight_gradient.copy_(by_weight)
@@ -211,8 +211,8 @@ class _Tanh:
         self.out = torch.empty(0)
         self.differentiate = torch.ops.aten.tanh_backward.grad_input
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        self.out = torch.tanh(given, out=given if self.buffer is None else self.buffer)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.out = torch.tanh(inputs, out=inputs if self.buffer is None else self.buffer)
         return self.out
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -226,8 +226,8 @@ class _Rectified:
         self.out = torch.empty(0)
         self.differentiate = torch.ops.aten.threshold_backward.grad_input
 
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        self.out = torch.clamp_min(given, 0, out=given if self.buffer is None else self.buffer)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.out = torch.clamp_min(inputs, 0, out=inputs if self.buffer is None else self.buffer)
         return self.out
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:

@@ -98,8 +98,8 @@ class _Categoricals(Evaluated):
         self.sizes, self.parts = list(sizes), [_Categorical(size, rows, device) for size in sizes]
 
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
-        for part, given, taken in zip(self.parts, torch.split(outputs, self.sizes, 1), actions.unbind(1), strict=True):
-            part.evaluate(given, taken)
+        for part, logits, taken in zip(self.parts, torch.split(outputs, self.sizes, 1), actions.unbind(1), strict=True):
+            part.evaluate(logits, taken)
         torch.sum(torch.stack([part.log_prob for part in self.parts]), 0, out=self.log_prob)
         torch.sum(torch.stack([part.entropy for part in self.parts]), 0, out=self.entropy)
 
@@ -122,7 +122,7 @@ class Bernoullis(Distribution):
 
 class _Bernoullis(Evaluated):
     def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
-        self.given = outputs
+        self.logits = outputs
         self.probabilities = torch.sigmoid(outputs)
         self.taken = actions.view(outputs.shape).to(outputs.dtype)
         softplus = torch.nn.functional.softplus(outputs)
@@ -133,7 +133,7 @@ class _Bernoullis(Evaluated):
         torch.sub(self.taken, self.probabilities, out=self.gradient).mul_(by_log_prob[:, None])
         if by_entropy:
             spread = self.probabilities * (1 - self.probabilities)
-            self.gradient.addcmul_(self.given, spread, value=-by_entropy)
+            self.gradient.addcmul_(self.logits, spread, value=-by_entropy)
 
 
 class Gaussians(Distribution):

@@ -82,18 +82,18 @@ class Layered:
         """See :class:`Network`."""
         return self.evaluated(parameters, observations[""])[0]
 
-    def evaluated(self, parameters: Array, given: Array) -> tuple[Greedy, Array]:
+    def evaluated(self, parameters: Array, observations: Array) -> tuple[Greedy, Array]:
         """The network with its weights, and what it gave when it was last called.
 
         Args:
             parameters: A record of parameters.
-            given: Observations, ``(steps, envs, ...)``.
+            observations: Observations, ``(steps, envs, ...)``.
 
         Returns:
             The function, and what it finds before it chooses, ``(envs, outputs)``, float32.
         """
-        way = bind_compiled if self.is_for_extension(given.shape[1], given.dtype) else bind_numpy
-        return way(self, parameters, given)
+        way = bind_compiled if self.is_for_extension(observations.shape[1], observations.dtype) else bind_numpy
+        return way(self, parameters, observations)
 
     def is_for_extension(self, envs: int, dtype: npt.DTypeLike) -> bool:
         """Whether the extension evaluates it: a question of installation, processor and shapes, never of the time it takes.
@@ -112,13 +112,13 @@ class Layered:
         return sum(count * layer.outputs for count, layer in zip(inputs, self.layers, strict=True) if layer.kind == "linear")
 
 
-def bind_compiled(network: Layered, parameters: Array, given: Array, avx2: bool = True) -> tuple[Greedy, Array]:
+def bind_compiled(network: Layered, parameters: Array, observations: Array, avx2: bool = True) -> tuple[Greedy, Array]:
     """A network evaluated by the extension.
 
     Args:
         network: Its layers.
         parameters: A record of parameters.
-        given: Observations, ``(steps, envs, ...)``: float32, float64, or int64 if they are one-hot.
+        observations: Observations, ``(steps, envs, ...)``: float32, float64, or int64 if they are one-hot.
         avx2: Whether AVX2 may be used where the processor has it.
 
     Returns:
@@ -136,15 +136,15 @@ def bind_compiled(network: Layered, parameters: Array, given: Array, avx2: bool 
         (layer.kind, part(f"{layer.name}.weight"), part(f"{layer.name}.bias"), layer.outputs, layer.epsilon)
         for layer in network.layers
     )
-    envs = given.shape[1]
+    envs = observations.shape[1]
     values, actions = np.zeros((envs, network.layers[-1].outputs), np.float32), np.zeros(envs, np.int64)
     numbers = network.features if network.one_hot else 0
-    return _network.Network(given, numbers, layers, values, actions, avx2).greedy, values
+    return _network.Network(observations, numbers, layers, values, actions, avx2).greedy, values
 
 
-def bind_numpy(network: Layered, parameters: Array, given: Array) -> tuple[Greedy, Array]:
+def bind_numpy(network: Layered, parameters: Array, observations: Array) -> tuple[Greedy, Array]:
     """The same by numpy, for observations of any kind."""
-    envs = given.shape[1]
+    envs = observations.shape[1]
     batch = envs > 1
     shape = (envs,) if batch else ()
     inputs = aligned_zeros((*shape, network.features), np.float32)  # the last bits of a product depend on where it begins
@@ -164,12 +164,12 @@ def bind_numpy(network: Layered, parameters: Array, given: Array) -> tuple[Greed
         else:
             steps.append(_normalised(current, parameters[f"{name}.weight"], parameters[f"{name}.bias"], np.float32(epsilon)))
     rows, values = inputs.reshape(envs, network.features), current.reshape(envs, -1)
-    numbers, flat, one_hot = np.arange(envs), given.reshape(len(given), envs, -1), network.one_hot
+    numbers, flat, one_hot = np.arange(envs), observations.reshape(len(observations), envs, -1), network.one_hot
 
     def greedy(step: int) -> Array:
         if one_hot:
             inputs.fill(0)
-            rows[numbers, given[step]] = 1
+            rows[numbers, observations[step]] = 1
         else:
             rows[...] = flat[step]
         for function in steps:
@@ -231,12 +231,12 @@ class TorchNetwork:
             state = {name: torch.from_numpy(parameters[name]) for name in network.state_dict()}
         network.load_state_dict(state, assign=True)
         network.requires_grad_(False)
-        given = {key: torch.from_numpy(rows) for key, rows in observations.items()}
+        tensors = {key: torch.from_numpy(rows) for key, rows in observations.items()}
         keyed = self.keyed
 
         def greedy(step: int) -> Array:
             with torch.inference_mode():
-                values = network({key: rows[step] for key, rows in given.items()} if keyed else given[""][step])
+                values = network({key: rows[step] for key, rows in tensors.items()} if keyed else tensors[""][step])
                 return values.argmax(1).numpy()  # type: ignore[no-any-return]
 
         return greedy

@@ -47,11 +47,11 @@ def doctor_command(argv: list[str]) -> int:
     """Show what this machine offers, measure its channels, and warn of what hurts."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl doctor", description=doctor_command.__doc__)
     parser.add_argument("--no-measure", action="store_true", help="start no process to measure channels with")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     warnings: list[str] = []
     for label, value in _facts(warnings):
         print(f"{label:20}{value}")
-    if not given.no_measure:
+    if not options.no_measure:
         for label, value in _measured(warnings):
             print(f"{label:20}{value}", flush=True)
     for label, value in _of_plugins(warnings):

@@ -133,16 +133,16 @@ class AtariShard(Reactor):
             )
         return self.__dict__.copy()
 
-    def _decoded(self, given: npt.NDArray[np.generic]) -> tuple[Sequence[int], Sequence[float]]:
+    def _decoded(self, actions: npt.NDArray[np.generic]) -> tuple[Sequence[int], Sequence[float]]:
         """Indices of actions and strengths of the paddle; a joystick at an angle is moved along each axis beyond the threshold."""
         if self.continuous_action_threshold is None:
-            return given.tolist(), [1.0] * self.n
+            return actions.tolist(), [1.0] * self.n
         threshold = self.continuous_action_threshold
-        radius, angle, fire = given.T
+        radius, angle, fire = actions.T
         x, y = radius * np.cos(angle), radius * np.sin(angle)
         across, along = [1 - (axis < -threshold).astype(int) + (axis > threshold) for axis in (x, y)]
-        actions: list[int] = self.joystick[across, along, (fire > threshold).astype(int)].tolist()
-        return actions, radius.tolist()
+        indices: list[int] = self.joystick[across, along, (fire > threshold).astype(int)].tolist()
+        return indices, radius.tolist()
 
     def _failure(self, row: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + row

@@ -78,13 +78,13 @@ class CallingVectorEnv(ShardedVectorEnv):
         self._assert_pending(AsyncState.WAITING_CALL)
         return tuple(self._end_calls(timeout))
 
-    def _begin_calls(self, function: Callable[..., Any], given: Sequence[tuple[Any, ...] | None]) -> None:
+    def _begin_calls(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...] | None]) -> None:
         """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
-        kept: dict[int, Any] = {id(args): args if args is None else encode(args) for args in given}
-        every = [kept[id(args)] for args in given]
+        pickled: dict[int, Any] = {id(args): args if args is None else encode(args) for args in arguments}
+        of_envs = [pickled[id(args)] for args in arguments]
         with self._life:
             self._drain()
-            self._request({number: (function, every[lo:hi]) for number, lo, hi in self._shards()})
+            self._request({number: (function, of_envs[lo:hi]) for number, lo, hi in self._shards()})
             self._state = AsyncState.WAITING_CALL
 
     def _end_calls(self, timeout: float | None = None) -> list[Any]:

@@ -87,12 +87,12 @@ class Shard(Reactor, ABC):
         """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
         must not depend on where they are.
         """
-        function, given = self.request.value
+        function, of_envs = self.request.value
         resets = function == "reset"
         infos: Infos = {}
         results: list[bytes] = []
         failures: Failures = []
-        for number, (held, arguments) in enumerate(zip(self.envs, given, strict=True)):
+        for number, (held, arguments) in enumerate(zip(self.envs, of_envs, strict=True)):
             if arguments is not None:
                 try:
                     if resets:

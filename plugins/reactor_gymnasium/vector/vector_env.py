@@ -219,10 +219,10 @@ class ReactorVectorEnv(CallingVectorEnv):
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
             self._assert_whole()
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask)
-        given: list[Any] = [None] * self.num_envs
+        resets: list[Any] = [None] * self.num_envs
         for index in which:
-            given[index] = encode({"seed": seeds[index], "options": options})
-        self._begin_reset({number: ("reset", given[lo:hi]) for number, lo, hi in self._shards()})
+            resets[index] = encode({"seed": seeds[index], "options": options})
+        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
 
     # ------------------------------------------------------------------ step
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from reactor_pettingzoo.runner.groups import Group
 from reactor_rl.plugin import Failure, new_hash
 
-__all__ = ["Account", "EpisodeRecord", "ShardReport"]
+__all__ = ["Account", "EpisodeRecord", "ShardResults"]
 
 Array = npt.NDArray[Any]
 
@@ -34,8 +34,8 @@ class EpisodeRecord:
 
 
 @dataclass(frozen=True)
-class ShardReport:
-    """What a shard has to tell since it was last asked.
+class ShardResults:
+    """What has happened in a shard since its results were last collected.
 
     Attributes:
         episodes: Those that have ended.
@@ -166,17 +166,17 @@ class Account:
             returns[:] = np.add.accumulate(np.concatenate([returns[None], rewards[begin:end, copy]]))[-1]
             self._lengths[copy] += acted[begin:end, copy].sum(0)
 
-    def tell(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardReport:
-        """What has happened since this was last asked."""
+    def collect(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardResults:
+        """What has happened since this was last called."""
         if self._at:
             self._sum_up()
         log = {name: np.concatenate(parts) for name, parts in self._log.items()}
         if self._seen:
             log["seen"] = np.array(self._seen)
         digests = [b"".join(one.digest() for one in hashes) for hashes in self._hashes]
-        told = ShardReport(self._episodes, self._steps, busy, digests, log, frames, failed)
+        results = ShardResults(self._episodes, self._steps, busy, digests, log, frames, failed)
         self._forget()
-        return told
+        return results
 
 
 def _floats(rewards: list[float]) -> Array:

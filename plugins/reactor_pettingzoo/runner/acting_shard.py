@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.account import ShardReport
+from reactor_pettingzoo.runner.account import ShardResults
 from reactor_pettingzoo.runner.copies import Copy
 from reactor_pettingzoo.runner.inference import Asking
 from reactor_pettingzoo.runner.roster import Roster
@@ -32,7 +32,7 @@ PACE = 16
 class ActingShard(Shard):
     """A shard that takes :data:`PACE` steps at each tick; see :class:`Shard`.
 
-    What is raised is told and not raised: which of several comes first depends on the steps, and not on the ticks.
+    What is raised goes into the results and is not raised: which of several comes first depends on the steps, and not on the ticks.
     """
 
     every = Timer(period=1)
@@ -50,11 +50,11 @@ class ActingShard(Shard):
             self.straight = Straight(self.asked[0][1], self.roster)
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
-    @reaction(Shard.begin, every, uses=Shard.report, effects=Shard.told)
+    @reaction(Shard.begin, every, uses=Shard.collect, effects=Shard.results)
     def play(self) -> None:
         """Take some steps in every copy, or begin a run."""
-        asked = self.report.present
-        renders, steps = self.report.value if asked else (False, PACE)
+        collects = self.collect.present
+        renders, steps = self.collect.value if collects else (False, PACE)
         if self.failed is None:
             self.group = -1  # the one that is asked
             try:
@@ -71,8 +71,8 @@ class ActingShard(Shard):
                 where = (1, self.first) if self.group < 0 else (0, self.group)
                 name = f"environments[{self.first}:{self.first + self.count}]"
                 self.failed = (self.now, *where), Failure.of(0, name, (self.now, 0), error)
-        if asked:
-            self.told.set(self._tell())
+        if collects:
+            self.results.set(self._results())
 
     def _play(self, renders: bool) -> None:
         """Take a step in every copy."""
@@ -86,11 +86,11 @@ class ActingShard(Shard):
                 asking(self.seen, actions[self.group])
             self.group = -1
         if len(actions) == 1 and actions[0].ndim == 2:
-            given: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
+            of_copies: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
         else:
             columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
-            given = list(zip(*columns, strict=True))
-        self._step(given, renders)
+            of_copies = list(zip(*columns, strict=True))
+        self._step(of_copies, renders)
         self.direct = self._filled()
         if not self.direct:
             self._show(self.copies)
@@ -100,12 +100,12 @@ class ActingShard(Shard):
         straight = self.straight
         return straight is not None and not self.account.keep and straight.fill(self.copies)
 
-    def _tell(self) -> ShardReport:
+    def _results(self) -> ShardResults:
         if self.failed is not None:
-            return ShardReport([], 0, 0, [], {}, [], self.failed)
-        told = self.account.tell(self._busy(), self.frames)
+            return ShardResults([], 0, 0, [], {}, [], self.failed)
+        results = self.account.collect(self._busy(), self.frames)
         self.frames = []
-        return told
+        return results
 
 
 class Straight:

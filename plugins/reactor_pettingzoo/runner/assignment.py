@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.policies import check_policy
 from reactor_pettingzoo.runner.roster import Roster
 
 __all__ = ["assigned", "checked", "single"]
 
 
-def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[Agent], str] | None) -> dict[Agent, str]:
+def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | None) -> dict[AgentID, str]:
     """The name of every agent's policy.
 
     Raises:
@@ -49,14 +49,14 @@ def single(policy: Any) -> dict[str, Any]:
     return {"all": policy}
 
 
-def checked(roster: Roster, policies: Mapping[str, Any], acts: list[dict[Agent, str]]) -> None:
+def checked(roster: Roster, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:
     """Refuse policies that are none, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
         TypeError: If something is no policy.
         ValueError: If a policy does not fit its agents.
     """
-    blocks: dict[str, dict[int, Agent]] = {}
+    blocks: dict[str, dict[int, AgentID]] = {}
     for names in acts:
         for agent, name in names.items():
             blocks.setdefault(name, {}).setdefault(roster.block_of(agent)[0].number, agent)
@@ -65,8 +65,9 @@ def checked(roster: Roster, policies: Mapping[str, Any], acts: list[dict[Agent, 
             one, other = list(of_blocks.values())[:2]
             (block, _), (differing, _) = roster.block_of(one), roster.block_of(other)
             raise ValueError(
-                f"the policy {name!r} is to act for {one!r}, which has {block.given} and {block.action_space}, and for {other!r}, "
-                f"which has {differing.given} and {differing.action_space}: give agents with different spaces policies of their own"
+                f"the policy {name!r} is to act for {one!r}, which has {block.observation_space} and {block.action_space}, "
+                f"and for {other!r}, which has {differing.observation_space} and {differing.action_space}: "
+                "give agents with different spaces policies of their own"
             )
         (number,) = of_blocks
         check_policy(name, policies[name], roster.blocks[number])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.roster import MASK, Block, Roster
 
 __all__ = ["Copy", "Together", "Turns"]
@@ -42,19 +42,19 @@ class Copy:
         self.env, self.roster, self.record, self.source, self.acting = env, roster, record, source, acting
         self.index = {agent: index for index, agent in enumerate(roster.agents)}
         self.over = self.full = False
-        self.present: set[Agent] = set()
-        self.live: list[Agent] = []
-        self.observations: Mapping[Agent, Any] = {}
+        self.present: set[AgentID] = set()
+        self.live: list[AgentID] = []
+        self.observations: Mapping[AgentID, Any] = {}
         # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
         self.places = {agent: self._places(agent) for agent in roster.agents}
 
-    def _places(self, agent: Agent) -> tuple[Block, int, list[tuple[Array, str]], Array | None]:
+    def _places(self, agent: AgentID) -> tuple[Block, int, list[tuple[Array, str]], Array | None]:
         block, row = self.roster.block_of(agent)
         parts = [(self.record[block.field(f"observation.{key}")][row, ...], key) for key in block.parts]
         mask = self.record[block.field(MASK)][row] if block.mask else None
         if block.mask == "observation" and parts[0][1] == "":
-            given: Any = block.given
-            parts = [(parts[0][0], next(key for key in given.spaces if key != MASK))]
+            space: Any = block.observation_space
+            parts = [(parts[0][0], next(key for key in space.spaces if key != MASK))]
         return block, row, parts, mask
 
     @abstractmethod
@@ -86,11 +86,11 @@ class Copy:
         self.acting.fill(False)
         self.record["acting"] = 0
 
-    def _arrive(self, agents: Sequence[Agent]) -> None:
+    def _arrive(self, agents: Sequence[AgentID]) -> None:
         """Take account of who is there."""
         self._enter(agents)
 
-    def _enter(self, live: Sequence[Agent]) -> None:
+    def _enter(self, live: Sequence[AgentID]) -> None:
         """Show who is there; the rows of everybody else are zeros."""
         known = self.places
         for agent in live:
@@ -105,7 +105,7 @@ class Copy:
         self.live = list(live)
         self.present.update(live)
 
-    def _broken(self, agent: Agent, what: str, returned: Any) -> ValueError:
+    def _broken(self, agent: AgentID, what: str, returned: Any) -> ValueError:
         return ValueError(
             f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({returned}); pettingzoo.test.api_test and "
             "parallel_api_test say more"
@@ -118,7 +118,7 @@ class Together(Copy):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         agents = self.roster.agents
-        self.infos: Mapping[Agent, Any] = {}
+        self.infos: Mapping[AgentID, Any] = {}
         self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
         # The group that acts for all of them, each with its own row, in their order.
         sources, rows = {*self.source}, [self.places[agent][1] for agent in agents]
@@ -137,10 +137,10 @@ class Together(Copy):
         """See :class:`Copy`."""
         env = self.env
         if self.full and self.only >= 0:
-            given = dict(zip(self.live, actions[self.only], strict=True))
+            chosen = dict(zip(self.live, actions[self.only], strict=True))
         else:
-            given = {agent: actions[group][row] for agent, group, row in self.does}
-        self.observations, rewards, terminations, truncations, self.infos = env.step(given)
+            chosen = {agent: actions[group][row] for agent, group, row in self.does}
+        self.observations, rewards, terminations, truncations, self.infos = env.step(chosen)
         try:
             gains: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
@@ -161,7 +161,7 @@ class Together(Copy):
         """See :class:`Copy`."""
         self._show_all(self.observations, self.infos)
 
-    def _arrive(self, agents: Sequence[Agent]) -> None:
+    def _arrive(self, agents: Sequence[AgentID]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
         self.full = tuple(live) == self.roster.agents
@@ -175,16 +175,16 @@ class Together(Copy):
             block, _, _, mask = places[agent]
             if mask is not None and block.mask == "observation":
                 self.sees_part.append((mask, agent, MASK))
-        self.told = [(places[agent][3], agent) for agent in live if places[agent][0].mask == "info"]
+        self.masked_by_info = [(places[agent][3], agent) for agent in live if places[agent][0].mask == "info"]
 
-    def _show_all(self, observations: Mapping[Agent, Any], infos: Mapping[Agent, Any]) -> None:
-        agent: Agent = None
+    def _show_all(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+        agent: AgentID = None
         try:
             for place, agent in self.sees:
                 place[...] = observations[agent]
             for place, agent, key in self.sees_part:
                 place[...] = observations[agent][key]
-            for mask, agent in self.told:
+            for mask, agent in self.masked_by_info:
                 mask[...] = infos[agent][MASK]  # type: ignore[index]
         except KeyError as error:
             if agent not in observations:
@@ -237,7 +237,7 @@ class Turns(Copy):
         except KeyError as error:
             raise self._broken(agent, f"there is no {error} in its observation or info", env.infos.get(agent)) from None
 
-    def _show(self, agent: Agent, observation: Any, info: Mapping[str, Any]) -> None:
+    def _show(self, agent: AgentID, observation: Any, info: Mapping[str, Any]) -> None:
         """Write what an agent sees."""
         block, row, parts, mask = self.places[agent]
         self.record[block.field("alive")][row] = True

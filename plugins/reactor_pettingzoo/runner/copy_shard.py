@@ -33,10 +33,10 @@ class CopyShard(Shard):
         self.slots: dict[int, tuple[Array, Array]] = {}
         self.views: dict[int, tuple[Array, list[Array]]] = {}
 
-    @reaction(Shard.begin, actions, uses=Shard.report, effects=(observations, Shard.told))
+    @reaction(Shard.begin, actions, uses=Shard.collect, effects=(observations, Shard.results))
     def step(self) -> None:
         """Take a step in every copy, or begin a run."""
-        renders = self.report.present and self.report.value[0]
+        renders = self.collect.present and self.collect.value[0]
         if self.begin.present:
             self._begin(self.begin.value, renders)
         else:
@@ -46,8 +46,8 @@ class CopyShard(Shard):
         if slot is None:
             slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
         slot[1][...] = self.bytes  # field by field takes ten times as long
-        if self.report.present:
-            self.told.set(self.account.tell(self._busy(), self.frames))
+        if self.collect.present:
+            self.results.set(self.account.collect(self._busy(), self.frames))
             self.frames = []
 
     def _act(self, renders: bool) -> None:
@@ -55,8 +55,8 @@ class CopyShard(Shard):
         for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
             of_group[...] = answered
         # Plain numbers are what most environments expect; arrays are theirs to keep.
-        given = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
-        self._step(list(zip(*given, strict=True)), renders)
+        columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
+        self._step(list(zip(*columns, strict=True)), renders)
         self._show(self.copies)
 
     def _views(self, actions: Array) -> list[Array]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from reactor_gymnasium.plugin import Life, checked_executor, checked_number
-from reactor_pettingzoo.agents import Agent
-from reactor_pettingzoo.runner.account import EpisodeRecord, ShardReport
+from reactor_pettingzoo.agents import AgentID
+from reactor_pettingzoo.runner.account import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.acting_shard import PACE, ActingShard
 from reactor_pettingzoo.runner.copy_shard import CopyShard
 from reactor_pettingzoo.runner.groups import Group, groups_of
@@ -35,36 +35,36 @@ Cuts = list[tuple[int, int]]
 """Of each shard its first copy and one past its last."""
 
 STRETCH = 0.2
-"""Seconds after which the shards tell what has happened."""
+"""Seconds after which the results of the shards are collected."""
 MOST_STEPS = 4096
 
 
 class Played:
-    """What the shards have told of a run: a list for each stretch of steps, in the order of the environments.
+    """The results of a run.
 
     Attributes:
-        told: All of it.
+        stretches: For each stretch of steps the results of every shard, in the order of the environments.
     """
 
-    def __init__(self, told: list[list[ShardReport]]) -> None:
-        self.told = told
+    def __init__(self, stretches: list[list[ShardResults]]) -> None:
+        self.stretches = stretches
 
     @property
     def steps(self) -> int:
         """Steps taken in all environments together."""
-        return sum(shard.steps for stretch in self.told for shard in stretch)
+        return sum(shard.steps for stretch in self.stretches for shard in stretch)
 
     @property
     def episodes(self) -> list[EpisodeRecord]:
         """Episodes by their ends; at one tick, by environment."""
-        episodes = (one for stretch in self.told for shard in stretch for one in shard.episodes)
+        episodes = (one for stretch in self.stretches for shard in stretch for one in shard.episodes)
         return sorted(episodes, key=lambda one: (one.step, one.copy))
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that has happened in every environment."""
         total = new_hash()
-        for shard in self.told[-1]:
+        for shard in self.stretches[-1]:
             for digest in shard.digests:
                 total.update(digest)
         return str(total.hexdigest())
@@ -72,9 +72,9 @@ class Played:
     def log(self, name: str) -> Any:
         """What was kept under a name, ``(steps, environments, ...)``, up to the last step that anybody took."""
         entries = np.concatenate(
-            [np.concatenate([shard.log[name] for shard in stretch], 1) for stretch in self.told if stretch[0].log]
+            [np.concatenate([shard.log[name] for shard in stretch], 1) for stretch in self.stretches if stretch[0].log]
         )
-        over = not any(shard.busy for shard in self.told[-1])
+        over = not any(shard.busy for shard in self.stretches[-1])
         return entries[: self.episodes[-1].step] if over else entries
 
 
@@ -99,7 +99,7 @@ class Ensemble:
         env_fn: EnvFn,
         roster: Roster,
         policies: Mapping[str, Any],
-        acts: Sequence[dict[Agent, str]],
+        acts: Sequence[dict[AgentID, str]],
         resets: Resets,
         workers: int | None,
         executor: ExecutorName,
@@ -164,7 +164,7 @@ class Ensemble:
         suffix: str,
     ) -> list[tuple[str, Any]]:
         """The shards with their names, one for each worker, between the boundary inputs and the output."""
-        report, told = program.input("report"), program.output("told")
+        collect, results = program.input("collect"), program.output("results")
         source = np.full((self.num_envs, len(self.roster.agents)), -1, np.int64)
         for number, group in enumerate(groups):
             source[group.answers >= 0] = number
@@ -173,29 +173,29 @@ class Ensemble:
             name = f"environments[{lo}:{hi}]{suffix}"
             shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.roster, groups, source[lo:hi], name=name)
             program.connect(begin, shard.begin)
-            program.connect(report, shard.report)
-            program.connect(shard.told, told.rows[worker])
+            program.connect(collect, shard.collect)
+            program.connect(shard.results, results.rows[worker])
             shards.append((name, shard))
         return shards
 
     # ------------------------------------------------------------------ playing
 
     def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> Played:
-        """Take steps in stretches, after each of which the shards tell what has happened. How long those are changes nothing."""
+        """Take steps in stretches, after each of which results are collected. How long those are changes nothing."""
         self._running()  # before there is a bar
         stretches = []
         with self._life, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
-            for told in self._ticks(episodes, seed, record, _stretches(steps)):
-                stretches.append(told)
-                advance(sum(len(one.episodes) for one in told) if episodes else sum(one.steps for one in told))
-                if not sum(one.busy for one in told):
+            for results in self._ticks(episodes, seed, record, _stretches(steps)):
+                stretches.append(results)
+                advance(sum(len(one.episodes) for one in results) if episodes else sum(one.steps for one in results))
+                if not sum(one.busy for one in results):
                     break
         return Played(stretches)
 
     def _ticks(
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False
-    ) -> Iterator[list[ShardReport]]:
-        """Begin a run, and give what each shard tells after every stretch of steps."""
+    ) -> Iterator[list[ShardResults]]:
+        """Begin a run, and give the results of each shard after every stretch of steps."""
         run = self._run
         assert run is not None
         run.set(begin=np.array((seed, episodes, self.num_envs, record), BEGIN))
@@ -203,15 +203,15 @@ class Ensemble:
             ticks, last = divmod(steps - 1, self._pace)
             if ticks:
                 run.run(ticks=ticks)
-            run.set(report=(render, last + 1))
+            run.set(collect=(render, last + 1))
             run.tick()
-            told: list[ShardReport] = run.values("told")
-            failures = [one.failed for one in told if one.failed is not None]
+            results: list[ShardResults] = run.values("results")
+            failures = [one.failed for one in results if one.failed is not None]
             if failures:
                 _, failure = min(failures, key=lambda failed: failed[0])
                 self._life.over = f"{type(failure.error).__name__} was raised"
                 raise failure.raised()
-            yield told
+            yield results
 
     # ------------------------------------------------------------------ looking at it, and the end
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, structure
 from reactor_pettingzoo.runner.roster import Block, Roster
 from reactor_rl.plugin import encode
@@ -101,7 +101,7 @@ class Group:
         )
 
 
-def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[dict[Agent, str]], greedy: bool) -> list[Group]:
+def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool) -> list[Group]:
     """Which policies are asked together: those of one block that have equal layers, every other one by itself.
 
     Args:
@@ -128,7 +128,7 @@ def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[
     return groups
 
 
-def _seats(roster: Roster, block: Block, names: list[str], acts: list[dict[Agent, str]]) -> tuple[Array, Array]:
+def _seats(roster: Roster, block: Block, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
     of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
     answers = np.full((len(acts), len(roster.agents)), -1, np.int64)
     row_of: dict[tuple[int, int, int], int] = {}

@@ -61,7 +61,7 @@ def check_policy(name: str, policy: Any, block: Block) -> None:
         if not _fits(sb3.observation_space, block):
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
-                f"{_listed(block)} observe {block.given}"
+                f"{_listed(block)} observe {block.observation_space}"
             )
         if sb3.action_space != block.action_space:
             raise ValueError(
@@ -77,7 +77,7 @@ def _fits(space: Any, block: Block) -> bool:
 
     image: Any = block.space
     turned = VecTransposeImage.transpose_space(image) if is_image_space(image) else image
-    return space in (image, block.given, turned)
+    return space in (image, block.observation_space, turned)
 
 
 def _listed(block: Block) -> str:
@@ -189,7 +189,7 @@ class _Sb3:
 
     def __init__(self, policy: Any, block: Block, greedy: bool) -> None:
         self.policy, self.block, self.greedy = policy, block, greedy
-        self.whole = policy.observation_space == block.given and block.mask == "observation"
+        self.whole = policy.observation_space == block.observation_space and block.mask == "observation"
         policy.set_training_mode(False)
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
@@ -212,9 +212,9 @@ class _Sb3:
         return np.asarray(chosen)
 
     def _key(self) -> str:
-        given = self.block.given
-        assert isinstance(given, spaces.Dict)
-        return next(key for key in given.spaces if key != MASK)
+        space = self.block.observation_space
+        assert isinstance(space, spaces.Dict)
+        return next(key for key in space.spaces if key != MASK)
 
 
 def _distributed(distribution: Any) -> Any:

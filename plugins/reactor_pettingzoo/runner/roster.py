@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_rl.plugin import global_random_state
 
 __all__ = ["MASK", "Block", "EnvFn", "Roster"]
@@ -29,16 +29,16 @@ class Block:
         number: Of the block.
         agents: Who they are.
         space: What each of them observes, without an action mask.
-        given: What each of them observes, as the environment says.
+        observation_space: What each of them observes, as the environment says.
         action_space: What each of them does.
         mask: Where an agent's action mask is found: ``"observation"``, ``"info"``, or nowhere (``""``).
         rows: Rows for each environment: one for each agent, or a single one where agents take turns.
     """
 
     number: int
-    agents: tuple[Agent, ...]
+    agents: tuple[AgentID, ...]
     space: Space[Any]
-    given: Space[Any]
+    observation_space: Space[Any]
     action_space: Space[Any]
     mask: str
     rows: int
@@ -76,7 +76,7 @@ class Roster:
         fps: Frames per second when it is rendered.
     """
 
-    agents: tuple[Agent, ...]
+    agents: tuple[AgentID, ...]
     turns: bool
     blocks: tuple[Block, ...]
     name: str
@@ -86,7 +86,7 @@ class Roster:
         """What an environment tells at a tick: ``acting``, the index of the agent whose turn it is, and each block's fields."""
         return np.dtype([("acting", np.int64), *(field for block in self.blocks for field in block.fields())], align=True)
 
-    def block_of(self, agent: Agent) -> tuple[Block, int]:
+    def block_of(self, agent: AgentID) -> tuple[Block, int]:
         """The block of an agent, and its row there."""
         for block in self.blocks:
             if agent in block.agents:
@@ -130,21 +130,23 @@ class Roster:
         agents = tuple(getattr(env, "possible_agents", None) or env.agents)
         if not agents:
             raise ValueError(f"{env} has no agents after reset()")
-        alike: list[tuple[Space[Any], Space[Any], list[Agent]]] = []
+        alike: list[tuple[Space[Any], Space[Any], list[AgentID]]] = []
         for agent in agents:
-            given, action_space = env.observation_space(agent), env.action_space(agent)
+            observation_space, action_space = env.observation_space(agent), env.action_space(agent)
             for known, known_action, members in alike:
-                if (known, known_action) == (given, action_space):
+                if (known, known_action) == (observation_space, action_space):
                     members.append(agent)
                     break
             else:
-                alike.append((given, action_space, [agent]))
+                alike.append((observation_space, action_space, [agent]))
         blocks = []
-        for number, (given, action_space, members) in enumerate(alike):
+        for number, (observation_space, action_space, members) in enumerate(alike):
             # Those who are to join later have no info yet.
-            mask = _mask(given, action_space, [infos.get(agent, {}) for agent in members])
+            mask = _mask(observation_space, action_space, [infos.get(agent, {}) for agent in members])
             rows = 1 if turns else len(members)
-            blocks.append(Block(number, tuple(members), _unmasked(given, members[0]), given, action_space, mask, rows))
+            blocks.append(
+                Block(number, tuple(members), _unmasked(observation_space, members[0]), observation_space, action_space, mask, rows)
+            )
         return cls(agents, turns, tuple(blocks), str(env), float(env.metadata.get("render_fps", 15)))
 
 
@@ -156,7 +158,7 @@ def _mask(space: Space[Any], action_space: Space[Any], infos: list[dict[str, Any
     return "info" if any(MASK in info for info in infos) else ""
 
 
-def _unmasked(space: Space[Any], agent: Agent) -> Space[Any]:
+def _unmasked(space: Space[Any], agent: AgentID) -> Space[Any]:
     """What is left of a space without the mask; what is left alone needs no key."""
     if isinstance(space, spaces.Dict):
         rest = {key: part for key, part in space.spaces.items() if key != MASK}

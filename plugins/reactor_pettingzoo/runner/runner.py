@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.account import EpisodeRecord
 from reactor_pettingzoo.runner.assignment import assigned, single
 from reactor_pettingzoo.runner.ensemble import Ensemble, Played
@@ -72,7 +72,7 @@ class MultiAgentRunner(Ensemble):
         env_fn: EnvFn,
         policies: Mapping[str, Any] | Any,
         *,
-        policy_of: Callable[[Agent], str] | None = None,
+        policy_of: Callable[[AgentID], str] | None = None,
         num_envs: int = 1,
         workers: int | None = None,
         executor: ExecutorName = "auto",
@@ -151,9 +151,9 @@ class MultiAgentRunner(Ensemble):
         frames: list[Array] = []
         self._running()
         with self._life:
-            for told in self._ticks(0, seed, False, [1] * steps, render=True):
-                frames += told[0].frames
-                if any(one.copy == 0 for one in told[0].episodes):
+            for results in self._ticks(0, seed, False, [1] * steps, render=True):
+                frames += results[0].frames
+                if any(one.copy == 0 for one in results[0].episodes):
                     break
         if any(not isinstance(frame, np.ndarray) for frame in frames):
             raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')

@@ -61,9 +61,10 @@ class Shard(Reactor):
     """
 
     begin = Input()
-    report = Input()
-    """Present when the shard is to say what has happened: whether it is to render its first copy, and how many steps to take."""
-    told = Output()
+    collect = Input()
+    """Present when the shard is to hand over its results: whether it is to render its first copy, and how many steps to take."""
+    results = Output()
+    """What has happened since they were last handed over: :class:`~reactor_pettingzoo.runner.account.ShardResults`."""
 
     def __init__(self, env_fn: Any, first: int, resets: Resets, roster: Roster, groups: Sequence[Group], source: Array) -> None:
         self.env_fn, self.first, self.resets, self.roster = env_fn, first, resets, roster
@@ -119,17 +120,17 @@ class Shard(Reactor):
         self.playing: Array = np.array(self.left) > 0
         self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
 
-    def _step(self, given: Sequence[Sequence[Any]], renders: bool) -> None:
+    def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
         """Take a step in every copy.
 
         Args:
-            given: For each copy what its :meth:`Copy.step` wants.
+            actions: For each copy what its :meth:`Copy.step` wants.
             renders: Whether the first copy is rendered.
         """
         rewards: list[float] = []
         number = 0
         try:
-            for number, (copy, left, of_copy) in enumerate(zip(self.copies, self.left, given, strict=True)):
+            for number, (copy, left, of_copy) in enumerate(zip(self.copies, self.left, actions, strict=True)):
                 if not left:
                     rewards += self.none
                     continue

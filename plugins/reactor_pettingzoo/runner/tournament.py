@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.assignment import checked
 from reactor_pettingzoo.runner.ensemble import Ensemble
 from reactor_pettingzoo.runner.report import Summary
@@ -115,7 +115,7 @@ def tournament(
     population: Mapping[str, Any],
     *,
     episodes: int = 20,
-    side_of: Callable[[Agent], int] | None = None,
+    side_of: Callable[[AgentID], int] | None = None,
     num_envs: int = 1,
     seed: int | None = None,
     deterministic: bool = True,
@@ -191,7 +191,7 @@ def tournament(
     return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint)
 
 
-def _sides(roster: Roster, side_of: Callable[[Agent], int] | None) -> dict[Agent, int]:
+def _sides(roster: Roster, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:
     agents = roster.agents
     if side_of is None:
         if len(agents) != 2:

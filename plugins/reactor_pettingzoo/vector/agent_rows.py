@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import ParallelEnv
 
-from reactor_pettingzoo.agents import Agent
+from reactor_pettingzoo.agents import AgentID
 
 __all__ = ["AgentRows", "AgentStep", "Infos"]
 
@@ -38,15 +38,15 @@ class AgentRows:
         over: Whether the episode is over, or none has begun.
     """
 
-    def __init__(self, env: ParallelEnv, agents: Sequence[Agent], padding: Any, check: Callable[[Any], None], name: str) -> None:
+    def __init__(self, env: ParallelEnv, agents: Sequence[AgentID], padding: Any, check: Callable[[Any], None], name: str) -> None:
         self.env, self.padding, self.check, self.name = env, padding, check, name
         self.n = len(agents)
         self.index = {agent: row for row, agent in enumerate(agents)}
         self.over = True
-        self._names: list[Agent] = []  # who is alive, as the environment says it
-        self._live: list[tuple[int, Agent]] = []
+        self._names: list[AgentID] = []  # who is alive, as the environment says it
+        self._live: list[tuple[int, AgentID]] = []
         self._padded: list[int] = []
-        self._gone: set[Agent] = set()  # who has died in this episode
+        self._gone: set[AgentID] = set()  # who has died in this episode
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
         """Begin an episode. Returns observations of all rows, and infos.
@@ -103,7 +103,7 @@ class AgentRows:
                 ends += [(row, True, False) for row in padded]
         return AgentStep(observations, rewards, ends, _infos(live, infos, padded))
 
-    def _change(self, ended: set[int]) -> list[tuple[int, Agent]]:
+    def _change(self, ended: set[int]) -> list[tuple[int, AgentID]]:
         """Take account of who died and who joined; returns the latter."""
         names = list(self.env.agents)
         before = {agent: row for row, agent in self._live}
@@ -122,13 +122,13 @@ class AgentRows:
         self._names, self._live, self._padded = names, live, self._others(live)
         return [(row, agent) for row, agent in live if agent not in before]
 
-    def _row(self, agent: Agent) -> int:
+    def _row(self, agent: AgentID) -> int:
         try:
             return self.index[agent]
         except KeyError:
             raise RuntimeError(f"{self.name}: agent {agent!r} is none of its possible agents {list(self.index)}") from None
 
-    def _first(self, agent: Agent, observations: Mapping[Agent, Any], call: str) -> Any:
+    def _first(self, agent: AgentID, observations: Mapping[AgentID, Any], call: str) -> Any:
         if agent not in observations:
             raise RuntimeError(f"{self.name}: {call} returned no observation for agent {agent!r}")
         try:
@@ -138,12 +138,12 @@ class AgentRows:
             raise
         return observations[agent]
 
-    def _others(self, live: list[tuple[int, Agent]]) -> list[int]:
+    def _others(self, live: list[tuple[int, AgentID]]) -> list[int]:
         there = {row for row, _ in live}
         return [row for row in range(self.n) if row not in there]
 
 
-def _infos(live: list[tuple[int, Agent]], infos: Mapping[Agent, dict[str, Any]], padded: list[int]) -> Infos:
+def _infos(live: list[tuple[int, AgentID]], infos: Mapping[AgentID, dict[str, Any]], padded: list[int]) -> Infos:
     of_rows = {row: info for row, agent in live if (info := infos.get(agent))}
     of_rows.update((row, {"padded": True}) for row in padded)
     return dict(sorted(of_rows.items()))

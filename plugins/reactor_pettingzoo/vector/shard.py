@@ -12,7 +12,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.plugin import Failures, Leaves, Shard
-from reactor_pettingzoo.agents import Agent, as_parallel, padding
+from reactor_pettingzoo.agents import AgentID, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows, Infos
 from reactor_rl.plugin import decode
 
@@ -39,7 +39,7 @@ class ParallelShard(Shard):
         env_fn: Any,
         first: int,
         n: int,
-        agents: Sequence[Agent],
+        agents: Sequence[AgentID],
         single_observation_space: Space[Any],
         single_action_space: Space[Any],
         autoreset_mode: AutoresetMode,

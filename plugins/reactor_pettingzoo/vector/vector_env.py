@@ -126,7 +126,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         self.num_copies, self.copy, self.autoreset_mode = int(num_envs), copy, AutoresetMode(autoreset_mode)
         most = min(usable_cores() if workers is None else int(workers), self.num_copies)
         self._expect_helpers(executor, most, caller_works, context)
-        (made,) = encoded((env_fn,))  # before it is called, which may change it
+        (encoded_fn,) = encoded((env_fn,))  # before it is called, which may change it
 
         with global_random_state():
             dummy = as_parallel(thrown_away(env_fn))
@@ -145,7 +145,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             return program.add(
                 ParallelShard,
                 name=name,
-                env_fn=made,
+                env_fn=encoded_fn,
                 first=lo,
                 n=hi - lo,
                 agents=self.agents,
@@ -237,10 +237,10 @@ class ParallelVectorEnv(CallingVectorEnv):
             chosen = self._mask(options.pop("reset_mask"))
         if not self._was_reset and not chosen.all():
             raise ResetNeeded("the first reset must be of all copies; `options['reset_mask']` leaves some out")
-        given: list[Any] = [None] * self.num_copies
+        resets: list[Any] = [None] * self.num_copies
         for copy in np.flatnonzero(chosen).tolist():
-            given[copy] = encode({"seed": seeds[copy], "options": options})
-        self._begin_reset({number: ("reset", given[lo:hi]) for number, lo, hi in self._shards()})
+            resets[copy] = encode({"seed": seeds[copy], "options": options})
+        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
         self._chosen, self._was_reset = chosen, True
 
     def _mask(self, mask: Any) -> Bools:
