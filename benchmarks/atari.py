@@ -16,21 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared, cores
+from showing import print_table, rate_rows
 
 OURS = "reactor_rl AtariVectorEnv"
 ALONE = "bare act loop, one core"
@@ -143,8 +130,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     kinds: dict[str, Callable[..., Contender]] = {
         OURS: ours, "ale_py AtariVectorEnv (C++)": ale, "EnvPool (C++)": pool, ALONE: Bare, TOGETHER: BareTogether
     }  # fmt: skip
-    builders = chosen({name: partial(kind, game, actions) for name, kind in kinds.items()}, options)
-    figures = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options))
+    figures = compared({name: partial(kind, game, actions) for name, kind in kinds.items()}, options)
     found = figures.as_json(OURS)
     if ALONE in figures.rates:
         found["of_limit"] = {key: value / cores() for key, value in figures.ratio(OURS, ALONE).items()}
@@ -160,16 +146,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], rounds=11).parse_args()
-    if options.case is None:
-        print_machine()
     names = [f"{game} x {size}" for game in GAMES for size in SIZES]
-    cases = run_cases(__file__, options, names, measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "atari", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "atari.png", "Preprocessed Atari", groups, "steps per second", log=False)
+    benchmark(__file__, arguments(__doc__, rounds=11).parse_args(), names, measure, show, "Preprocessed Atari")
 
 
 if __name__ == "__main__":

@@ -18,22 +18,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    summary,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared, cores, summary
+from showing import print_table, rate_rows
 
 OURS = "reactor_rl two banks"
 CASES = {"pong x 32, all cores": None, "pong x 32, one helper": 1}
@@ -130,10 +116,9 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
         "EnvPool (C++), in step": partial(pool, N),
         "EnvPool (C++), asynchronous": partial(pool, N // 2),
     }
-    builders = chosen(
+    figures = compared(
         {f"{name}, {said}": partial(make, threads) for name, make in kinds.items() for said, threads in THREADS.items()}, options
     )
-    figures = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options))
     medians = {name: summary(rates)["median"] for name, rates in figures.rates.items()}
     best = {
         kind: max((name for name in medians if name.startswith(f"{kind}, torch")), key=medians.__getitem__)
@@ -154,15 +139,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "banks", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "banks.png", "A network in the caller", groups, "steps per second", log=False)
+    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, "A network in the caller")
 
 
 if __name__ == "__main__":

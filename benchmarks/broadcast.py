@@ -16,23 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import (
-    OURS,
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    start_ray,
-    write_json,
-)  # fmt: skip
+from common import OURS, Contender, arguments, benchmark, compared, cores, rounds_of, start_ray
+from showing import print_table, rate_rows
 
 from reactor_rl import Input, Output, Program, Reactor, Timer, reaction
 
@@ -155,13 +140,13 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     count, size = int(actors), int(megabytes) * MEGABYTE
     moved = 8 * size * (1 + gather * count)
     kinds: dict[str, Callable[..., Contender]] = {OURS: OurBroadcast, "Ray": RayBroadcast}
-    builders = chosen({name: partial(kind, count, size, gather) for name, kind in kinds.items()}, options)
+    builders = {name: partial(kind, count, size, gather) for name, kind in kinds.items()}
     room = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").exists() else moved * 4
     if moved * 1.2 > room:
         return {"error": f"needs {moved / 1e9:.1f} GB of shared memory; there are {room / 1e9:.1f}"}
     apart = moved > TOGETHER
     rounds = min(rounds_of(options), 3) if apart else rounds_of(options)
-    figures = interleaved(builders, rounds=rounds, seconds=seconds_of(options), rebuild=apart, warm_up=0.3)
+    figures = compared(builders, options, rounds=rounds, rebuild=apart)
     return figures.as_json(OURS)
 
 
@@ -173,18 +158,12 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], rounds=5)
+    parser = arguments(__doc__, rounds=5)
     parser.add_argument("--largest", type=int, default=300, help="largest array in MB (500 needs 9 GB of shared memory)")
     options = parser.parse_args()
-    if options.case is None:
-        print_machine()
     small = [name for name in names() if int(name.split(", ")[1].split()[0]) <= options.largest]
-    cases = run_cases(__file__, options, small, measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "broadcast", cases)
-    groups = {name: {one: 1e3 / rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "broadcast.png", "Broadcast and gather", groups, "ms per round, logarithmic, shorter is better")
+    label = "ms per round, logarithmic, shorter is better"
+    benchmark(__file__, options, small, measure, show, "Broadcast and gather", label, bar=lambda rate: 1e3 / rate, log=True)
 
 
 if __name__ == "__main__":

@@ -17,21 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared, cores
+from showing import print_table, rate_rows
 from vector_env import Gymnasium, action_batches, make_env
 
 OURS = "reactor_rl, named"
@@ -210,7 +197,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
             continue
         builders[kind] = partial(build, kind) if copies == 1 else partial(Copies, work, kind, copies)
     with Hogs(hogs):
-        figures = interleaved(chosen(builders, options), rounds=rounds_of(options), seconds=seconds_of(options, 2.0))
+        figures = compared(builders, options, seconds=2.0)
     found = figures.as_json(OURS)
     if AUTO in figures.rates:
         found["ratios_of_auto"] = {name: figures.ratio(AUTO, name) for name in figures.rates if name != AUTO}
@@ -224,20 +211,14 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--copy", default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.copy is not None:
         be_a_copy(*json.loads(options.copy))
         return
-    if options.case is None:
-        print_machine()
-    found = run_cases(__file__, options, list(cases()), measure, show=show)
-    if found is None:
-        return
-    write_json(options, "busy", found)
-    groups = {name: {one: rate["median"] for one, rate in case.get("rates", {}).items()} for name, case in found.items()}
-    bar_plot(options.output / "busy.png", "On a busy machine", groups, "steps per second, logarithmic")
+    label = "steps per second, logarithmic"
+    benchmark(__file__, options, list(cases()), measure, show, "On a busy machine", label, log=True)
 
 
 if __name__ == "__main__":

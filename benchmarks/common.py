@@ -1,4 +1,4 @@
-"""What every benchmark shares: contenders that are timed in turn, ratios per round, the machine, JSON, tables and plots.
+"""What every benchmark shares: contenders that are timed in turn, ratios per round, the machine and JSON.
 
 A contender is built once, warmed up, and then timed in slices; the contenders take turns, so that whatever else the machine
 does hits all of them alike. A ratio is taken within each round; what is reported is the median over the rounds, with the lowest
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import cores, is_much, load, machine
+from showing import bar_plot
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "reactor_rl"
@@ -150,9 +151,9 @@ def interleaved(
 # ---------------------------------------------------------------------- one process per case
 
 
-def arguments(description: str, **extra: Any) -> argparse.ArgumentParser:
-    """The options that all benchmarks have. ``extra`` sets other defaults."""
-    parser = _Parser(description=description)
+def arguments(doc: str | None, **extra: Any) -> argparse.ArgumentParser:
+    """The options that all benchmarks have, under the first line of a docstring. ``extra`` sets other defaults."""
+    parser = _Parser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="short slices and few rounds: to see that it works")
     rounds = extra.get("rounds", 7)
     parser.add_argument("--rounds", type=int, default=None, help=f"slices of each contender (default {rounds}, quick 3)")
@@ -192,11 +193,56 @@ def chosen(builders: Mapping[str, Callable[[], Contender]], options: argparse.Na
     return {name: make for name, make in builders.items() if name.lower().startswith("reactor") or wanted(name, options.rivals)}
 
 
+def compared(
+    builders: Mapping[str, Callable[[], Contender]], options: argparse.Namespace, *, seconds: float = 1.0, **how: Any
+) -> Figures:
+    """Time the contenders that ``--rivals`` asks for in turn, for as long as the options say.
+
+    Args:
+        builders: Makes each contender, by name.
+        options: Of the command line.
+        seconds: Length of a slice, unless it is to be quick.
+        **how: As for :func:`interleaved`.
+    """
+    return interleaved(chosen(builders, options), **{"rounds": rounds_of(options), "seconds": seconds_of(options, seconds)} | how)
+
+
+def benchmark(
+    script: str, options: argparse.Namespace, names: Sequence[str], measure: Callable[[str, argparse.Namespace], dict[str, Any]],
+    show: Callable[[str, dict[str, Any]], None], title: str, label: str = "steps per second",
+    *, bar: Callable[[float], float] = float, log: bool = False, hidden: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """A whole benchmark: its cases are measured and shown one by one, then written and plotted under the name of the script.
+
+    Args:
+        script: Its file.
+        options: Of the command line.
+        names: Of the cases.
+        measure: Gives the figures of a case.
+        show: Prints them.
+        title: Of the plot.
+        label: What its bars show.
+        bar: From a rate to the length of its bar.
+        log: Whether lengths are logarithms.
+        hidden: Contenders that have no bar.
+    """
+    cases = run_cases(script, options, names, measure, show=show)
+    if cases is None:
+        return
+    name = Path(script).stem
+    write_json(options, name, cases)
+    groups = {
+        case: {one: bar(rate["median"]) for one, rate in figures.get("rates", {}).items() if one not in hidden}
+        for case, figures in cases.items()
+    }
+    bar_plot(options.output / f"{name}.png", title, groups, label, log=log)
+
+
 def run_cases(
     script: str, options: argparse.Namespace, names: Sequence[str], measure: Callable[[str, argparse.Namespace], dict[str, Any]],
     *, limit: float = 900.0, show: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> dict[str, dict[str, Any]] | None:  # fmt: skip
-    """Measure each case in a fresh interpreter, so that no case sees another's processes, threads or memory.
+    """Show the machine, and measure each case in a fresh interpreter, so that no case sees another's processes, threads or memory.
 
     In the fresh interpreter (``--case``) this prints the case's JSON and returns None; in the caller it returns all cases.
     """
@@ -207,6 +253,7 @@ def run_cases(
             end_children()
         print("\n@@" + json.dumps(found), flush=True)
         return None
+    print_machine()
     cases: dict[str, dict[str, Any]] = {}
     for name in names:
         if not wanted(name, options.only):
@@ -308,74 +355,6 @@ def print_machine() -> None:
     if is_much(others):
         print("warning: other programs are busy on this machine: ratios wander, and rates are not those of a quiet one")
     print(versions, flush=True)
-
-
-def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """An aligned table: the first column to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    print(f"\n{title}")
-    for row in (head, *rows):
-        first, *others = (
-            cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  " + "  ".join((first, *others)))
-    sys.stdout.flush()
-
-
-def rate_rows(found: Mapping[str, Any], ours: str, *, per_item: bool = False) -> list[list[str]]:
-    """Rows of a table: contender, its rate (or time per item), how many times as fast ours is, lowest and highest round."""
-    rows = []
-    for name, rate in found["rates"].items():
-        value = f"{1e6 / rate['median']:,.2f} us" if per_item else f"{rate['median']:,.0f}/s"
-        ratio = found.get("ratios", {}).get(name)
-        compared = [f"{ratio['median']:.2f}x", f"{ratio['min']:.2f}-{ratio['max']:.2f}"] if ratio else ["", ""]
-        rows.append([name, value, *compared])
-    rows += [[name, "skipped", why[:50], ""] for name, why in found.get("skipped", {}).items()]
-    return rows
-
-
-def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], label: str, *, log: bool = True) -> None:
-    """Grouped horizontal bars: one panel for each group, one bar for each contender."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    groups = {name: bars for name, bars in groups.items() if bars}
-    if not groups:
-        return
-    columns = min(3, len(groups))
-    rows = -(-len(groups) // columns)
-    height = max(1.2, 0.28 * max(len(bars) for bars in groups.values()) + 0.7)
-    figure, axes = plt.subplots(rows, columns, figsize=(5.2 * columns, height * rows + 0.6), squeeze=False, layout="constrained")
-    for axis in axes.flat[len(groups) :]:
-        axis.axis("off")
-    for axis, (name, bars) in zip(axes.flat, groups.items(), strict=False):
-        names = list(bars)[::-1]
-        values = [bars[one] for one in names]
-        colours = ["#c44e52" if one.lower().startswith("reactor") else "#8c9bb5" for one in names]
-        labels = [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in values]
-        axis.bar_label(axis.barh(names, values, color=colours), labels=labels, fontsize=7, padding=2)
-        axis.set_title(name, fontsize=9)
-        axis.tick_params(labelsize=7)
-        if log:
-            axis.set_xscale("log")
-            low, high = min(values), max(values)
-            axis.set_xlim(low / 2, high * 4)  # room for the figures beside the bars
-            axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 20 * low else (1.0, 3.0)))
-            axis.xaxis.set_minor_formatter(NullFormatter())
-        else:
-            axis.margins(x=0.25)
-            axis.xaxis.set_major_locator(MaxNLocator(4))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-    figure.suptitle(f"{title}\n{label}; {machine()['cores']} cores, {machine()['cpu']}", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    print(f"wrote {path.name}")
 
 
 def start_ray(memory: int | None = None) -> Any:

@@ -11,21 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from common import (
-    OURS,
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import OURS, Contender, arguments, benchmark, compared
 from engine_rivals import (
     RAY_RING,
     RING,
@@ -39,6 +25,7 @@ from engine_rivals import (
     xronos_ping_pong,
     xronos_ring,
 )
+from showing import print_table, rate_rows
 
 from reactor_rl import Input, LogicalAction, Output, Program, Reactor, Timer, reaction
 
@@ -298,8 +285,7 @@ CASES: dict[str, dict[str, Callable[[], Contender]]] = {
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    builders = chosen(CASES[name], options)
-    return interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options)).as_json(OURS)
+    return compared(CASES[name], options).as_json(OURS)
 
 
 def show(name: str, found: dict[str, Any]) -> None:
@@ -308,17 +294,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "engine", cases)
-    groups = {
-        name: {one: 1e6 / rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()
-    }  # fmt: skip
-    bar_plot(options.output / "engine.png", "The engine itself", groups, "us per message, logarithmic, shorter is better")
+    options, label = arguments(__doc__).parse_args(), "us per message, logarithmic, shorter is better"
+    benchmark(__file__, options, list(CASES), measure, show, "The engine itself", label, bar=lambda rate: 1e6 / rate, log=True)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,8 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    interleaved,
-    print_machine,
-    print_table,
-    rounds_of,
-    run_cases,
-    summary,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, interleaved, rounds_of, run_cases, summary, write_json
+from showing import print_table
 
 GAMES = {"Pong": "pong", "Breakout": "breakout", "SpaceInvaders": "space_invaders"}
 WORST = "every pixel changes"
@@ -325,9 +316,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
+    options = arguments(__doc__).parse_args()
     cases = run_cases(__file__, options, [*GAMES, WORST, "start"], measure, show=show)
     if cases is None:
         return

@@ -17,21 +17,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    Figures,
-    arguments,
-    bar_plot,
-    chosen,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, Figures, arguments, chosen, interleaved, rounds_of, run_cases, seconds_of, write_json
+from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
 NETWORKS = {"4-64-64-2": (4, (64, 64), 2), "3-32-2": (3, (32,), 2), "8-256-256-4": (8, (256, 256), 4)}
@@ -154,9 +141,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], rounds=15).parse_args()
-    if options.case is None:
-        print_machine()
+    options = arguments(__doc__, rounds=15).parse_args()
     cases = run_cases(__file__, options, [*NETWORKS, NATURE], measure, show=show)
     if cases is None:
         return

@@ -15,20 +15,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared
+from showing import print_table, rate_rows
 
 OURS = "reactor_rl"
 PLAIN = f"{OURS}, no extension"
@@ -230,7 +218,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         AUTOGRAD: partial(ours, case, False), SB3: partial(Theirs, case),
     }  # fmt: skip
     with threadpool_limits(1):
-        figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=seconds_of(options, 0.35), warm_up=0.2)
+        figures = compared(makers, options, seconds=0.35, warm_up=0.2)
     return figures.as_json(OURS)
 
 
@@ -239,15 +227,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], rounds=7).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "learner", cases)
-    groups = {name: {one: 1e6 / rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "learner.png", "One minibatch update", groups, "us, logarithmic, shorter is better")
+    options, label = arguments(__doc__).parse_args(), "us, logarithmic, shorter is better"
+    benchmark(__file__, options, list(CASES), measure, show, "One minibatch update", label, bar=lambda rate: 1e6 / rate, log=True)
 
 
 if __name__ == "__main__":

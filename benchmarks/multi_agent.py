@@ -14,23 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from common import (
-    OURS,
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import OURS, Contender, arguments, benchmark, chosen, cores, interleaved, rounds_of, seconds_of
 from multi_agent_rivals import ENVIRONMENTS, RIVALS, SEED, Alone, expected, networks_for
+from showing import print_table, rate_rows
 
 ONE_WORKER = "reactor_rl, one worker"
 ALONE = "the environments alone, one core"
@@ -148,17 +134,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "multi_agent", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(
-        options.output / "multi_agent.png", "Multi-agent inference, a network per agent", groups, "steps per second, logarithmic"
-    )
+    title, label = "Multi-agent inference, a network per agent", "steps per second, logarithmic"
+    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, title, label, log=True)
 
 
 if __name__ == "__main__":

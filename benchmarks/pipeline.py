@@ -11,21 +11,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared
 from q_learning_rivals import blackjack
+from showing import print_table, rate_rows
 
 OURS = "reactor_rl, pipeline=1"
 CASES = ("learner and actors alike",)
@@ -76,16 +64,21 @@ def calibrated() -> tuple[int, float, float]:
 
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     gradient_steps, sampling, step = calibrated()
-    builders = chosen(
+    figures = compared(
         {
             OURS: lambda: Learns(gradient_steps, pipeline=1),
             "reactor_rl, pipeline=0": lambda: Learns(gradient_steps),
             "reactor_rl, one worker": lambda: Learns(gradient_steps, executor="inline"),
         },
         options,
+        seconds=2.0,
+        warm_up=1.0,
     )
-    found = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options, 2.0), warm_up=1.0).as_json(OURS)
-    found |= {"gradient_steps": gradient_steps, "ms_sampling": 1e3 * sampling, "ms_gradient_step": 1e3 * step}
+    found = figures.as_json(OURS) | {
+        "gradient_steps": gradient_steps,
+        "ms_sampling": 1e3 * sampling,
+        "ms_gradient_step": 1e3 * step,
+    }
     if not options.quick:
         for overlap in (0, 1):
             with model(gradient_steps, pipeline=overlap) as traced:
@@ -101,15 +94,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], rounds=15).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, CASES, measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "pipeline", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "pipeline.png", "Sampling and learning overlap", groups, "rounds per second", log=False)
+    options = arguments(__doc__, rounds=15).parse_args()
+    benchmark(__file__, options, CASES, measure, show, "Sampling and learning overlap", "rounds per second")
 
 
 if __name__ == "__main__":

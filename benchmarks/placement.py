@@ -14,22 +14,9 @@ from unittest import mock
 
 import gymnasium
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared, cores
 from gymnasium import spaces
+from showing import print_table, rate_rows
 from vector_env import BATCHES, Gymnasium
 
 OURS = "ReactorVectorEnv"
@@ -123,7 +110,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     space = spaces.Discrete(18, seed=0)
     batches = [np.array([space.sample() for _ in CASES[case]]) for _ in range(BATCHES)]
     seen: dict[str, Any] = {}
-    builders = chosen(
+    figures = compared(
         {
             "AsyncVectorEnv": partial(other, "AsyncVectorEnv", case, batches),  # forks, so it comes first
             LOOP: partial(Loop, case, batches),
@@ -133,7 +120,6 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
         },
         options,
     )
-    figures = interleaved(builders, rounds=rounds_of(options), seconds=seconds_of(options))
     found = figures.as_json(OURS)
     found["chosen"] = seen
     if LOOP in figures.rates:
@@ -152,15 +138,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "placement", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "placement.png", "Placement", groups, "steps per second", log=False)
+    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, "Placement")
 
 
 if __name__ == "__main__":

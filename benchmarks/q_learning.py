@@ -10,21 +10,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, chosen, cores, interleaved, rounds_of, seconds_of
 from q_learning_rivals import CAPACITY, COPY_EVERY, EPSILON, GAMMA, LEARNING_RATE, RIVALS, WARM_UP, blackjack, environments_alone
+from showing import print_table
 
 OURS = "reactor_rl"
 ALONE = "the environments alone, one core"
@@ -124,17 +112,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "q_learning", cases)
-    groups = {
-        name: {one: rate["median"] for one, rate in found.get("rates", {}).items() if one != ALONE} for name, found in cases.items()
-    }
-    bar_plot(options.output / "q_learning.png", "The paper's parallel Q-learning", groups, "rounds per second", log=False)
+    options, title = arguments(__doc__).parse_args(), "The paper's parallel Q-learning"
+    benchmark(__file__, options, list(CASES), measure, show, title, "rounds per second", hidden=(ALONE,))
 
 
 if __name__ == "__main__":

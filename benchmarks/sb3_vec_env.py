@@ -11,20 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, compared
+from showing import print_table, rate_rows
 
 OURS = "reactor_rl ReactorVecEnv"
 CASES = {
@@ -114,7 +102,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
     builders = {OURS: contender("reactor"), "SB3 DummyVecEnv": contender("dummy"), "SB3 SubprocVecEnv": contender("subproc")}
     # A slice of PPO is a whole round: collecting and ten epochs.
-    return interleaved(chosen(builders, options), rounds=rounds_of(options), seconds=seconds_of(options, 1.5)).as_json(OURS)
+    return compared(builders, options, seconds=1.5).as_json(OURS)
 
 
 def show(name: str, found: dict[str, Any]) -> None:
@@ -122,15 +110,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
-    cases = run_cases(__file__, options, list(CASES), measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "sb3_vec_env", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "sb3_vec_env.png", "SB3 on different vector environments", groups, "steps per second", log=False)
+    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, "SB3 on different vector environments")
 
 
 if __name__ == "__main__":

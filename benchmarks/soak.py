@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import arguments, machine, print_machine, print_table, write_json
+from common import arguments, machine, print_machine, write_json
+from showing import print_table
 from vector_env import BATCHES, action_batches, make_env
 
 SAMPLES = 200
@@ -81,7 +82,7 @@ def plot(path: Path, samples: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--steps", type=int, default=None, help="environment steps in all (default 10,000,000; quick 300,000)")
     parser.add_argument("--envs", type=int, default=64)
     parser.add_argument("--slack", type=float, default=2.0, help="MB of resident memory that count as noise")

@@ -12,7 +12,8 @@ import subprocess
 import sys
 from typing import Any
 
-from common import arguments, bar_plot, print_machine, print_table, rounds_of, summary, wanted, write_json
+from common import arguments, print_machine, rounds_of, summary, wanted, write_json
+from showing import bar_plot, print_table
 
 ENVS = 64
 OURS = "ReactorVectorEnv"
@@ -101,7 +102,7 @@ def imports(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
+    options = arguments(__doc__).parse_args()
     rounds = rounds_of(options)
     print_machine()
     cases = {}

@@ -13,19 +13,8 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    interleaved,
-    print_machine,
-    print_table,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    summary,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, interleaved, rounds_of, run_cases, seconds_of, summary, write_json
+from showing import bar_plot, print_table
 
 from reactor_rl import Input, Output, Program, Reactor, Timer, reaction
 
@@ -152,9 +141,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
+    options = arguments(__doc__).parse_args()
     cases = run_cases(__file__, options, ["overlap", "tick cost"], measure, show=show)
     if cases is None:
         return

@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, bar_plot, print_machine, print_table, write_json
+from common import RESULTS, print_machine, write_json
+from showing import bar_plot, print_table
 
 ENV, GOAL, EPISODES = "CartPole-v1", 475.0, 20
 EVERY = 2_048

@@ -15,22 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    cores,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    seconds_of,
-    start_ray,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, benchmark, chosen, cores, interleaved, rounds_of, seconds_of, start_ray
+from showing import print_table, rate_rows
 
 OURS = "ReactorVectorEnv"
 RAY = "Ray actors"
@@ -267,16 +253,9 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
-    if options.case is None:
-        print_machine()
     names = [f"{env_id} x {size}" for env_id in ENVIRONMENTS for size in SIZES]
-    cases = run_cases(__file__, options, names, measure, show=show)
-    if cases is None:
-        return
-    write_json(options, "vector_env", cases)
-    groups = {name: {one: rate["median"] for one, rate in found.get("rates", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "vector_env.png", "Vector environments", groups, "steps per second, logarithmic")
+    label = "steps per second, logarithmic"
+    benchmark(__file__, arguments(__doc__).parse_args(), names, measure, show, "Vector environments", label, log=True)
 
 
 if __name__ == "__main__":
