@@ -12,6 +12,7 @@ from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.run_owner import RunOwner
 from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.forks import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
@@ -34,6 +35,7 @@ __all__ = [
     "NamedExecutor",
     "WorkerState",
     "Pickled",
+    "RunOwner",
     "Snapshot",
     "Target",
     "Topology",

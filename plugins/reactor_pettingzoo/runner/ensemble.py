@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import chain, pairwise
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -23,11 +21,11 @@ from reactor_pettingzoo.runner.progress import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, Shard
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, encode, new_hash, usable_cores
+from reactor_rl.plugin import FORKED, RunOwner, encode, new_hash, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import ExecutorName, Tracing
+    from reactor_rl.plugin import ExecutorName
 
 __all__ = ["Ensemble", "Played"]
 
@@ -78,7 +76,7 @@ class Played:
         return entries[: self.episodes[-1].step] if over else entries
 
 
-class Ensemble:
+class Ensemble(RunOwner):
     """Copies of an environment in shards on the workers, which ask the policies themselves if that changes no result; else a
     reactor asks each group of policies for all of them.
 
@@ -106,7 +104,6 @@ class Ensemble:
         deterministic: bool,
         start_method: str | None,
     ) -> None:
-        self._run: Run | None = None
         self._life = Life()
         checked_executor(executor)
         if workers is not None:
@@ -215,14 +212,6 @@ class Ensemble:
 
     # ------------------------------------------------------------------ looking at it, and the end
 
-    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
-        return self._running().draw(path, format=format)
-
-    def trace(self, path: str) -> AbstractContextManager[Tracing]:
-        """Record what each worker does: ``with runner.trace("trace.json"): runner.run(...)`` writes a file for Perfetto."""
-        return self._running().trace(path)
-
     @property
     def workers(self) -> int:
         """Number of workers, the calling thread included."""
@@ -241,22 +230,6 @@ class Ensemble:
         if self._life.over:
             raise RunError(f"cannot go on because {self._life.over}; close() it and make a new one")
         return self._run
-
-    def close(self) -> None:
-        """Close the environments and end the workers. May be called again."""
-        if self._run is not None and not self._run.foreign:
-            try:
-                self._run.close()
-            except Exception:
-                self._run = None
-                raise
-            self._run = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.close()
 
     def __del__(self) -> None:
         run = getattr(self, "_run", None)

@@ -6,8 +6,8 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, canonical, new_hash
+from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
@@ -31,15 +31,17 @@ from reactor_torch import ShardPlan, parameter_record, torch_state, torch_thread
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_rl.plugin import Tracing
 
 __all__ = ["ReactorAlgorithm"]
 
 Array = npt.NDArray[Any]
 
 
-class ReactorAlgorithm(BaseAlgorithm):
-    """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator and logger."""
+class ReactorAlgorithm(RunOwner, BaseAlgorithm):
+    """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator and logger.
+
+    A model that is closed stays usable: the next ``learn()`` starts workers again, and begins new episodes.
+    """
 
     arguments: dict[str, Any]
     """Of the constructor."""
@@ -66,7 +68,6 @@ class ReactorAlgorithm(BaseAlgorithm):
         entropy: Any = np.random.SeedSequence().entropy
         self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
         self.evaluations: list[Evaluation] = []
-        self._run: Run | None = None
         self._sent = ""  # fingerprint of the parameters that the actors have
         self._advice: list[str] = []  # what would make it faster
         self._afresh = True  # whether the actors are to begin new episodes
@@ -252,29 +253,8 @@ class ReactorAlgorithm(BaseAlgorithm):
     def _all_envs(self) -> Array:
         return np.ones(self.n_envs, np.bool_)
 
-    def close(self) -> None:
-        """End the workers and their environments. The model stays usable; ``learn()`` would begin new episodes."""
-        if self._run is not None and not self._run.foreign:
-            try:
-                self._run.close()
-            except Exception:
-                self._run = None
-                raise
-            self._run = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.close()
-
-    def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program as a picture; see :meth:`reactor_rl.Program.draw`."""
-        return self.start().draw(path, format=format)
-
-    def trace(self, path: str) -> AbstractContextManager[Tracing]:
-        """Record what each worker does: ``with model.trace("trace.json"): model.learn(...)`` writes a file that Perfetto opens."""
-        return self.start().trace(path)
+    def _running(self) -> Run:
+        return self.start()
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
