@@ -13,9 +13,10 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
-from trainers import SPACES, Toy, new
+from trainers import SPACES, Toy, both, new
 
 from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.training.q_learner import QLearner
 
 UPDATES = 100
 CLOSE = 1e-5
@@ -29,12 +30,13 @@ class Frozen(DQNPolicy):
         self.q_net.q_net[0].requires_grad_(False)
 
 
-class LastLayerOnly(DQNPolicy):
-    """Its optimiser knows of the last layer only."""
+class AllButABias(DQNPolicy):
+    """Its optimiser does not know of one parameter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.optimizer = torch.optim.Adam(self.q_net.q_net[-1].parameters(), lr=1e-3)
+        learned = [weights for name, weights in self.q_net.named_parameters() if name != "q_net.2.bias"]
+        self.optimizer = torch.optim.Adam(learned, lr=1e-4)
 
 
 CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
@@ -54,7 +56,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     "images": ("autograd", "image", None, {}),
     "dict": ("autograd", "dict", None, {}),
     "frozen layer": ("autograd", "box", Frozen, {}),
-    "optimiser of one layer": ("autograd", "box", LastLayerOnly, {}),
+    "a bias that the optimiser lacks": ("autograd", "box", AllButABias, {}),
 }  # fmt: skip
 
 
@@ -62,7 +64,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 def test_each_update_is_that_of_sb3(case: str) -> None:
     gradients, kind, policy, changed = CASES[case]
     usual, space = SPACES[kind]
-    ours = new("dqn", partial(Toy, space), policy or usual, **{"learning_rate": 1e-3, "learning_starts": 10**6, **changed})
+    ours = new("dqn", partial(Toy, space), policy or usual, **{"learning_rate": 1e-4, "learning_starts": 10**6, **changed})
     with ours:
         ours.learn(160)
     assert f"gradients={gradients!r}" in repr(ours)
@@ -75,6 +77,8 @@ def test_each_update_is_that_of_sb3(case: str) -> None:
     updates, batch_size = (10, 8) if kind == "image" else (UPDATES, 32)  # convolutions take their time
     for update in range(updates):
         if update % 10 == 0:
+            with drawing_from(stream(update, Purpose.MINIBATCHES)):
+                theirs.train(2, batch_size)  # so that ours has other weights and moments to begin with
             polyak_update(theirs.q_net.parameters(), theirs.q_net_target.parameters(), 0.5)
             theirs._current_progress_remaining = ours._current_progress_remaining = 1 - update / updates
         ours.set_parameters(deepcopy(theirs.get_parameters()))  # torch's optimisers keep what they are given
@@ -91,7 +95,7 @@ def test_each_update_is_that_of_sb3(case: str) -> None:
         assert ours.logger.name_to_value["train/loss"] == pytest.approx(expected, rel=1e-5), update
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", Frozen, LastLayerOnly])
+@pytest.mark.parametrize("policy", ["MlpPolicy", Frozen, AllButABias])
 def test_target_networks_follow(policy: Any) -> None:
     """Whatever of the network learns, all of it arrives in the target network."""
     with new("dqn", policy=policy, gradient_steps=1, target_update_interval=10**6) as model:
@@ -106,3 +110,22 @@ def test_target_networks_follow(policy: Any) -> None:
             torch.testing.assert_close(now, old + 0.25 * (source - old))
         model._learner.update_target(1)
         assert all(torch.equal(*pair) for pair in zip(target.parameters(), model.q_net.parameters(), strict=True))
+
+
+@both
+def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
+    """The placement times the learner itself, and the model stays as it was."""
+    with new(algorithm) as model:
+        model.learn(128)
+        update, count = model.throw_away_update()
+        assert count == {"dqn": 2, "pqn": 4}[algorithm]
+        weights, moments = model.fingerprint(), deepcopy(model.policy.optimizer.state_dict()["state"])
+        learner = update.func.__self__
+        assert isinstance(learner, QLearner) and learner.dense == model._learner.dense
+        copied = learner.policy
+        before = [one.clone() for one in copied.q_net.parameters()]
+        update()
+        assert not all(torch.equal(*pair) for pair in zip(before, copied.q_net.parameters(), strict=True))
+        assert model.fingerprint() == weights
+        now = model.policy.optimizer.state_dict()["state"]
+        assert all(torch.equal(moments[index][name], now[index][name]) for index in moments for name in moments[index])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -150,6 +151,15 @@ def random_after(draw: Any) -> int:
     np.random.seed(1)
     draw()
     return int(np.random.randint(2**31))
+
+
+def test_another_replay_buffer_is_sampled() -> None:
+    """As after ``load_replay_buffer()``."""
+    with new("dqn") as model:
+        model.learn(128)
+        model.replay_buffer = deepcopy(model.replay_buffer)
+        model.replay_buffer.rewards += 7
+        assert (model._sampling(model.batch_size)().rewards == 8).all()
 
 
 @pytest.mark.parametrize("env", [Toy, Again])
