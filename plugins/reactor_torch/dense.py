@@ -104,7 +104,7 @@ class Dense:
                     kind = rest.pop(0).kind if rest and rest[0].kind in _NUMBERS else "none"
                     steps.append(_Compiled(layer, self.flat, rows, passes_on=bool(steps), activation=_NUMBERS[kind]))
             elif layer.kind == "normalised":
-                steps.append(_Normalised(layer, self.flat, rows, passes_on=bool(steps)))
+                steps.append(_Normalised(layer, self.flat, passes_on=bool(steps)))
             else:
                 # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
                 in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
@@ -182,7 +182,7 @@ class _Compiled:
 
 
 class _Normalised:
-    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool) -> None:
+    def __init__(self, layer: Layer, flat: FlatParameters, passes_on: bool) -> None:
         weight, weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
         bias, bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
         assert weight is not None and bias is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -47,6 +47,13 @@ class CallingVectorEnv(ShardedVectorEnv):
 
     def _shards(self) -> list[tuple[int, int, int]]:
         return [shard for batch in self._batches for shard in batch.shards]
+
+    def _begin_resets(self, which: Iterable[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Begin to reset some of the environments, each with its own seed."""
+        resets: list[Any] = [None] * self._called
+        for index in which:
+            resets[index] = encode({"seed": seeds[index], "options": options})
+        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""

@@ -218,11 +218,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
             self._assert_whole()
-        which = range(self.num_envs) if mask is None else np.flatnonzero(mask)
-        resets: list[Any] = [None] * self.num_envs
-        for index in which:
-            resets[index] = encode({"seed": seeds[index], "options": options})
-        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
+        self._begin_resets(range(self.num_envs) if mask is None else np.flatnonzero(mask), seeds, options)
 
     # ------------------------------------------------------------------ step
 

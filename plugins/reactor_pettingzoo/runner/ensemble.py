@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -236,14 +236,8 @@ class Ensemble(RunOwner):
         if run is not None and not run.foreign:
             run.close(terminate=True)
 
-    def __copy__(self) -> Self:
-        raise TypeError(f"a {type(self).__name__} holds running workers and cannot be copied; make a second one")
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self.__copy__()
-
     def __reduce__(self) -> Any:
-        raise TypeError(f"a {type(self).__name__} holds running workers and cannot be pickled; make one where it is needed")
+        raise TypeError(f"a {type(self).__name__} holds running workers and cannot be copied or pickled; make another one")
 
     def __repr__(self) -> str:
         how = "closed" if self._run is None else f"executor={self._run.executor!r}, workers={self._run.workers}"

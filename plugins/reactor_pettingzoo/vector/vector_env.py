@@ -237,10 +237,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             chosen = self._mask(options.pop("reset_mask"))
         if not self._was_reset and not chosen.all():
             raise ResetNeeded("the first reset must be of all copies; `options['reset_mask']` leaves some out")
-        resets: list[Any] = [None] * self.num_copies
-        for copy in np.flatnonzero(chosen).tolist():
-            resets[copy] = encode({"seed": seeds[copy], "options": options})
-        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
+        self._begin_resets(np.flatnonzero(chosen), seeds, options)
         self._chosen, self._was_reset = chosen, True
 
     def _mask(self, mask: Any) -> Bools:
