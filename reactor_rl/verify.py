@@ -126,8 +126,8 @@ def verify(
 
     Args:
         target: Makes a :class:`~reactor_rl.Program` (its boundary inputs stay unset) or a :class:`Verifiable`, afresh each time.
-        executors: Which executors; ``"inline"`` has one worker whatever ``workers`` says.
-        workers: Which numbers of workers.
+        executors: Names of the executors; ``"inline"`` has one worker whatever ``workers`` says.
+        workers: Numbers of workers to try.
         ticks: How many ticks each run has.
 
     Returns:

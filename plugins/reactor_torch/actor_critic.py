@@ -34,9 +34,9 @@ class ActorCritic(Protocol):
         """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`evaluate` gave.
 
         Args:
-            by_values: ``(rows,)``.
-            by_log_prob: ``(rows,)``.
-            by_entropy: By each entropy.
+            by_values: Gradient of the loss by each value, ``(rows,)``.
+            by_log_prob: Gradient of the loss by each log-probability, ``(rows,)``.
+            by_entropy: Gradient of the loss by each entropy.
         """
         ...
 
@@ -47,7 +47,7 @@ class DenseActorCritic:
     Args:
         actor: Layers that give the distribution's parameters.
         critic: Layers that give a value.
-        distribution: Of actions.
+        distribution: Distribution of actions.
         flat: The parameters of both, and of the distribution if it has any.
     """
 

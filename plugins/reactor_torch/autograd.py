@@ -17,7 +17,7 @@ class Autograd:
 
     Args:
         evaluate: From observations to ``(rows, outputs)``, with a graph.
-        flat: Its parameters.
+        flat: The parameters of the module.
     """
 
     def __init__(self, evaluate: Callable[[Any], torch.Tensor], flat: FlatParameters) -> None:

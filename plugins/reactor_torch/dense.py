@@ -27,11 +27,11 @@ KINDS = (*WITH_WEIGHTS, "relu", "tanh")
 
 
 _NUMBERS = {"none": 0, "relu": 1, "tanh": 2}
-"""Of activations, for the extension."""
+"""Numbers of the activations, for the extension."""
 
 
 class Function(Protocol):
-    """What gives numbers for observations, and the gradients of its parameters for those of the numbers."""
+    """A network that gives numbers for observations, and the gradients of its parameters for those of the numbers."""
 
     flat: FlatParameters
 
@@ -40,7 +40,7 @@ class Function(Protocol):
         ...
 
     def backward(self, gradient: torch.Tensor) -> None:
-        """From the gradient of the loss by what the last :meth:`forward` gave, the gradients of the parameters.
+        """Compute the gradients of the parameters from that of the loss by what the last :meth:`forward` gave.
 
         They overwrite what was there. So may the gradient that is given be.
         """
@@ -51,7 +51,7 @@ class Dense:
     """A network of dense layers; see :class:`Function`.
 
     Args:
-        layers: Of :data:`KINDS`; their names are those of their parameters in ``flat``.
+        layers: Layers of :data:`KINDS`; their names are those of their parameters in ``flat``.
         flat: The parameters.
 
     Raises:

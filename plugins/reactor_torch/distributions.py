@@ -21,14 +21,14 @@ class Evaluated(ABC):
     """A distribution for one number of rows.
 
     Args:
-        rows: How many.
+        rows: How many rows.
         outputs: Numbers that the network gives for a row.
-        device: Where.
+        device: Where the buffers lie.
 
     Attributes:
-        log_prob: Of the actions, ``(rows,)``.
-        entropy: ``(rows,)``.
-        gradient: Of the loss by the network's outputs, ``(rows, n)``.
+        log_prob: Log-probabilities of the actions, ``(rows,)``.
+        entropy: Entropies, ``(rows,)``.
+        gradient: Gradient of the loss by the network's outputs, ``(rows, n)``.
     """
 
     def __init__(self, rows: int, outputs: int, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Evaluated(ABC):
 
         Args:
             by_log_prob: Gradient of the loss by each log-probability, ``(rows,)``.
-            by_entropy: By each entropy.
+            by_entropy: Gradient of the loss by each entropy.
         """
 
 
@@ -141,7 +141,7 @@ class Gaussians(Distribution):
 
     Args:
         flat: The parameters.
-        name: Of the logarithms of the standard deviations, ``(actions,)``.
+        name: Name of the logarithms of the standard deviations, ``(actions,)``.
     """
 
     def __init__(self, flat: FlatParameters, name: str = "log_std") -> None:

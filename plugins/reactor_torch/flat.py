@@ -32,8 +32,8 @@ class FlatParameters:
         learned: ``False`` for a network that nobody differentiates (a target): no gradients, and frozen ones are taken too.
 
     Attributes:
-        names: Of the parameters, in order.
-        parameters: Themselves.
+        names: Names of the parameters, in order.
+        parameters: The parameters.
         frozen: Names of those that are left alone.
         data: Their values, ``(size,)``, float32.
         gradients: Their gradients, ``(size,)``, float32; empty if they are not learned.

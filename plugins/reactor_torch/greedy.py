@@ -64,7 +64,7 @@ class Layered:
     """Linear layers, layer normalisation and activations, on flat or one-hot observations.
 
     Attributes:
-        layers: Of :data:`KINDS`; their names are those of their parameters in a record.
+        layers: Layers of :data:`KINDS`; their names are those of their parameters in a record.
         features: Length of an observation.
         one_hot: Whether an observation is a number below ``features``.
     """
@@ -100,7 +100,7 @@ class Layered:
 
         Args:
             envs: Observations in a batch.
-            dtype: Of the observations.
+            dtype: Type of the observations.
         """
         if _network is None or np.dtype(dtype) not in ((np.int64,) if self.one_hot else (np.float32, np.float64)):
             return False
@@ -212,7 +212,7 @@ class TorchNetwork:
     """Any network, evaluated by torch.
 
     Args:
-        network: It.
+        network: The network.
         keyed: Whether it is given a dict of observations.
     """
 

@@ -21,7 +21,7 @@ class Layer(NamedTuple):
         name: Its module's name, under which a state dict has its parameters.
         inputs: How many numbers it is given.
         outputs: How many it gives.
-        epsilon: Of a normalisation.
+        epsilon: What a normalisation adds to the variance.
     """
 
     kind: str

@@ -72,7 +72,7 @@ class Learner:
 
     Args:
         loss: With its network.
-        optimizer: Of the network's parameters.
+        optimizer: The optimiser of the network's parameters.
         max_grad_norm: What gradients are clipped to; ``None`` for never.
     """
 

@@ -49,8 +49,8 @@ def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:
     """Advantages of each minibatch with mean 0 and standard deviation 1, as SB3 does it; those of a minibatch of one stay.
 
     Args:
-        advantages: Of minibatches that follow each other, ``(rows,)``; the last one may be shorter.
-        batch_size: Of a minibatch.
+        advantages: Advantages of minibatches that follow each other, ``(rows,)``; the last one may be shorter.
+        batch_size: How many rows a minibatch has.
     """
     whole = len(advantages) // batch_size * batch_size
     parts = [advantages[:whole].view(-1, batch_size), advantages[whole:].view(1, -1)]

@@ -41,7 +41,7 @@ class DQNBatch:
         next_observations: ``(rows, ...)``.
         dones: Whether nothing follows, float32.
         rewards: float32, of n steps where there are n.
-        discounts: Of what follows: a number, or one for each row.
+        discounts: Discount of what follows: a number, or one for each row.
     """
 
     observations: Any
@@ -58,7 +58,7 @@ class QLoss:
     Args:
         q_net: Gives values ``(rows, actions)``.
         kind: ``"mse"``, or ``"huber"`` (squares up to 1, then linear).
-        weight: Of the loss: PQN takes half the squared error.
+        weight: Weight of the loss: PQN takes half the squared error.
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)

@@ -37,8 +37,8 @@ class DenseNetwork:
     """Linear layers and activations.
 
     Attributes:
-        kinds: Of each layer: the numbers of inputs and outputs, or the name of an activation.
-        weights: Of the linear layers: ``(outputs, inputs)``, float32, and ``(outputs,)``.
+        kinds: For each layer the numbers of its inputs and outputs, or the name of an activation.
+        weights: Weights and biases of the linear layers: ``(outputs, inputs)`` and ``(outputs,)``, float32.
     """
 
     kinds: tuple[tuple[int, int] | str, ...]
@@ -94,12 +94,12 @@ class Stacked(ABC):
     """Several networks of equal architecture.
 
     Args:
-        networks: Their layers.
-        rows: Observations of each of them at a tick.
+        networks: The layers of each network.
+        rows: How many observations each network is asked about at once.
 
     Attributes:
         inputs: What they are asked about, ``(networks, rows, inputs)``, float32; to be filled before they are called.
-        scores: Of each action, ``(networks, rows, actions)``, float32.
+        scores: Score of each action, ``(networks, rows, actions)``, float32.
         best: The action with the highest score, ``(networks, rows)``, int64.
     """
 
@@ -126,7 +126,7 @@ def stack(networks: tuple[DenseNetwork, ...], rows: int) -> Stacked:
 
 
 class Compiled(Stacked):
-    """By the extension, one network after the other in one call."""
+    """Networks that the extension evaluates, one after the other in one call."""
 
     def __init__(self, networks: tuple[DenseNetwork, ...], rows: int) -> None:
         super().__init__(networks, rows)
@@ -153,7 +153,7 @@ def _for_extension(network: DenseNetwork, width: int) -> tuple[tuple[str, Array 
 
 
 class Batched(Stacked):
-    """By torch, layer by layer, all networks at once."""
+    """Networks that torch evaluates, layer by layer, all at once."""
 
     def __init__(self, networks: tuple[DenseNetwork, ...], rows: int) -> None:
         super().__init__(networks, rows)

@@ -35,7 +35,7 @@ TORCH = (
     "many times as long. SyncDQN, PQN and MultiAgentRunner keep to one thread; in yours, torch.set_num_threads(1) or "
     "OMP_NUM_THREADS=1"
 )
-"""Of a machine that is busy."""
+"""The warning about torch's threads on a busy machine."""
 
 ROUNDS, BATCH = 20, 50
 PATIENCE = 20.0

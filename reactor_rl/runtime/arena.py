@@ -57,11 +57,11 @@ class Layout:
     """Offsets of everything.
 
     Attributes:
-        stamps: Where the stamps of each output lie.
+        stamps: For each output, where its stamps lie.
         buffers: The array storage.
-        places: Of each output: its own place first, then the places that it is copied to. Empty for object outputs.
-        gathers: Of each array input that gathers: its buffer.
-        cells: Of each object output that another worker reads: the byte offset of its first cell, else -1.
+        places: For each output its own place first, then the places that it is copied to. Empty for object outputs.
+        gathers: The buffer of each array input that gathers.
+        cells: For each object output that another worker reads the byte offset of its first cell, else -1.
         owner: Worker that writes each output.
         words: Number of words.
         size: Bytes in all.

@@ -26,7 +26,7 @@ class Child:
     """One process, from before it is started until it is gone.
 
     Args:
-        process: Of ``multiprocessing``, not started.
+        process: A process of ``multiprocessing`` that is not started.
     """
 
     def __init__(self, process: Any) -> None:

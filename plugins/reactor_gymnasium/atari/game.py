@@ -75,7 +75,7 @@ class AtariGame:
 
     Attributes:
         actions: The emulator's number of each action.
-        reward: Of the last step, clipped if that was asked for.
+        reward: The reward of the last step, clipped if that was asked for.
         terminated: Whether the last step ended the episode, or lost a life that counts as an end.
         truncated: Whether the last step reached the limit of frames.
         over: Whether the episode has ended, so that a reset must follow.
@@ -130,7 +130,7 @@ class AtariGame:
 
         Args:
             action: Index of one of :attr:`actions`.
-            strength: Of a paddle's movement, 0 to 1.
+            strength: How strongly a paddle is moved, 0 to 1.
         """
         act, game_over, lives_left, options = self._act, self._game_over, self._lives_left, self._options
         number, lives, last = self.actions[action], self.lives, options.max_num_frames_per_episode

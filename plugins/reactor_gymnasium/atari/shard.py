@@ -29,7 +29,7 @@ class AtariShard(Reactor):
         n: How many they are.
         row: Row of the first one in its batch.
         autoreset_mode: When a game that is over begins anew.
-        continuous_action_threshold: From which on a joystick counts as moved, where actions are continuous; ``None`` otherwise.
+        continuous_action_threshold: Value above which a joystick counts as moved, where actions are continuous; ``None`` otherwise.
         core: The core that its worker is bound to, if it is a helper; ``None`` for none.
     """
 

@@ -61,7 +61,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         repeat_action_probability: With which the emulator repeats the last action ("sticky actions").
         full_action_space: Whether all 18 actions are there, or only those that the game has a use for.
         continuous: Whether actions are ``(radius, angle, fire)`` of a joystick, float32.
-        continuous_action_threshold: From which on a continuous action counts as moved or pressed.
+        continuous_action_threshold: Value above which a continuous action counts as moved or pressed.
         autoreset_mode: ``NEXT_STEP`` or ``SAME_STEP``.
         img_height: Rows of a frame.
         img_width: Columns of a frame.

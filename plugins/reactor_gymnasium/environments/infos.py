@@ -21,7 +21,7 @@ _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
 
 _Spec = tuple[str, str, tuple[int, ...]]
-"""Of what kind values are (``python`` or ``numpy`` numbers, ``array``, ``dict``, ``object`` or ``any``), their dtype and shape."""
+"""The kind of the values (``python`` or ``numpy`` numbers, ``array``, ``dict``, ``object`` or ``any``), their dtype and shape."""
 
 _Column = tuple[_Spec, Any]
 """The values of one key: bytes, groups for dicts, or a list."""
@@ -73,8 +73,8 @@ def pack(first: int, ended: dict[int, Any], infos: dict[int, Any], *, apart: boo
 
     Args:
         first: Index of the shard's first environment.
-        ended: By row, what ``SAME_STEP`` mode tells of the episodes that have ended.
-        infos: By row, the infos of the step.
+        ended: What ``SAME_STEP`` mode tells of the episodes that have ended, by row.
+        infos: The infos of the step, by row.
         apart: Whether those of ended episodes are taken apart too; not worth it for who wants them one by one.
     """
     if apart or not ended:
@@ -151,7 +151,7 @@ def merge(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, 
 
     Args:
         parts: What the shards have packed, in their order.
-        envs: Whose ``num_envs`` and ``_add_info`` count.
+        envs: The vector environment whose ``num_envs`` and ``_add_info`` count.
 
     Raises:
         Exception: What ``_add_info`` raises.

@@ -161,7 +161,7 @@ def refuse_wrapper(caller: FrameType) -> None:
     """Refuse to be reset by one of Gymnasium's wrappers of vector environments, where environments take turns.
 
     Args:
-        caller: Who calls ``reset``.
+        caller: The frame that calls ``reset``.
 
     Raises:
         ValueError: Naming the wrapper.

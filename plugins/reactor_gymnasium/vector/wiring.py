@@ -32,7 +32,7 @@ def wire(
     """Cut environments into batches and shards, and put the shards between the boundary's inputs and outputs.
 
     Args:
-        program: Where they go.
+        program: The program that they are added to.
         add: Adds a shard, of a name, from and to an index of environments, for a worker, from a row of its batch on.
         seconds: What a step of each environment costs, if that is known.
         workers: How many workers there are.

@@ -38,11 +38,11 @@ class ShardResults:
     """What has happened in a shard since its results were last collected.
 
     Attributes:
-        episodes: Those that have ended.
-        steps: Taken in all copies together.
-        busy: Copies that go on.
-        digests: Of each copy, a hash of all that has happened in it.
-        log: What is kept if asked for, by name, each ``(steps, copies, ...)``.
+        episodes: Episodes that have ended.
+        steps: Steps taken in all copies together.
+        busy: How many copies go on.
+        digests: For each copy a hash of all that has happened in it.
+        log: Arrays that are kept if asked for, by name, each ``(steps, copies, ...)``.
         frames: What was rendered.
         failed: The first exception, and what it is ordered by: the step, whether in a policy (0) or an environment (1), which.
     """
@@ -63,10 +63,10 @@ class Account:
         first: Index of the first copy.
         count: How many they are.
         agents: How many agents each has.
-        groups: Of policies, as far as the actions' layout goes.
+        groups: The groups of policies, for the shapes of their actions.
 
     Attributes:
-        actions: Of each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`open`.
+        actions: For each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`open`.
         taken: Steps of the run.
     """
 
@@ -105,7 +105,7 @@ class Account:
             seen: What the policies see.
 
         Returns:
-            Of each group where its actions are to be written, ``(copies, rows, ...)``.
+            For each group where its actions are to be written, ``(copies, rows, ...)``.
         """
         if self._at == STEPS:
             self._sum_up()

@@ -60,8 +60,8 @@ class Chooser:
     """Chooses actions for rows.
 
     Attributes:
-        uniform: Of each row, ``(rows, width)``; ``None`` if nothing is drawn.
-        generator_state: For what draws from torch's generator; begun with a run.
+        uniform: Random numbers for each row, ``(rows, width)``; ``None`` if nothing is drawn.
+        generator_state: State of torch's generator for what draws from it; begun with a run.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ class Copy:
         acting: Its part of who acts in the coming step, ``(agents,)``, bool.
 
     Attributes:
-        present: Who has been there in this episode, whether they acted or not.
+        present: Agents that have been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
         observations: What the agents see now, as the environment says it, where they act together.
         full: Whether all agents that there may be are there and act together, in the roster's order.
@@ -77,7 +77,7 @@ class Copy:
         """Write into the record what the agents see now."""
 
     def took_part(self) -> tuple[bool, ...]:
-        """Of each agent whether it has been there in this episode."""
+        """For each agent whether it has been there in this episode."""
         return tuple([agent in self.present for agent in self.roster.agents])
 
     def idle(self) -> None:

@@ -19,7 +19,7 @@ class CopyShard(Shard):
     """A shard that takes a step at each tick; see :class:`Shard`."""
 
     actions = Input()
-    """Of each group a row: actions of every copy, also of those elsewhere, as bytes, ``(groups, copies, width)``."""
+    """A row for each group: actions of every copy, also of those elsewhere, as bytes, ``(groups, copies, width)``."""
     observations = Output((0,), np.uint8)
 
     def __init__(self, *arguments: Any) -> None:

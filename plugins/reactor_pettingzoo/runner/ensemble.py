@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Ensemble", "Played"]
 
 Cuts = list[tuple[int, int]]
-"""Of each shard its first copy and one past its last."""
+"""The first copy of each shard, and one past its last."""
 
 STRETCH = 0.2
 """Seconds after which the results of the shards are collected."""
@@ -81,9 +81,9 @@ class Ensemble(RunOwner):
     reactor asks each group of policies for all of them.
 
     Args:
-        env_fn: Makes one environment.
+        env_fn: Function that makes one environment.
         roster: Its agents.
-        policies: By name.
+        policies: Policies by name.
         acts: For each copy the name of every agent's policy.
         resets: What the copies are reset with.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.

@@ -24,14 +24,14 @@ class Group:
     """Policies that are asked together about the rows of one block.
 
     Attributes:
-        number: Of the group.
-        names: Of the policies.
+        number: Number of the group.
+        names: Names of the policies.
         policy: The only one, encoded, if it is asked by itself.
-        layers: Of all of them, if they are stacked.
+        layers: Layers of all of them, if they are stacked.
         block: The agents that they act for.
         first: Index of the first environment.
-        copies: Environments.
-        seats: Of each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
+        copies: How many environments there are.
+        seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
             block, ``(policies, rows, 2)``; the shorter ones are filled up with seats of their own.
         answers: For each environment and agent which answer is its action, counted over policies and rows; -1 if another group
             acts for it. ``(copies, agents of the environment)``.
@@ -53,12 +53,12 @@ class Group:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of actions."""
+        """Type of the actions."""
         return np.dtype(np.int64 if self.block.action_space.dtype is None else self.block.action_space.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the actions of one environment."""
+        """Shape of the actions of one environment."""
         return (self.block.rows, *(self.block.action_space.shape or ()))
 
     @property
@@ -106,8 +106,8 @@ def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[
 
     Args:
         roster: The agents.
-        copies: Environments.
-        policies: By name.
+        copies: How many environments there are.
+        policies: Policies by name.
         acts: For each environment the name of every agent's policy.
         greedy: Whether the best action is taken.
     """

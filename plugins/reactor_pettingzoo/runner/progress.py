@@ -20,8 +20,8 @@ def progress(total: int, unit: str, *, shown: bool | None) -> Iterator[Callable[
     """A bar that appears if it takes longer than a second; gives a function to be called with what has been done since.
 
     Args:
-        total: What is to be done.
-        unit: Of it.
+        total: How much is to be done.
+        unit: What that is counted in.
         shown: Whether there is one; ``None`` if it is to be on a terminal or in a notebook, and not in a log.
     """
     if shown is None:

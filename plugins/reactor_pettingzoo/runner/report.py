@@ -69,7 +69,7 @@ class Episode:
 
     Attributes:
         copy: Index of the environment.
-        returns: Of each agent that took part.
+        returns: Return of each agent that took part.
         lengths: Steps in which each of them acted.
     """
 
@@ -83,10 +83,10 @@ class Report:
     """What a run has brought.
 
     Attributes:
-        seed: Of the run; the same seed gives the same report again, but for ``seconds``.
+        seed: Seed of the run; the same seed gives the same report again, but for ``seconds``.
         steps: Steps taken in all environments together; where agents take turns, an action is a step.
-        seconds: That it took.
-        episodes: Those that ended, in the order of their ends, environment by environment at one tick.
+        seconds: How long it took.
+        episodes: Episodes that ended, in the order of their ends, environment by environment at one tick.
         policy_of: The policy of each agent.
         fingerprint: A hash of every action and reward.
         trajectories: With ``record=True``, arrays by name, each ``(ticks, environments, ...)``, see :meth:`MultiAgentRunner.run`.

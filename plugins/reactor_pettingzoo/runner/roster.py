@@ -26,8 +26,8 @@ class Block:
     """Agents with equal spaces: one array holds what they see, another what they do.
 
     Attributes:
-        number: Of the block.
-        agents: Who they are.
+        number: Number of the block.
+        agents: Its agents.
         space: What each of them observes, without an action mask.
         observation_space: What each of them observes, as the environment says.
         action_space: What each of them does.
@@ -71,8 +71,8 @@ class Roster:
     Attributes:
         agents: All that there may be, in the environment's order.
         turns: Whether they take turns (``AECEnv``) or act together (``ParallelEnv``).
-        blocks: Those with equal spaces together.
-        name: Of the environment.
+        blocks: Blocks of agents with equal spaces.
+        name: Name of the environment.
         fps: Frames per second when it is rendered.
     """
 

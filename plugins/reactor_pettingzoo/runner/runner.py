@@ -40,12 +40,12 @@ class MultiAgentRunner(Ensemble):
 
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
-        policies: By name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a ``Box`` in
-            its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete actions their
-            scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or for either a
-            ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts at random. A
-            function is called with a batch of observations, and with the action masks if there are any, and returns actions.
-            Policies are copied when the runner is made.
+        policies: Policies by name, or a single one for all agents. A ``torch.nn.Module`` gets a batch of observations, those in a
+            ``Box`` in its own precision (of observations with an ``action_mask`` the part besides it), and returns for discrete
+            actions their scores, unnormalised log-probabilities of shape ``(batch, actions)``, for continuous ones the actions, or
+            for either a ``torch.distributions`` distribution. An SB3 model acts as it has learned to. A :class:`RandomPolicy` acts
+            at random. A function is called with a batch of observations, and with the action masks if there are any, and returns
+            actions. Policies are copied when the runner is made.
         policy_of: The name of an agent's policy. By default the agent's own name, or the only policy that there is.
         num_envs: Copies of the environment.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.

@@ -52,11 +52,11 @@ class Shard(Reactor):
     """Copies ``first``, ``first + 1``, ... of the environment.
 
     Args:
-        env_fn: Makes one; encoded.
+        env_fn: Function that makes one, encoded.
         first: Index of the first one.
         resets: What they are reset with.
         roster: The agents.
-        groups: Of policies.
+        groups: The groups of policies.
         source: For each copy and agent, the number of the group that acts for it, ``(count, agents)``.
     """
 

@@ -20,10 +20,10 @@ class Playing(Target[MultiAgentRunner]):
     """A few steps of some agents.
 
     Args:
-        module: Of the environment.
+        module: Module of the environment.
         make: Name of the function there that makes it.
         policies: Makes the policies.
-        **arguments: Of the function.
+        **arguments: Arguments of the function.
     """
 
     def __init__(self, module: str, make: str, policies: Callable[[], Mapping[str, Any]], **arguments: Any) -> None:

@@ -36,14 +36,14 @@ class Tournament:
     """What a tournament has brought. Row ``i`` and column ``j``: policy ``i`` on the first side against policy ``j`` on the second.
 
     Attributes:
-        names: Of the policies.
+        names: Names of the policies.
         payoffs: For each side the mean return of an episode, ``(2, policies, policies)``; the mean over a side's agents.
         low: Lower ends of the 95 % intervals, likewise. They are about what chance does to an episode. Where the game and both
             policies leave nothing to chance all episodes are one and the same, and an interval of no width says nothing.
         high: Upper ends.
-        episodes: Of each pairing.
-        seed: Of the tournament.
-        seconds: That it took.
+        episodes: How many episodes each pairing plays.
+        seed: Seed of the tournament.
+        seconds: How long it took.
         fingerprint: A hash of every action and reward.
     """
 
@@ -133,8 +133,8 @@ def tournament(
     Args:
         env_fn: Makes one environment, a ``ParallelEnv`` or an ``AECEnv``.
         population: Policies by name; see :class:`MultiAgentRunner`.
-        episodes: Of each pairing.
-        side_of: Of each agent the side that it plays for, 0 or 1. By default, of two agents, each for its own.
+        episodes: How many episodes each pairing plays.
+        side_of: Gives the side that an agent plays for, 0 or 1. By default, of two agents, each for its own.
         num_envs: Copies of the environment for each pairing; has to divide ``episodes``.
         seed: ``None`` for one that the result tells.
         deterministic: Whether the best action is taken, or one drawn from the policy's distribution.

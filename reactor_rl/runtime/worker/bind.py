@@ -37,7 +37,7 @@ def bind(
 
     Args:
         plan: The compiled program.
-        worker: Which worker.
+        worker: Number of the worker.
         memory: The arena.
         sides: The side block of each worker.
         reactors: The reactors of this worker by index, pickled (or not, where the worker is a fork of the caller).

@@ -48,7 +48,7 @@ class Stamps:
 
     @property
     def times(self) -> tuple[int, ...]:
-        """Of each slot the word with the time at which all of it was written; none if nobody reads with a delay."""
+        """For each slot the word with the time at which all of it was written; none if nobody reads with a delay."""
         behind = self.whole + self._stride
         return tuple(range(behind, self.whole + self.size, self._stride))
 
@@ -109,13 +109,13 @@ class Source:
 
     Args:
         kernel: The worker that reads it.
-        stamps: Of the output.
+        stamps: The stamps of the output.
         delay: How many ticks after it was written it is read.
         lo, hi: The rows; ``None`` for all.
 
     Attributes:
         whole: The word that is the stamp of all of the output.
-        times: Of each slot the word with the time at which all of it was written, if it is read with a delay.
+        times: For each slot the word with the time at which all of it was written, if it is read with a delay.
         undivided: Whether its rows are only ever written all at once, so that these words decide.
     """
 

@@ -29,7 +29,7 @@ class WorkerState:
         stop: Whether the program has requested a stop: a startup reaction may, and then tick 0 is the last one.
         fed: Whether the caller has set a boundary input for the coming tick.
         reactors: The pickled state of each reactor.
-        outputs: Of each output its stamps and the content of its slots. A stamp is how many passes before the coming one it was
+        outputs: For each output its stamps and the content of its slots. A stamp is how many passes before the coming one it was
             written, or -1 if that was before the last tick; the stamps of slots that are read with a delay are times.
         events: Actions and their values by the time at which they are due.
         waiting: Values that are due at microsteps of tick 0, by action: between two ticks later on there are none.

@@ -39,7 +39,7 @@ class Values:
     Args:
         topology: The program.
         layout: Where everything lies.
-        worker: Which worker.
+        worker: Number of the worker.
         memory: The arena.
         sides: The side block of each worker.
     """
