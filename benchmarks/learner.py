@@ -168,7 +168,7 @@ class LearnsPPO(Contender):
             DenseActorCritic,
             FlatOptimizer,
             FlatParameters,
-            Gaussian,
+            Gaussians,
             Learner,
             PPOLoss,
             layers_of,
@@ -182,7 +182,7 @@ class LearnsPPO(Contender):
             for body, name, head in (("policy_net", "action_net", policy.action_net), ("value_net", "value_net", policy.value_net)):
                 hidden = [(f"mlp_extractor.{body}.{at}", one) for at, one in getattr(policy.mlp_extractor, body).named_children()]
                 towers.append(layers_of([*hidden, (name, head)], policy.features_dim))
-            distribution = Categoricals([self.case.actions]) if self.case.actions > 0 else Gaussian(flat)
+            distribution = Categoricals([self.case.actions]) if self.case.actions > 0 else Gaussians(flat)
             seen = DenseActorCritic(towers[0], towers[1], distribution, flat)
         loss = PPOLoss(seen, 0.2, None, self.model.ent_coef, self.model.vf_coef)
         return Learner(loss, FlatOptimizer(policy.optimizer, flat), self.model.max_grad_norm)
