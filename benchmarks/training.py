@@ -1,0 +1,339 @@
+"""How fast does an algorithm train, and how soon does it solve CartPole?
+
+Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
+suits it best: torch with one thread or all cores, on each vector environment that might serve. Ours is told the executor in no
+row. What settings bring is another question, and the cases of SB3's other settings answer it.
+
+An item of the cases named "steps" is one step of one environment, its share of learning included; contenders take turns, a few rounds
+of the algorithm at a time. The cases named "to 475" are runs from scratch in processes of their own, over seeds: seconds in ``learn`` until
+a mean return of 475 over 20 greedy episodes. The same evaluation is made of all after every 2,048 steps, and the clock stands still for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from common import (
+    Contender,
+    arguments,
+    bar_plot,
+    chosen,
+    end_children,
+    interleaved,
+    print_machine,
+    print_table,
+    rate_rows,
+    rounds_of,
+    run_cases,
+    summary,
+    wanted,
+    write_json,
+)  # fmt: skip
+from machine import cores
+
+OURS = "reactor_rl"
+CARTPOLE, GOAL, EPISODES, EVERY = "CartPole-v1", 475.0, 20, 2_048
+
+
+class Case(NamedTuple):
+    """An algorithm with its settings.
+
+    Attributes:
+        algorithm: ``"PPO"`` or ``"DQN"``.
+        policy: Of SB3's.
+        env: An id, or for ``"CnnPolicy"`` an Atari game.
+        n_envs: Environments.
+        settings: What both sides' constructors get.
+        vec_envs: SB3's vector environments.
+    """
+
+    algorithm: str
+    policy: str
+    env: str
+    n_envs: int
+    settings: dict[str, Any]
+    vec_envs: tuple[str, ...] = ("DummyVecEnv", "ReactorVecEnv")
+
+    @property
+    def steps(self) -> int:
+        """Steps of all environments in a round."""
+        return self.n_envs * int(self.settings.get("n_steps") or self.settings["train_freq"])
+
+
+DQN_SETTINGS: dict[str, Any] = {
+    "train_freq": 16, "gradient_steps": 16, "batch_size": 256, "learning_rate": 3e-3, "learning_starts": 1000,
+    "buffer_size": 100_000, "target_update_interval": 256, "exploration_fraction": 0.04, "exploration_final_eps": 0.04,
+    "policy_kwargs": {"net_arch": [64, 64]},
+}  # fmt: skip
+PPO_SETTINGS: dict[str, Any] = {
+    "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3,
+}  # fmt: skip
+
+
+def zoo_half_cheetah() -> dict[str, Any]:
+    """What RL Baselines3 Zoo has tuned for HalfCheetah, without the normalisation of what is observed."""
+    from torch import nn
+
+    return {
+        "n_steps": 512, "batch_size": 64, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.92, "learning_rate": 2.0633e-05,
+        "ent_coef": 0.000401762, "clip_range": 0.1, "max_grad_norm": 0.8, "vf_coef": 0.58096,
+        "policy_kwargs": {
+            "log_std_init": -2, "ortho_init": False, "activation_fn": nn.ReLU, "net_arch": {"pi": [256, 256], "vf": [256, 256]},
+        },
+    }  # fmt: skip
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "PPO, 16 CartPole": lambda: Case("PPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 64, "n_epochs": 10}),
+    "PPO, 16 HalfCheetah": lambda: Case("PPO", "MlpPolicy", "HalfCheetah-v5", 16, zoo_half_cheetah()),
+    "PPO, 8 Pong": lambda: Case(
+        "PPO", "CnnPolicy", "PongNoFrameskip-v4", 8,
+        {"n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01},
+        ("SubprocVecEnv", "ReactorVecEnv"),
+    ),
+    "DQN, 8 CartPole": lambda: Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS),
+}  # fmt: skip
+
+
+def vec_env_of(case: Case, kind: str, seed: int = 0) -> Any:
+    """A vector environment of SB3's, or ours for SB3."""
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
+    from reactor_sb3 import ReactorVecEnv
+
+    classes: dict[str, Any] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv, "ReactorVecEnv": ReactorVecEnv}
+    kwargs = {"start_method": "fork"} if kind == "SubprocVecEnv" else None
+    if case.policy != "CnnPolicy":
+        return make_vec_env(case.env, case.n_envs, seed=seed, vec_env_cls=classes[kind], vec_env_kwargs=kwargs)
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    return VecFrameStack(make_atari_env(case.env, case.n_envs, seed=seed, vec_env_cls=classes[kind], vec_env_kwargs=kwargs), 4)
+
+
+def ours_of(case: Case, seed: int = 0, **more: Any) -> Any:
+    """Our trainer. It makes its environments like those that it is shown."""
+    import reactor_sb3
+
+    envs_per_actor = case.n_envs // math.gcd(case.n_envs, max(2, cores()))
+    cls = getattr(reactor_sb3, f"Sync{case.algorithm}")
+    return cls(
+        case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", n_actors=case.n_envs // envs_per_actor,
+        envs_per_actor=envs_per_actor, **case.settings, **more,
+    )  # fmt: skip
+
+
+def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
+    """SB3's trainer."""
+    import stable_baselines3
+
+    cls = getattr(stable_baselines3, case.algorithm)
+    return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **case.settings)
+
+
+class Trains(Contender):
+    """A trainer that goes on for so many rounds."""
+
+    def __init__(self, make: Callable[[], Any], case: Case, threads: int | None = None) -> None:
+        self.model, self.case, self.threads = make(), case, threads
+        self.begun = False
+        if case.algorithm == "DQN":  # nothing is learned before
+            self.go(case.settings["learning_starts"] // case.steps + 1)
+
+    def go(self, count: int) -> float:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        self.model.learn(count * self.case.steps, reset_num_timesteps=not self.begun, log_interval=None)
+        self.begun = True
+        torch.set_num_threads(before)
+        return count * self.case.steps
+
+    def close(self) -> None:
+        (self.model if hasattr(self.model, "close") else self.model.get_env()).close()
+
+
+def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    case = CASES[name]()
+    makers: dict[str, Callable[[], Contender]] = {
+        OURS: partial(Trains, partial(ours_of, case), case),
+        f"{OURS}, pipeline=1": partial(Trains, partial(ours_of, case, pipeline=1), case),
+    }
+    for kind in case.vec_envs:
+        for threads in sorted({1, cores()}):
+            makers[f"SB3, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
+    # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
+    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(name, 1)
+    fixed = max(1, fixed // 4) if options.quick else fixed
+    figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=1.0, fixed=fixed)
+    return with_best(figures.as_json(OURS))
+
+
+def with_best(result: dict[str, Any]) -> dict[str, Any]:
+    """Add what ours is over SB3's best, which is another one from round to round at most by chance: the best median."""
+    rivals = {name: rate["median"] for name, rate in result["rates"].items() if name.startswith("SB3")}
+    if rivals:
+        result["best_of_sb3"] = max(rivals, key=rivals.__getitem__)
+    return result
+
+
+# ---------------------------------------------------------------------- to 475
+
+
+SEEDED: dict[str, Callable[[int], Any]] = {
+    "SyncDQN": lambda seed: ours_of(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS), seed),
+    "SB3 DQN": lambda seed: theirs_of(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS), "DummyVecEnv", seed),
+    "SyncPPO": lambda seed: ours_of(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS), seed),
+    "SB3 PPO": lambda seed: theirs_of(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS), "DummyVecEnv", seed),
+    "PQN": lambda seed: pqn(seed),
+    "SB3 DQN, the zoo's settings": lambda seed: zoo_dqn(seed),
+}
+LIMIT = 200_000
+"""Steps, for all."""
+
+
+def pqn(seed: int) -> Any:
+    """A mean return of 475 soonest of all that were tried."""
+    from reactor_sb3 import PQN
+    from reactor_sb3.training.pqn import Annealed
+
+    return PQN(
+        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
+        exploration_fraction=0.5, seed=seed,
+    )  # fmt: skip
+
+
+def zoo_dqn(seed: int) -> Any:
+    """What RL Baselines3 Zoo has tuned for CartPole."""
+    from stable_baselines3 import DQN
+
+    return DQN(
+        "MlpPolicy", CARTPOLE, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
+        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16 * 50_000 / LIMIT,
+        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
+    )  # fmt: skip
+
+
+def to_475(name: str, seed: int) -> dict[str, Any]:
+    """One contender with one seed. SB3 has one thread, which is its best for networks as small as these."""
+    import gymnasium
+    import numpy as np
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    torch.set_num_threads(1)
+    env = Monitor(gymnasium.make(CARTPOLE))
+    env.reset(seed=seed + 10_000)
+
+    class Evaluate(BaseCallback):
+        """Looks whether the goal is reached; the clock stands still meanwhile."""
+
+        spent, last, reached = 0.0, 0, False
+
+        def _on_step(self) -> bool:
+            return not self.reached
+
+        def _on_rollout_start(self) -> None:  # the networks have learned from all that was sampled
+            if self.num_timesteps - self.last < EVERY or self.reached:
+                return
+            begin = time.perf_counter()
+            self.last = self.num_timesteps
+            self.reached = bool(np.mean(evaluate_policy(self.model, env, EPISODES)[0]) >= GOAL)
+            self.spent += time.perf_counter() - begin
+
+    model = SEEDED[name](seed)
+    if hasattr(model, "start"):
+        model.start()  # as SB3's environments are there before its clock starts
+    evaluate = Evaluate()
+    begin = time.perf_counter()
+    model.learn(LIMIT, callback=evaluate, log_interval=None)
+    seconds = time.perf_counter() - begin - evaluate.spent
+    (model if hasattr(model, "close") else model.get_env()).close()
+    return {"seconds": seconds, "timesteps": evaluate.last, "reached": evaluate.reached}
+
+
+def in_process(name: str, seed: int) -> dict[str, Any]:
+    """The same in a process of its own."""
+    command = [sys.executable, __file__, "--one", name, str(seed)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True).stdout
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A contender's runs, and what is between them. One that never got there took longer than any: then there is no number."""
+    figures = summary([run["seconds"] if run["reached"] else math.inf for run in runs])
+    return {
+        **{f"{key}_seconds": None if math.isinf(value) else value for key, value in figures.items()},
+        "reached": sum(run["reached"] for run in runs),
+        "median_timesteps": statistics.median(run["timesteps"] for run in runs), "runs": runs,
+    }  # fmt: skip
+
+
+def all_to_475(options: argparse.Namespace) -> dict[str, Any]:
+    names = [name for name in SEEDED if wanted(f"{name}, to 475", options.only)]
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for seed in range(1 if options.quick else options.seeds):
+        for name in names:
+            runs[name].append(in_process(name, seed))
+            print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
+    return {f"{name}, to 475": case_of(of_name) for name, of_name in runs.items()}
+
+
+def row(name: str, case: Mapping[str, Any]) -> list[str]:
+    said = ["never" if case[f"{key}_seconds"] is None else f"{case[f'{key}_seconds']:.1f} s" for key in ("median", "min", "max")]
+    return [
+        name,
+        said[0],
+        f"{said[1]} to {said[2]}",
+        f"{case['median_timesteps']:,.0f}",
+        f"{case['reached']} of {len(case['runs'])}",
+    ]
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    print_table(name, ["trainer", "steps", "ours is", "min-max"], rate_rows(result, OURS))
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], rounds=5)
+    parser.add_argument("--seeds", type=int, default=5, help="of the runs to 475")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        name, seed = options.one
+        try:
+            print(json.dumps(to_475(name, int(seed))))
+        finally:
+            end_children()
+        return
+    if options.case is None:
+        print_machine()
+    cases = run_cases(__file__, options, list(CASES), steps_a_second, show=show, limit=1800)
+    if cases is None:
+        return
+    solved = all_to_475(options)
+    head = ["CartPole-v1 to 475", "median", "min to max", "steps", "seeds"]
+    print_table("Seconds until solved", head, [row(name, case) for name, case in solved.items()])
+    write_json(options, "training", {**cases, **solved})
+    groups = {name: {one: rate["median"] for one, rate in case.get("rates", {}).items()} for name, case in cases.items()}
+    bar_plot(
+        options.output / "training.png", "Training at equal settings", groups, "steps/s of all environments, learning included"
+    )
+
+
+if __name__ == "__main__":
+    main()
