@@ -4,9 +4,9 @@ Equal settings: the same algorithm, network, batches, number and order of update
 suits it best: torch with one thread or all cores, on each vector environment that might serve. Ours is told the executor in no
 row. What settings bring is another question, and the cases of SB3's other settings answer it.
 
-An item of the cases named "steps" is one step of one environment, its share of learning included; contenders take turns, a few rounds
-of the algorithm at a time. The cases named "to 475" are runs from scratch in processes of their own, over seeds: seconds in ``learn`` until
-a mean return of 475 over 20 greedy episodes. The same evaluation is made of all after every 2,048 steps, and the clock stands still for it.
+In the first cases an item is one step of one environment, its share of learning included; contenders take turns, a few rounds of
+the algorithm at a time. The cases "to 475" are runs from scratch in processes of their own, over seeds: seconds in ``learn`` until a
+mean return of 475 over 20 greedy episodes. All are evaluated alike after every 2,048 steps; the clock stands still for it.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ LIMIT = 200_000
 
 
 def pqn(seed: int) -> Any:
-    """A mean return of 475 soonest of all that were tried."""
+    """With the settings of the examples."""
     from reactor_sb3 import PQN
     from reactor_sb3.training.pqn import Annealed
 

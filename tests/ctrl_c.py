@@ -105,8 +105,8 @@ def interrupt(kind: str, delay: float) -> Interrupted:
             out, errors = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return Interrupted(kind, None, _left(process.pid), "")
+            _, errors = process.communicate()
+            return Interrupted(kind, None, _left(process.pid), errors)
     return Interrupted(kind, float(out) if out else None, _left(process.pid), errors)
 
 

@@ -148,7 +148,7 @@ class SharedLoss:
         weights[:] = self._weights
         if batch is not self._batch:
             self._batch, self._parts = batch, parts_of(batch)
-        address = slices.__array_interface__["data"][0]
+        address = slices.ctypes.data
         if address not in self._views:
             rows_of_port = [slices[index : index + 1].reshape(()) for index in range(len(slices))]
             self._views[address] = slices, [SliceView(self.layout, record) for record in rows_of_port]
@@ -212,7 +212,7 @@ class LearnerShard(Reactor):
         if self.round.present:
             self._begin(loss, self.round.value)
         record, out = self.slice.value, self.computed.buffer
-        address = record.__array_interface__["data"][0]
+        address = record.ctypes.data
         view = self.views.get(address)
         if view is None:
             view = self.views[address] = SliceView(self.plan.layout, record)

@@ -178,7 +178,8 @@ class Actor(Reactor):
     def _network(self, slot: Slot) -> Greedy:
         """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
         record = self.changed.value if self.changed.present else self.parameters.value
-        key = record.__array_interface__["data"][0], id(slot)
+        # Not by __array_interface__: for a record numpy computes that in Python, and drops what is raised there, a Ctrl-C too.
+        key = record.ctypes.data, id(slot)
         bound = self.networks.get(key)
         if bound is None:
             bound = self.networks[key] = record, self.blueprint.behaviour.network.bind(record, slot.observations)

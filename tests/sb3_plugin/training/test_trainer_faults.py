@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -202,6 +204,26 @@ def test_interrupted(place: dict[str, Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
         model.learn(640, callback=interrupt)
     assert model._run is None
+
+
+@pytest.mark.parametrize("changed", [{}, {"n_learners": 2}], ids=["", "slices"])
+@each
+def test_an_interrupt_is_not_dropped_by_numpy(algorithm: str, changed: dict[str, Any]) -> None:
+    """For ``__array_interface__`` numpy describes a record in Python, and drops what is raised there: a Ctrl-C too."""
+    described = []
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_array_descr":
+            described.append(frame.f_back)
+
+    with new(algorithm, **(changed if algorithm == "ppo" else {})) as model:
+        model.start()
+        sys.setprofile(profile)
+        try:
+            model.learn(256)
+        finally:
+            sys.setprofile(None)
+    assert not described
 
 
 def test_a_model_that_is_forgotten_leaves_nothing() -> None:
