@@ -4,8 +4,8 @@ Equal settings: the same algorithm, network, batches, number and order of update
 suits it best: torch with one thread or all cores, on each vector environment that might serve. Ours is told the executor in no
 row. What settings bring is another question, and the cases of SB3's other settings answer it.
 
-In the first cases an item is one step of one environment, its share of learning included; contenders take turns, a few rounds of
-the algorithm at a time. The cases "to 475" are runs from scratch in processes of their own, over seeds: seconds in ``learn`` until a
+In the first cases an item is one step of one environment, its share of learning included; contenders take turns, some rounds of
+the algorithm at a time. The cases "to 475" are runs from scratch, each in its own process, over seeds: seconds in ``learn`` until a
 mean return of 475 over 20 greedy episodes. All are evaluated alike after every 2,048 steps; the clock stands still for it.
 """
 
