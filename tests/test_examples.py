@@ -20,6 +20,8 @@ PROMISES = {
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",
     "pqn_atari.py": "2,048 steps, weights",
+    "ppo_atari.py": "512 steps, weights",
+    "ppo_mujoco.py": "2,048 steps, weights",
     "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
     "multi_agent_inference.py": "networks: mean return of an agent -4",

@@ -5,7 +5,7 @@ from reactor_rl.plugin import needs
 with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
-    from reactor_torch.dense import Dense, Function
+    from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
     from reactor_torch.flat import FlatParameters
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
@@ -60,6 +60,7 @@ __all__ = [
     "check_sliceable",
     "computing",
     "dense_network_of",
+    "differentiating",
     "draws",
     "ends_in_softmax",
     "is_compiled",

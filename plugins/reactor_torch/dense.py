@@ -19,7 +19,7 @@ try:
 except ImportError:  # nobody compiled it: torch does the same, in more time
     _layers = None  # type: ignore[assignment]
 
-__all__ = ["Dense", "Function"]
+__all__ = ["Dense", "Function", "differentiating"]
 
 WITH_WEIGHTS = ("linear", "normalised")
 KINDS = (*WITH_WEIGHTS, "relu", "tanh")
@@ -28,6 +28,13 @@ KINDS = (*WITH_WEIGHTS, "relu", "tanh")
 
 _NUMBERS = {"none": 0, "relu": 1, "tanh": 2}
 """Numbers of the activations, for the extension."""
+
+
+def differentiating() -> str:
+    """What adds biases and computes activations here: ``"compiled, AVX2"``, ``"compiled"`` or ``"torch"``."""
+    if _layers is None:
+        return "torch"
+    return "compiled, AVX2" if _layers.AVX2 else "compiled"
 
 
 class Function(Protocol):

@@ -25,11 +25,11 @@ from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.environments.makers import maker_of, spare_envs
 from reactor_sb3.training.arguments import check_places
-from reactor_torch import computing
+from reactor_torch import computing, differentiating
 
 __all__ = ["is_checkpoint", "load", "save"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 # ---------------------------------------------------------------------- saving
@@ -69,6 +69,7 @@ def _machine() -> dict[str, str]:
         "processor": platform.machine(),
         "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
         "actors' networks": computing(),
+        "learner's layers": differentiating(),
     }
 
 

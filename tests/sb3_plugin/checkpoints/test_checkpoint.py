@@ -30,7 +30,7 @@ from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
 from reactor_sb3.checkpoints.replacing import replacing
-from reactor_torch import computing
+from reactor_torch import computing, dense, differentiating
 from reactor_torch import greedy as inference
 
 HERE = Path(__file__).parents[1]  # where the trainers are
@@ -610,14 +610,20 @@ def test_other_files(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip")
     with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
         PQN.resume(path)
-    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 2"):
+    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 3"):
         SyncDQN.resume(changed_manifest(path, format=99))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
-    versions, machine = {**manifest["versions"], "torch": "1.0"}, {**manifest["machine"], "actors' networks": "an abacus"}
+    versions, machine = (
+        {**manifest["versions"], "torch": "1.0"},
+        {**manifest["machine"], "actors' networks": "an abacus", "learner's layers": "a slide rule"},
+    )
     with pytest.warns(UserWarning, match="was written with") as given:
         resume("dqn", changed_manifest(path, versions=versions, machine=machine)).close()
     (warning,) = given
-    assert re.search(r"was written with torch 1\.0 \(now .*actors' networks an abacus \(now .*last bits", str(warning.message))
+    assert re.search(
+        r"was written with torch 1\.0 \(now .*actors' networks an abacus \(now .*learner's layers a slide rule \(now .*last bits",
+        str(warning.message),
+    )
     assert warning.filename == __file__
     resume("dqn", path).close()  # without one
 
@@ -627,9 +633,10 @@ def test_what_computes_is_recorded(tmp_path: Path) -> None:
     assert manifest["versions"]["numpy"] == np.__version__
     assert manifest["machine"] == {
         "processor": platform.machine(), "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
-        "actors' networks": computing(),
+        "actors' networks": computing(), "learner's layers": differentiating(),
     }  # fmt: skip
     assert (computing() == "numpy") == (inference._network is None)
+    assert (differentiating() == "torch") == (dense._layers is None)
 
 
 def test_what_resume_may_change(tmp_path: Path) -> None:
