@@ -23,7 +23,7 @@ from reactor_gymnasium.vector.arguments import (
 from reactor_gymnasium.vector.calling import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.life import Life
-from reactor_gymnasium.vector.shard import Failures, Shard
+from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 
 __all__ = [
     "AtariGame",
@@ -35,6 +35,7 @@ __all__ = [
     "EnvFn",
     "Failures",
     "Folded",
+    "Infos",
     "Inputs",
     "Leaves",
     "Life",

@@ -109,7 +109,7 @@ class Dense:
                     steps.append(_Linear(layer, self.flat, rows, passes_on=bool(steps)))
                 else:
                     kind = rest.pop(0).kind if rest and rest[0].kind in _NUMBERS else "none"
-                    steps.append(_Compiled(layer, self.flat, rows, passes_on=bool(steps), activation=_NUMBERS[kind]))
+                    steps.append(_CompiledLinear(layer, self.flat, rows, passes_on=bool(steps), activation=_NUMBERS[kind]))
             elif layer.kind == "normalised":
                 steps.append(_Normalised(layer, self.flat, passes_on=bool(steps)))
             else:
@@ -155,7 +155,7 @@ class _Linear:
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
 
-class _Compiled:
+class _CompiledLinear:
     """A linear layer and the activation that follows: torch multiplies, the extension does the rest in one pass each way."""
 
     def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool, activation: int) -> None:

@@ -15,10 +15,10 @@ from reactor_gymnasium.atari.vector_env import rom_path
 
 __all__ = ["AtariEnv"]
 
-Frames = npt.NDArray[np.uint8]
+FrameStack = npt.NDArray[np.uint8]
 
 
-class AtariEnv(gymnasium.Env[Frames, Any]):
+class AtariEnv(gymnasium.Env[FrameStack, Any]):
     """One game as :class:`AtariVectorEnv` plays it, bit for bit, for whoever takes single environments, as SB3 does.
 
     The arguments that are not described here, and their defaults, are those of :class:`AtariVectorEnv`.
@@ -63,7 +63,7 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         self.action_space = Discrete(len(self.game.actions))
         self._playing = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frames, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[FrameStack, dict[str, Any]]:
         """Begin an episode; with a seed, with an emulator that is as good as new.
 
         Returns:
@@ -78,7 +78,7 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         self._playing = True
         return self._observation(), self._info()
 
-    def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[FrameStack, float, bool, bool, dict[str, Any]]:
         """Play for ``frameskip`` frames, or until the episode ends.
 
         Raises:
@@ -97,7 +97,7 @@ class AtariEnv(gymnasium.Env[Frames, Any]):
         """The screen, ``(height, 160, 3)`` uint8, of most games 210 high, with ``render_mode="rgb_array"``."""
         return self.game.screen() if self.render_mode == "rgb_array" else None
 
-    def _observation(self) -> Frames:
+    def _observation(self) -> FrameStack:
         assert self.observation_space.shape is not None
         observation = np.empty(self.observation_space.shape, np.uint8)
         self.game.write(observation)

@@ -17,8 +17,6 @@ from reactor_rl.plugin import Failure
 
 __all__ = ["AtariShard"]
 
-Frames = npt.NDArray[np.uint8]
-
 
 class AtariShard(Reactor):
     """Environments ``first`` to ``first + n - 1`` of a vector environment.

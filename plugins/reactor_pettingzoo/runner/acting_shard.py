@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from reactor_pettingzoo.runner.account import ShardResults
 from reactor_pettingzoo.runner.copies import Copy
-from reactor_pettingzoo.runner.inference import Asking
+from reactor_pettingzoo.runner.inference import GroupPolicies
 from reactor_pettingzoo.runner.roster import Roster
-from reactor_pettingzoo.runner.shard import Shard
+from reactor_pettingzoo.runner.shard import RunnerShard
 from reactor_rl import Timer, reaction, startup
 from reactor_rl.plugin import Failure
 
@@ -29,8 +29,8 @@ PACE = 16
 """Steps of a tick: nobody waits for anybody within it."""
 
 
-class ActingShard(Shard):
-    """A shard that takes :data:`PACE` steps at each tick; see :class:`Shard`.
+class ActingShard(RunnerShard):
+    """A shard that takes :data:`PACE` steps at each tick; see :class:`RunnerShard`.
 
     What is raised goes into the results and is not raised: which of several comes first depends on the steps, and not on the ticks.
     """
@@ -40,17 +40,17 @@ class ActingShard(Shard):
     @reaction(startup)
     def prepare(self) -> None:
         """Build the networks, here where they will be used."""
-        self.asked: list[tuple[int, Asking]] = []
+        self.policies: list[tuple[int, GroupPolicies]] = []
         for group in self.groups:
             part = group.part(self.first, self.first + self.count)
             if part is not None:
-                self.asked.append((group.number, Asking(part, self.roster)))
+                self.policies.append((group.number, GroupPolicies(part, self.roster)))
         self.straight: Straight | None = None
-        if len(self.groups) == 1 and len(self.asked) == 1 and Straight.possible(self.asked[0][1]):
-            self.straight = Straight(self.asked[0][1], self.roster)
+        if len(self.groups) == 1 and len(self.policies) == 1 and Straight.possible(self.policies[0][1]):
+            self.straight = Straight(self.policies[0][1], self.roster)
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
-    @reaction(Shard.begin, every, uses=Shard.collect, effects=Shard.results)
+    @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
     def play(self) -> None:
         """Take some steps in every copy, or begin a run."""
         collects = self.collect.present
@@ -60,8 +60,8 @@ class ActingShard(Shard):
             try:
                 if self.begin.present:
                     order, self.now = self.begin.value, 0
-                    for _, asking in self.asked:
-                        asking.begin(int(order["seed"]))
+                    for _, policies in self.policies:
+                        policies.begin(int(order["seed"]))
                     self._begin(order, renders)
                     self.direct = self._filled()
                 else:
@@ -82,8 +82,8 @@ class ActingShard(Shard):
             assert self.straight is not None
             self.straight.choose(actions[0])
         else:
-            for self.group, asking in self.asked:  # noqa: B020
-                asking(self.seen, actions[self.group])
+            for self.group, policies in self.policies:  # noqa: B020
+                policies(self.seen, actions[self.group])
             self.group = -1
         if len(actions) == 1 and actions[0].ndim == 2:
             of_copies: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
@@ -112,24 +112,24 @@ class Straight:
     """The way from environments to networks without a record in between, while all agents of all copies are there.
 
     Args:
-        asking: The policies.
+        policies: The policies.
         roster: The agents.
     """
 
-    def __init__(self, asking: Asking, roster: Roster) -> None:
-        assert asking.stacked is not None
-        group, agents, self.asking = asking.group, roster.agents, asking
+    def __init__(self, policies: GroupPolicies, roster: Roster) -> None:
+        assert policies.stacked is not None
+        group, agents, self.policies = policies.group, roster.agents, policies
         self.of_agents = itemgetter(*agents) if len(agents) > 1 else lambda of_all: (of_all[agents[0]],)
         order = [copy * len(agents) + row for copy, row in group.seats.reshape(-1, 2).tolist()]
         self.order = itemgetter(*order) if len(order) > 1 else None
-        self.inputs = asking.stacked.inputs.reshape(-1)
-        self.lengths = [asking.stacked.inputs.shape[2]] * len(order)
+        self.inputs = policies.stacked.inputs.reshape(-1)
+        self.lengths = [policies.stacked.inputs.shape[2]] * len(order)
 
     @staticmethod
-    def possible(asking: Asking) -> bool:
+    def possible(policies: GroupPolicies) -> bool:
         """Whether there may be such a way: best actions by stacked networks for observations that are vectors of float32."""
-        block = asking.group.block
-        plain = asking.stacked is not None and asking.draws is None and not block.mask and asking.answers is not None
+        block = policies.group.block
+        plain = policies.stacked is not None and policies.draws is None and not block.mask and policies.answers is not None
         return plain and block.space.dtype == np.float32 and len(block.space.shape or ()) == 1
 
     def fill(self, copies: Sequence[Copy]) -> bool:
@@ -150,10 +150,10 @@ class Straight:
 
     def choose(self, out: Array) -> None:
         """Write the best actions, ``(copies, rows)``."""
-        asking = self.asking
-        assert asking.stacked is not None
-        asking.stacked()
-        best = asking.stacked.best
-        out[...] = best.T if asking.regular else best.reshape(-1)[asking.answers]
-        if asking.start:
-            out += asking.start
+        policies = self.policies
+        assert policies.stacked is not None
+        policies.stacked()
+        best = policies.stacked.best
+        out[...] = best.T if policies.regular else best.reshape(-1)[policies.answers]
+        if policies.start:
+            out += policies.start

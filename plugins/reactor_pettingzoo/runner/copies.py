@@ -14,7 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.roster import MASK, Block, Roster
+from reactor_pettingzoo.runner.roster import MASK, AgentBlock, Roster
 
 __all__ = ["Copy", "Together", "Turns"]
 
@@ -48,7 +48,7 @@ class Copy:
         # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
         self.places = {agent: self._places(agent) for agent in roster.agents}
 
-    def _places(self, agent: AgentID) -> tuple[Block, int, list[tuple[Array, str]], Array | None]:
+    def _places(self, agent: AgentID) -> tuple[AgentBlock, int, list[tuple[Array, str]], Array | None]:
         block, row = self.roster.block_of(agent)
         parts = [(self.record[block.field(f"observation.{key}")][row, ...], key) for key in block.parts]
         mask = self.record[block.field(MASK)][row] if block.mask else None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.shard import Shard
+from reactor_pettingzoo.runner.shard import RunnerShard
 from reactor_rl import Input, Output, reaction, startup
 
 __all__ = ["CopyShard"]
@@ -15,8 +15,8 @@ __all__ = ["CopyShard"]
 Array = npt.NDArray[Any]
 
 
-class CopyShard(Shard):
-    """A shard that takes a step at each tick; see :class:`Shard`."""
+class CopyShard(RunnerShard):
+    """A shard that takes a step at each tick; see :class:`RunnerShard`."""
 
     actions = Input()
     """A row for each group: actions of every copy, also of those elsewhere, as bytes, ``(groups, copies, width)``."""
@@ -33,7 +33,7 @@ class CopyShard(Shard):
         self.slots: dict[int, tuple[Array, Array]] = {}
         self.views: dict[int, tuple[Array, list[Array]]] = {}
 
-    @reaction(Shard.begin, actions, uses=Shard.collect, effects=(observations, Shard.results))
+    @reaction(RunnerShard.begin, actions, uses=RunnerShard.collect, effects=(observations, RunnerShard.results))
     def step(self) -> None:
         """Take a step in every copy, or begin a run."""
         renders = self.collect.present and self.collect.value[0]

@@ -19,7 +19,7 @@ from reactor_pettingzoo.runner.inference import Inference
 from reactor_pettingzoo.runner.placing import SPIN, choose
 from reactor_pettingzoo.runner.progress import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
-from reactor_pettingzoo.runner.shard import BEGIN, Resets, Shard
+from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, encode, new_hash, usable_cores
 
@@ -153,7 +153,7 @@ class Ensemble(RunOwner):
         self,
         program: Program,
         begin: Any,
-        kind: type[Shard],
+        kind: type[RunnerShard],
         env_fn: Any,
         resets: Resets,
         groups: list[Group],

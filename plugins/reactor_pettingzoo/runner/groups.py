@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, structure
-from reactor_pettingzoo.runner.roster import Block, Roster
+from reactor_pettingzoo.runner.roster import AgentBlock, Roster
 from reactor_rl.plugin import encode
 from reactor_torch import DenseNetwork, is_compiled
 
@@ -43,7 +43,7 @@ class Group:
     names: tuple[str, ...]
     policy: Any
     layers: tuple[DenseNetwork, ...]
-    block: Block
+    block: AgentBlock
     first: int
     copies: int
     seats: Array
@@ -128,7 +128,7 @@ def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[
     return groups
 
 
-def _seats(roster: Roster, block: Block, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
+def _seats(roster: Roster, block: AgentBlock, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
     of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
     answers = np.full((len(acts), len(roster.agents)), -1, np.int64)
     row_of: dict[tuple[int, int, int], int] = {}

@@ -16,7 +16,7 @@ from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.plugin import aligned_zeros, decode
 from reactor_torch import Stacked, stack
 
-__all__ = ["Asking", "Inference"]
+__all__ = ["GroupPolicies", "Inference"]
 
 Array = npt.NDArray[Any]
 
@@ -43,17 +43,17 @@ class Inference(Reactor):
     @reaction(startup)
     def build(self) -> None:
         """Build the networks, here where they will be used."""
-        self.asking = Asking(self.group, self.roster)
+        self.policies = GroupPolicies(self.group, self.roster)
         self.views: dict[int, tuple[Array, Array]] = {}
 
     @reaction(observations, uses=begin, effects=actions)
     def ask(self) -> None:
         """Actions for every row; 0 where nobody is alive."""
         if self.begin.present:
-            self.asking.begin(int(self.begin.value["seed"]))
+            self.policies.begin(int(self.begin.value["seed"]))
         buffer = self.actions.buffer
         view = self.views.get(id(buffer))
-        self.asking(self.observations.value, view[1] if view is not None else self._viewed(buffer))
+        self.policies(self.observations.value, view[1] if view is not None else self._viewed(buffer))
 
     def _viewed(self, buffer: Array) -> Array:
         """The actions' slot as actions; what lies behind them is zeros."""
@@ -62,7 +62,7 @@ class Inference(Reactor):
         return self.views[id(buffer)][1]
 
 
-class Asking:
+class GroupPolicies:
     """A group's policies, ready to be asked.
 
     Args:
@@ -74,10 +74,10 @@ class Asking:
         self.group, self.roster = group, roster
         block = group.block
         self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
-        self.asked = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
+        self.single = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
         self.chooser = Chooser()
         self.draws: Draws | None = None
-        if not group.greedy or getattr(self.asked, "draws", False):
+        if not group.greedy or getattr(self.single, "draws", False):
             self.draws = Draws(group.first, group.copies, len(roster.agents), width_of(block.action_space))
         self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
         indices = [roster.agents.index(agent) for agent in block.agents]
@@ -173,11 +173,11 @@ class Asking:
 
     def _by_policy(self, record: Array, acting: Array, drawn: Array | None) -> Array:
         """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""
-        assert self.asked is not None
+        assert self.single is not None
         block = self.group.block
         masks = self._masks(record, acting, drawn)
         parts = {key: _aligned(record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]]) for key in block.parts}
-        actions = self.asked(parts.get("", parts), None if masks is None else masks[0], self.chooser)
+        actions = self.single(parts.get("", parts), None if masks is None else masks[0], self.chooser)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
                 f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"

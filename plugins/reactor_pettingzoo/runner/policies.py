@@ -19,15 +19,15 @@ from gymnasium import spaces
 from torch import nn
 
 from reactor_pettingzoo.runner.actions import Chooser, uniform_choice
-from reactor_pettingzoo.runner.roster import MASK, Block
+from reactor_pettingzoo.runner.roster import MASK, AgentBlock
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
 
-__all__ = ["AskedPolicy", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
+__all__ = ["SinglePolicy", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure"]
 
 Array = npt.NDArray[Any]
 
 
-class AskedPolicy(Protocol):
+class SinglePolicy(Protocol):
     """A policy as an inference reactor asks it."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class RandomPolicy:
         return "RandomPolicy()"
 
 
-def check_policy(name: str, policy: Any, block: Block) -> None:
+def check_policy(name: str, policy: Any, block: AgentBlock) -> None:
     """Refuse what can act for nobody, or not for these agents.
 
     Raises:
@@ -70,7 +70,7 @@ def check_policy(name: str, policy: Any, block: Block) -> None:
             )
 
 
-def _fits(space: Any, block: Block) -> bool:
+def _fits(space: Any, block: AgentBlock) -> bool:
     """Whether a policy of SB3 that observes a space can act for a block; it turns images to channels-first by itself."""
     from stable_baselines3.common.preprocessing import is_image_space
     from stable_baselines3.common.vec_env import VecTransposeImage
@@ -80,7 +80,7 @@ def _fits(space: Any, block: Block) -> bool:
     return space in (image, block.observation_space, turned)
 
 
-def _listed(block: Block) -> str:
+def _listed(block: AgentBlock) -> str:
     shown = ", ".join(map(str, block.agents[:3]))
     return shown if len(block.agents) <= 3 else f"{shown}, ..."
 
@@ -94,7 +94,7 @@ def acting_part(policy: Any) -> Any:
     return part
 
 
-def structure(policy: Any, block: Block) -> DenseNetwork | None:
+def structure(policy: Any, block: AgentBlock) -> DenseNetwork | None:
     """The layers of a policy that can be evaluated together with others of the same shape, ``None`` if it cannot."""
     if not isinstance(block.space, spaces.Box) or not isinstance(block.action_space, spaces.Discrete):
         return None
@@ -106,7 +106,7 @@ def structure(policy: Any, block: Block) -> DenseNetwork | None:
     return network if network is not None and len(network.weights[-1][1]) == block.action_space.n else None
 
 
-def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> AskedPolicy:
+def evaluator(name: str, policy: Any, block: AgentBlock, greedy: bool) -> SinglePolicy:
     """How to ask a policy by itself."""
     if isinstance(policy, RandomPolicy):
         return _Random(block)
@@ -124,7 +124,7 @@ def evaluator(name: str, policy: Any, block: Block, greedy: bool) -> AskedPolicy
 class _Random:
     draws = True
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: AgentBlock) -> None:
         self.block = block
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
@@ -134,7 +134,7 @@ class _Random:
 class _Module:
     """A torch module: scores of actions for discrete ones (anything that grows with the logits if greedy), else actions."""
 
-    def __init__(self, name: str, module: nn.Module, block: Block, greedy: bool) -> None:
+    def __init__(self, name: str, module: nn.Module, block: AgentBlock, greedy: bool) -> None:
         self.name, self.module, self.block, self.greedy = name, module, block, greedy
         module.eval()
         module.requires_grad_(False)
@@ -169,7 +169,7 @@ class _Module:
 class _Function:
     """A function of observations, and of action masks where there are any, that returns actions."""
 
-    def __init__(self, name: str, function: Callable[..., Any], block: Block) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], block: AgentBlock) -> None:
         self.name, self.function, self.block = name, function, block
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
@@ -187,7 +187,7 @@ class _Function:
 class _Sb3:
     """A model of Stable-Baselines3."""
 
-    def __init__(self, policy: Any, block: Block, greedy: bool) -> None:
+    def __init__(self, policy: Any, block: AgentBlock, greedy: bool) -> None:
         self.policy, self.block, self.greedy = policy, block, greedy
         self.whole = policy.observation_space == block.observation_space and block.mask == "observation"
         policy.set_training_mode(False)
@@ -245,7 +245,7 @@ def _sb3_policy(policy: Any) -> Any:
     return policy if isinstance(policy, BasePolicy) else None
 
 
-def _sb3_layers(policy: Any, block: Block) -> DenseNetwork | None:
+def _sb3_layers(policy: Any, block: AgentBlock) -> DenseNetwork | None:
     """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone."""
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.preprocessing import is_image_space

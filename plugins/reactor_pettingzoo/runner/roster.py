@@ -14,7 +14,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from reactor_pettingzoo.agents import AgentID
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["MASK", "Block", "EnvFn", "Roster"]
+__all__ = ["MASK", "AgentBlock", "EnvFn", "Roster"]
 
 EnvFn = Callable[[], Any]
 """Makes a ``ParallelEnv`` or an ``AECEnv``."""
@@ -22,7 +22,7 @@ MASK = "action_mask"
 
 
 @dataclass(frozen=True)
-class Block:
+class AgentBlock:
     """Agents with equal spaces: one array holds what they see, another what they do.
 
     Attributes:
@@ -78,7 +78,7 @@ class Roster:
 
     agents: tuple[AgentID, ...]
     turns: bool
-    blocks: tuple[Block, ...]
+    blocks: tuple[AgentBlock, ...]
     name: str
     fps: float
 
@@ -86,7 +86,7 @@ class Roster:
         """What an environment tells at a tick: ``acting``, the index of the agent whose turn it is, and each block's fields."""
         return np.dtype([("acting", np.int64), *(field for block in self.blocks for field in block.fields())], align=True)
 
-    def block_of(self, agent: AgentID) -> tuple[Block, int]:
+    def block_of(self, agent: AgentID) -> tuple[AgentBlock, int]:
         """The block of an agent, and its row there."""
         for block in self.blocks:
             if agent in block.agents:
@@ -144,9 +144,8 @@ class Roster:
             # Those who are to join later have no info yet.
             mask = _mask(observation_space, action_space, [infos.get(agent, {}) for agent in members])
             rows = 1 if turns else len(members)
-            blocks.append(
-                Block(number, tuple(members), _unmasked(observation_space, members[0]), observation_space, action_space, mask, rows)
-            )
+            space = _unmasked(observation_space, members[0])
+            blocks.append(AgentBlock(number, tuple(members), space, observation_space, action_space, mask, rows))
         return cls(agents, turns, tuple(blocks), str(env), float(env.metadata.get("render_fps", 15)))
 
 

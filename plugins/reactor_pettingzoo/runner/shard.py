@@ -16,7 +16,7 @@ from reactor_pettingzoo.runner.roster import Roster
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import decode
 
-__all__ = ["BEGIN", "Resets", "Shard"]
+__all__ = ["BEGIN", "Resets", "RunnerShard"]
 
 Array = npt.NDArray[Any]
 
@@ -48,7 +48,7 @@ class Resets:
         return None if episode else run + self.offsets[copy]
 
 
-class Shard(Reactor):
+class RunnerShard(Reactor):
     """Copies ``first``, ``first + 1``, ... of the environment.
 
     Args:

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 from pettingzoo import ParallelEnv
 
+from reactor_gymnasium.plugin import Infos
 from reactor_pettingzoo.agents import AgentID
 
-__all__ = ["AgentRows", "AgentStep", "Infos"]
-
-Infos = dict[int, dict[str, Any]]
-"""Infos that are not empty, by row in ascending order."""
+__all__ = ["AgentRows", "AgentStep"]
 
 
 class AgentStep(NamedTuple):

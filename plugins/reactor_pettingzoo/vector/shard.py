@@ -11,9 +11,9 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import Failures, Leaves, Shard
+from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
-from reactor_pettingzoo.vector.agent_rows import AgentRows, Infos
+from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_rl.plugin import decode
 
 __all__ = ["ParallelShard"]
