@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["array_of", "functions_for", "numbers", "some_rows"]
+__all__ = ["array_of", "functions_for", "numbers"]
 
 
 def functions_for(device: torch.device) -> Any:
@@ -26,10 +26,3 @@ def numbers(values: list[Any]) -> npt.NDArray[np.float32]:
     if isinstance(values[0], torch.Tensor):
         return torch.stack([torch.as_tensor(one, dtype=torch.float32) for one in values]).cpu().numpy()
     return np.array(values, np.float32)
-
-
-def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:
-    """Some of the rows of a tensor, or of each one in a dict: a view for a slice, a copy in the order of indices."""
-    if isinstance(part, dict):
-        return {key: some_rows(value, rows) for key, value in part.items()}
-    return part[rows] if isinstance(rows, slice) else torch.index_select(part, 0, rows)

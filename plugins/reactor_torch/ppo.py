@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
 
 from reactor_torch.actor_critic import ActorCritic
-from reactor_torch.arrays import array_of, functions_for, numbers, some_rows
+from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.batches import Batch
 from reactor_torch.flat import FlatParameters
 
 __all__ = ["PPOBatch", "PPOLoss", "normalized"]
@@ -18,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass
-class PPOBatch:
+class PPOBatch(Batch):
     """Transitions of a round, or some of them.
 
     Attributes:
@@ -36,13 +37,6 @@ class PPOBatch:
     returns: torch.Tensor
     old_log_prob: torch.Tensor
     old_values: torch.Tensor
-
-    def __getitem__(self, rows: slice | torch.Tensor) -> PPOBatch:
-        """Some of the rows: views for a slice, copies in the order of indices."""
-        return PPOBatch(*(some_rows(getattr(self, field.name), rows) for field in fields(self)))
-
-    def __len__(self) -> int:
-        return len(self.returns)
 
 
 def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 import torch
 
-from reactor_torch.arrays import array_of, functions_for, numbers, some_rows
+from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.batches import Batch
 from reactor_torch.dense import Function
 from reactor_torch.flat import FlatParameters
 
@@ -19,20 +20,16 @@ LossKind = Literal["huber", "mse"]
 
 
 @dataclass
-class QBatch:
+class QBatch(Batch):
     """Observations ``(rows, ...)``, actions ``(rows,)`` or ``(rows, 1)``, int64, and what they are worth, ``(rows,)``, float32."""
 
     observations: Any
     actions: torch.Tensor
     returns: torch.Tensor
 
-    def __getitem__(self, rows: slice | torch.Tensor) -> QBatch:
-        """Some of the rows: views for a slice, copies in the order of indices."""
-        return QBatch(*(some_rows(getattr(self, field.name), rows) for field in fields(self)))
-
 
 @dataclass
-class DQNBatch:
+class DQNBatch(Batch):
     """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``: each ``(rows, 1)`` or ``(rows,)`` but observations.
 
     Attributes:

@@ -120,7 +120,8 @@ class SharedLoss:
         self._size = len(loss.flat.data)
         self._weights, self._gradients = loss.flat.data.numpy(), loss.flat.gradients.numpy()
         self._draws = draws(module)
-        self._views: dict[int, tuple[Array, list[SliceView]]] = {}
+        self._slices: Array | None = None
+        self._views: list[SliceView] = []
         self._batch: Any = None
         self._parts: dict[str, Array] = {}
         self._statistics: Array = np.zeros(0)
@@ -148,17 +149,16 @@ class SharedLoss:
         weights[:] = self._weights
         if batch is not self._batch:
             self._batch, self._parts = batch, parts_of(batch)
-        address = slices.ctypes.data
-        if address not in self._views:
-            rows_of_port = [slices[index : index + 1].reshape(()) for index in range(len(slices))]
-            self._views[address] = slices, [SliceView(self.layout, record) for record in rows_of_port]
+        if slices is not self._slices:  # a port has one slot, and always hands out the same view of it
+            records = [slices[index : index + 1].reshape(()) for index in range(len(slices))]
+            self._slices, self._views = slices, [SliceView(self.layout, record) for record in records]
         of = rows.stop - rows.start
         if of > self.layout.rows * self.slices:
             raise ValueError(
                 f"a minibatch has {of} rows, and the shards were made for {self.layout.rows} each: call close() after changing "
                 "batch_size, and they are made anew"
             )
-        for index, view in enumerate(self._views[address][1]):
+        for index, view in enumerate(self._views):
             view.write(self._parts, slice_of(rows, self.slices, 1 + index), of)
 
     def compute(self, batch: Any, rows: slice, stream: torch.Tensor) -> None:
@@ -200,9 +200,10 @@ class LearnerShard(Reactor):
         """Make the loss, here where it will live."""
         self.loss, self.module = self.plan.make()
         self.module.train(True)
-        self.draws = draws(self.module)
+        self.aside = draws(self.module) or self.plan.threads > 1
         self.stream = torch_state(0)
-        self.views: dict[int, SliceView] = {}
+        self.data, self.gradients = self.loss.flat.data.numpy(), self.loss.flat.gradients.numpy()
+        self.record: Array | None = None
 
     @reaction(slice, uses=(weights, round), effects=computed)
     def compute(self) -> None:
@@ -212,24 +213,21 @@ class LearnerShard(Reactor):
         if self.round.present:
             self._begin(loss, self.round.value)
         record, out = self.slice.value, self.computed.buffer
-        address = record.ctypes.data
-        view = self.views.get(address)
-        if view is None:
-            view = self.views[address] = SliceView(self.plan.layout, record)
-        size, count = self.plan.size, int(view.sizes[0])
-        if not count:
+        if record is not self.record:
+            self.record, self.view = record, SliceView(self.plan.layout, record)
+        batch, of = self.view.read()
+        if not len(batch):
             out[:] = 0
             return
-        batch, of = view.read()
-        loss.flat.data.numpy()[:] = self.weights.value
-        with torch_threads(self.plan.threads):
-            if self.draws:
-                with torch_stream(self.stream):
-                    statistics = loss.gradients(batch, of)
-            else:
-                statistics = loss.gradients(batch, of)
-        out[:size] = loss.flat.gradients.numpy()
-        out[size:] = statistics
+        self.data[:] = self.weights.value
+        size = self.plan.size
+        out[size:] = self._statistics(loss, batch, of) if self.aside else loss.gradients(batch, of)
+        out[:size] = self.gradients
+
+    def _statistics(self, loss: Loss, batch: Any, of: int) -> Array:
+        """The gradients, where that takes several threads or random numbers."""
+        with torch_threads(self.plan.threads), torch_stream(self.stream):
+            return loss.gradients(batch, of)
 
     def _begin(self, loss: Loss, given: Round) -> None:
         for name, value in given.settings.items():

@@ -29,7 +29,7 @@ def slice_of(rows: slice, slices: int, index: int) -> slice:
         index: Of the slice.
     """
     count = rows.stop - rows.start
-    begin, end = (-(-at * count // slices) for at in (index, index + 1))
+    begin, end = -(-index * count // slices), -(-(index + 1) * count // slices)
     return slice(rows.start + begin, rows.start + end)
 
 
