@@ -11,6 +11,8 @@ import pytest
 SHORTER = {
     "paper_blackjack.py": ["--rounds", "20"],
     "pettingzoo_ppo.py": ["--steps", "6144"],
+    "ppo_atari.py": ["--steps", "256"],
+    "ppo_mujoco.py": ["--steps", "1024"],
     "tournament.py": ["--episodes", "8"],
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -20,8 +22,8 @@ PROMISES = {
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",
     "pqn_atari.py": "2,048 steps, weights",
-    "ppo_atari.py": "512 steps, weights",
-    "ppo_mujoco.py": "2,048 steps, weights",
+    "ppo_atari.py": "256 steps, weights",
+    "ppo_mujoco.py": "1,024 steps, weights",
     "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
     "multi_agent_inference.py": "networks: mean return of an agent -4",
