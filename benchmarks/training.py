@@ -22,23 +22,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from common import (
-    Contender,
-    arguments,
-    bar_plot,
-    chosen,
-    end_children,
-    interleaved,
-    print_machine,
-    print_table,
-    rate_rows,
-    rounds_of,
-    run_cases,
-    summary,
-    wanted,
-    write_json,
-)  # fmt: skip
+from common import Contender, arguments, compared, end_children, run_cases, summary, wanted, write_json
 from machine import cores
+from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
 CARTPOLE, GOAL, EPISODES, EVERY = "CartPole-v1", 475.0, 20, 2_048
@@ -177,7 +163,7 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
     fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(name, 1)
     fixed = max(1, fixed // 4) if options.quick else fixed
-    figures = interleaved(chosen(makers, options), rounds=rounds_of(options), seconds=1.0, fixed=fixed)
+    figures = compared(makers, options, fixed=fixed)
     return with_best(figures.as_json(OURS))
 
 
@@ -309,7 +295,7 @@ def show(name: str, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], rounds=5)
+    parser = arguments(__doc__, rounds=5)
     parser.add_argument("--seeds", type=int, default=5, help="of the runs to 475")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -320,8 +306,6 @@ def main() -> None:
         finally:
             end_children()
         return
-    if options.case is None:
-        print_machine()
     cases = run_cases(__file__, options, list(CASES), steps_a_second, show=show, limit=1800)
     if cases is None:
         return
