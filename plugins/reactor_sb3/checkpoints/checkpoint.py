@@ -18,13 +18,15 @@ import gymnasium
 import numpy as np
 import stable_baselines3
 import torch
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 import reactor_rl
 from reactor_sb3.checkpoints import archive, checks
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
-from reactor_sb3.environments.makers import maker_of, spare_envs
+from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.training.arguments import check_places
+from reactor_sb3.training.normalization import normalized_again
 from reactor_torch import computing, differentiating
 
 __all__ = ["is_checkpoint", "load", "save"]
@@ -127,10 +129,18 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         checks.check_arguments(cls, state["arguments"])
         if env is None:
             env = _saved_env(state["environment"], allow_pickle)
-    made = maker_of(env)
-    spare = cls._wrap_env(spare_envs(made, 1))  # what is wrong with them is not its fault either
+    arguments = state["arguments"]
+    count, normalized = arguments.get("n_actors", 1) * arguments.get("envs_per_actor", 1), state["normalization"]
+    if live_count(env) not in (None, count):
+        raise ValueError(f"the vector environment has {live_count(env)} environments, and the run that was saved {count}")
+    venv = env if isinstance(env, VecEnv) else spare_envs(maker_of(env), count)  # what is wrong with them is not its fault either
+    if normalized is None and unwrap_vec_normalize(venv) is not None:
+        raise ValueError("the run that was saved has no VecNormalize: pass the vector environment without it")
     with archive.blaming(path):
-        arguments = {**state["arguments"], "env": made, **changed}
+        if normalized is not None and unwrap_vec_normalize(venv) is None:
+            venv = normalized_again(venv, normalized)
+        spare = cls._wrap_env(venv)
+        arguments = {**arguments, "env": spare, **changed}
         if not allow_pickle:
             policy = str(arguments.get("policy"))
             checks.want(policy in cls.policy_aliases, "the policy's name")

@@ -100,7 +100,7 @@ def check_outline(state: Any, size: int) -> None:
     """
     names = {
         "arguments", "environment", "counters", "policy", "optimizer", "streams", "torch_stream", "episodes", "successes",
-        "evaluations", "replay_buffer", "sent", "run",
+        "evaluations", "normalization", "replay_buffer", "sent", "run",
     }  # fmt: skip
     want(type(state) is dict and state.keys() == names, "what is there")
     arguments, environment, run = state["arguments"], state["environment"], state["run"]
@@ -208,6 +208,7 @@ def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torc
         # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
         want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)
     alike(state["policy"], fresh["policy"], "policy")
+    alike(state["normalization"], fresh["normalization"], "normalization")
     _check_optimizer(optimizer, state["optimizer"])
     streams = fresh["streams"]
     want(type(state["streams"]) is dict and state["streams"].keys() == streams.keys(), "the random streams")

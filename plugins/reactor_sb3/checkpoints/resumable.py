@@ -16,6 +16,7 @@ from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_sta
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
 from reactor_sb3.streams import restore, state_of
 from reactor_sb3.training.evaluator import Evaluation
+from reactor_sb3.training.normalization import put_statistics, statistics_state
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_sb3.training.specification import program_of
 
@@ -50,6 +51,7 @@ class Resumable(ReactorAlgorithm):
             "episodes": [dict(info) for info in self.ep_info_buffer or ()],
             "successes": [float(one) for one in self.ep_success_buffer or ()],
             "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in self.evaluations],
+            "normalization": statistics_state(self._vec_normalize_env),
             "replay_buffer": replay_state(buffer, self.wants_infos),
             "sent": None if part is None else self._sent,
             "run": None if part is None else run_state(part, whole_infos=self.wants_infos),
@@ -78,6 +80,7 @@ class Resumable(ReactorAlgorithm):
         window = self._stats_window_size
         self.ep_info_buffer, self.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
         self.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
+        self._put_statistics(state["normalization"])
         if state["run"] is None:
             self._fill_replay(state["replay_buffer"])
         else:
@@ -99,7 +102,9 @@ class Resumable(ReactorAlgorithm):
         overlay(fresh.part, saved)
         run.restore(fresh)
         self._sent = state["sent"]
-        self._fill_replay(state["replay_buffer"])  # after the start, which would mark the end of episodes that go on
+        # After the start, which would mark the end of episodes that go on.
+        self._fill_replay(state["replay_buffer"])
+        self._put_statistics(state["normalization"])
         self._afresh = False
         actors = [reactor for _, reactor in sorted(saved["reactors"].items()) if "random" in reactor]
         begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)
@@ -107,6 +112,10 @@ class Resumable(ReactorAlgorithm):
             self._late_cut = begun
         else:
             self.cut_episodes(begun)
+
+    def _put_statistics(self, saved: Any) -> None:
+        if saved is not None and self._vec_normalize_env is not None:
+            put_statistics(self._vec_normalize_env, saved)
 
     def _fill_replay(self, saved: Any) -> None:
         if saved is not None:

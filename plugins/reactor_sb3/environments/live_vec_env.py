@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import (
     VecEnvWrapper,
     VecFrameStack,
     VecMonitor,
+    VecNormalize,
     VecTransposeImage,
 )
 
@@ -55,8 +56,9 @@ class Wrapped:
 
 
 def shown_to_actors(venv: VecEnv) -> VecEnv:
-    """What the actors' environments are like: the vector environment without the transposition around it, which is a trainer's."""
-    while type(venv) is VecTransposeImage:
+    """What the actors' environments are like: the vector environment without what a trainer does itself, with all of them."""
+    while type(venv) in (VecTransposeImage, VecNormalize):
+        assert isinstance(venv, VecEnvWrapper)
         venv = venv.venv
     return venv
 
@@ -107,6 +109,11 @@ def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:
         if layer.skip:
             return None
         return partial(TransposedImages, keys=tuple(getattr(layer, "image_space_keys", ())))
+    if kind is VecNormalize:
+        raise TypeError(
+            "VecNormalize has to be around all other wrappers of a trainer's vector environment but VecTransposeImage, for its "
+            "statistics are the learner's: wrap in it last"
+        )
     raise TypeError(
         f"actors have environments of their own, one by one, and what {kind.__name__} does around all of them is not known for "
         "one: wrap each environment instead, in the function that makes it (make_vec_env(..., wrapper_class=...))"

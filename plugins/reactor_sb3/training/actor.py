@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose, restore, state_of, stream
+from reactor_sb3.training.normalization import Normalization
 from reactor_sb3.training.records import Fields, Observations, transition_record
 from reactor_torch import FILLING, Greedy, Network
 
@@ -77,6 +78,7 @@ class Blueprint:
         envs: Environments of an actor.
         actors: How many actors there are.
         seed: Of every random stream.
+        normalization: What the policy sees instead of what the environments give, if that is not the same.
     """
 
     makes: tuple[Pickled, ...]
@@ -87,30 +89,40 @@ class Blueprint:
     envs: int
     actors: int
     seed: int
+    normalization: Normalization | None = None
 
     @property
     def record(self) -> np.dtype[Any]:
         """Layout of an actor's round."""
-        return transition_record(self.observations, self.behaviour.fields, self.steps, self.envs)
+        originals = None if self.normalization is None else self.normalization.originals
+        return transition_record(self.observations, self.behaviour.fields, self.steps, self.envs, originals)
 
 
 class Slot:
-    """One slot of the port that transitions leave by, with the views that a round needs."""
+    """One slot of the port that transitions leave by, with the views that a round needs.
 
-    def __init__(self, record: Array, layout: Observations) -> None:
+    Args:
+        record: The slot.
+        layout: Of observations as the policy sees them.
+        normalization: What makes them of those that environments give, if they are not the same.
+    """
+
+    def __init__(self, record: Array, layout: Observations, normalization: Normalization | None) -> None:
         self.record = record
-        observations = layout.of(record, "observations")
-        self.put = layout.writer(observations)
-        self.put_next = layout.writer(layout.of(record, "next_observations"))
-        self.observations = observations
-        self.floats = [
-            part
-            for name in ("next_observations", "observations")
-            for part in layout.of(record, name).values()
-            if part.dtype.kind == "f"
-        ]
+        self.observations, self.nexts = layout.of(record, "observations"), layout.of(record, "next_observations")
+        self.given, self.given_nexts, self.rewards = self.observations, self.nexts, record["rewards"]
+        if normalization is not None:
+            layout, self.rewards = normalization.originals, record["original_rewards"]
+            self.given = layout.of(record, "original_observations")
+            self.given_nexts = layout.of(record, "original_next_observations")
+        self.put, self.put_next = layout.writer(self.given), layout.writer(self.given_nexts)
+        self.floats = [part for parts in (self.given_nexts, self.given) for part in parts.values() if part.dtype.kind == "f"]
         if FILLING in (record.dtype.names or ()):
             record[FILLING] = 0
+
+
+def _of_step(parts: Mapping[str, Array], step: int) -> dict[str, Array]:
+    return {key: part[step] for key, part in parts.items()}
 
 
 class Actor(Reactor):
@@ -164,20 +176,24 @@ class Actor(Reactor):
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
-            slot = self.slots[id(record)] = Slot(record, self.blueprint.observations)
-        greedy = self._network(slot)
+            slot = self.slots[id(record)] = Slot(record, self.blueprint.observations, self.blueprint.normalization)
+        parameters = self.changed.value if self.changed.present else self.parameters.value
+        greedy = self._network(slot, parameters)
         afresh, watched = self.orders.value.tolist()
         for kept in self.envs:
             kept.begin_round(afresh)
-        ended = self._roll(slot, greedy, watched)
+        ended = self._roll(slot, greedy, watched, parameters)
         self._check(slot)
+        normalization = self.blueprint.normalization
+        if normalization is not None:
+            normalization.observations(parameters, slot.given_nexts, slot.nexts)
+            record["rewards"] = normalization.rewards(parameters, slot.rewards)
         self.blueprint.behaviour.end_round(greedy, record)
         if ended or watched:
             self.infos.set(ended)
 
-    def _network(self, slot: Slot) -> Greedy:
+    def _network(self, slot: Slot, record: Array) -> Greedy:
         """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
-        record = self.changed.value if self.changed.present else self.parameters.value
         # Not by __array_interface__: for a record numpy computes that in Python, and drops what is raised there, a Ctrl-C too.
         key = record.ctypes.data, id(slot)
         bound = self.networks.get(key)
@@ -185,7 +201,7 @@ class Actor(Reactor):
             bound = self.networks[key] = record, self.blueprint.behaviour.network.bind(record, slot.observations)
         return bound[1]
 
-    def _roll(self, slot: Slot, greedy: Greedy, watched: bool) -> list[StepInfo]:
+    def _roll(self, slot: Slot, greedy: Greedy, watched: bool, parameters: Array) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
         act = plan.behaviour.begin_round(self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record)
@@ -197,11 +213,13 @@ class Actor(Reactor):
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
         ended: list[StepInfo] = []
-        put, put_next, envs = slot.put, slot.put_next, self.envs
+        put, put_next, envs, normalization = slot.put, slot.put_next, self.envs, plan.normalization
         for number, kept in enumerate(envs):
             put(number, kept.observation)
         at, last = 0, (steps - 1) * n
         for step in range(steps):
+            if normalization is not None:
+                normalization.observations(parameters, _of_step(slot.given, step), _of_step(slot.observations, step))
             actions = act(step)
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
@@ -223,7 +241,7 @@ class Actor(Reactor):
                     kept.reset(step + 1)
                     observation = kept.observation
                     if watched and step + 1 == steps:
-                        ended.append((steps, kept.number, plan.observations.one(observation)))
+                        ended.append((steps, kept.number, self._seen(observation, parameters)))
                 else:
                     kept.observation = observation
                     if watched and info:
@@ -232,18 +250,27 @@ class Actor(Reactor):
                     put(at + n, observation)
                 at += 1
         try:
-            slot.record["rewards"] = np.array(rewards, np.float32).reshape(steps, n)
+            slot.rewards[...] = np.array(rewards, np.float32).reshape(steps, n)
         except (TypeError, ValueError):  # an array of one element is a reward too
-            slot.record["rewards"] = np.array([np.asarray(r).item() for r in rewards], np.float32).reshape(steps, n)
+            slot.rewards[...] = np.array([np.asarray(r).item() for r in rewards], np.float32).reshape(steps, n)
         for number, kept in enumerate(envs):
             kept.end_round(slot.record["actions"][:, number])
         return ended
 
+    def _seen(self, observation: Any, parameters: Array) -> dict[str, Array]:
+        """An observation alone, as the policy sees it, by key."""
+        normalization, layout = self.blueprint.normalization, self.blueprint.observations
+        if normalization is None:
+            return layout.one(observation)
+        seen = {key: np.empty(shape, dtype) for key, (shape, dtype) in layout.parts.items()}
+        normalization.observations(parameters, normalization.originals.one(observation), seen)
+        return seen
+
     def _check(self, slot: Slot) -> None:
         """Refuse what would make every weight a NaN."""
-        wrong = np.logical_not(np.isfinite(slot.record["rewards"]))
+        wrong = np.logical_not(np.isfinite(slot.rewards))
         if wrong.any():
-            self._complain("reward", slot.record["rewards"], wrong)
+            self._complain("reward", slot.rewards, wrong)
         for part in slot.floats:
             # One sum is NaN if any element is; an infinite one may be meant (and then inf - inf is to be told apart).
             with np.errstate(invalid="ignore"):

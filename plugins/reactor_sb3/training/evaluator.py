@@ -12,6 +12,7 @@ from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose
+from reactor_sb3.training.normalization import Normalization
 from reactor_sb3.training.records import Observations
 from reactor_torch import Greedy, Network
 
@@ -32,6 +33,7 @@ class EvaluationPlan:
         every: Rounds from the beginning of one evaluation to that of the next one, at least.
         episodes: How many episodes an evaluation has.
         steps: How many steps are taken at a tick, at most.
+        normalization: As for the actors.
     """
 
     make: Pickled
@@ -41,6 +43,7 @@ class EvaluationPlan:
     every: int
     episodes: int
     steps: int
+    normalization: Normalization | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Evaluation:
         return float(np.mean(self.returns))
 
 
+def _row(layout: Observations) -> dict[str, Array]:
+    """Memory for one observation, ``(1, 1, *shape)``, by key."""
+    return {key: aligned_zeros((1, 1, *shape), dtype) for key, (shape, dtype) in layout.parts.items()}
+
+
 class Evaluator(Reactor):
     """Plays greedy episodes, a slice of steps at each tick, with the parameters as they were when it began."""
 
@@ -83,9 +91,11 @@ class Evaluator(Reactor):
         plan = self.plan
         self.env = KeptEnv(plan.make, plan.seed, Purpose.EVALUATION, 0)
         self.snapshot: Array = aligned_zeros((), self.record)
-        rows = {key: aligned_zeros((1, 1, *shape), dtype) for key, (shape, dtype) in plan.observations.parts.items()}
-        self.put = plan.observations.writer(rows)
-        self.greedy: Greedy = plan.network.bind(self.snapshot, rows)
+        self.given = self.rows = _row(plan.observations)
+        if plan.normalization is not None:
+            self.given = _row(plan.normalization.originals)
+        self.put = (plan.observations if plan.normalization is None else plan.normalization.originals).writer(self.given)
+        self.greedy: Greedy = plan.network.bind(self.snapshot, self.rows)
         self.began: int | None = None  # steps that the evaluated parameters have seen, while an evaluation goes on
         self.wait = 0
         self.returns: list[float] = []
@@ -107,6 +117,8 @@ class Evaluator(Reactor):
         actions: list[Any] = []
         for step in range(plan.steps):
             self.put(0, env.observation)
+            if plan.normalization is not None:
+                plan.normalization.observations(self.snapshot, self.given, self.rows)
             action = self.greedy(0)[0]
             actions.append(action)
             observation, reward, terminated, truncated, info = env.inner.step(action)

@@ -49,6 +49,8 @@ class Learning(Protocol):
 
     wants_infos: bool
 
+    def add_statistics(self, transitions: Array) -> None: ...
+
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None: ...
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]: ...
@@ -81,6 +83,7 @@ class Learner(Reactor):
         """One round, if one has arrived."""
         trainer: Learning = self.trainer.target
         if np.all(self.transitions.present):
+            trainer.add_statistics(self.transitions.value)
             trainer.learn_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         write_parameters(self.parameters.buffer, trainer.broadcast_state())
 

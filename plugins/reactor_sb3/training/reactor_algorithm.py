@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
@@ -24,6 +24,7 @@ from reactor_sb3.training.actor import Behaviour, Blueprint, StepInfo
 from reactor_sb3.training.arguments import check_parallelism, shared_out
 from reactor_sb3.training.evaluator import Evaluation, EvaluationPlan
 from reactor_sb3.training.learner import LocalRef
+from reactor_sb3.training.normalization import Normalization, add_round, normalized_keys, statistics_of
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.specification import Specification, program_of
@@ -71,6 +72,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         self._sent = ""  # fingerprint of the parameters that the actors have
         self._advice: list[str] = []  # what would make it faster
         self._afresh = True  # whether the actors are to begin new episodes
+        self._normalization: Normalization | None = None
         self._late_cut: Array | None = None  # environments whose episodes end with the round that is still under way
         self._learned_timesteps = 0  # steps that the learner has seen; with pipeline=1 a round behind num_timesteps
         self.wants_infos = False
@@ -84,7 +86,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     def _spare(self, env: Any) -> VecEnv | None:
         """What SB3 is given as environment: a live vector environment, or as many as the actors have, made when they are used."""
-        if env is None or live_count(env) is not None:
+        if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
             return env  # type: ignore[no-any-return]
         return spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
 
@@ -107,11 +109,13 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         self.n_envs = self.n_actors * self.envs_per_actor
         if self.env is not None:
             self._makes = maker_of(self.env)
+            self._vec_normalize_env = unwrap_vec_normalize(self.env)
             if self.env.num_envs != self.n_envs:  # a model that has been loaded
                 self.env = self._wrap_env(spare_envs(self._makes, self.n_envs))
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
         self._live = LocalRef(self)
-        self._layout = Observations(self.observation_space, self.observation_space)
+        keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
+        self._layout = Observations(self.observation_space, self.observation_space, normalized=keys)
 
     # ------------------------------------------------------------------ what an algorithm says
 
@@ -147,6 +151,15 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         Args:
             which: Of which environments, ``(n_envs,)``, bool.
         """
+        if self._vec_normalize_env is not None:
+            self._vec_normalize_env.returns[which] = 0
+
+    def add_statistics(self, transitions: Array) -> None:
+        """Add a round that is about to be learned from to the statistics of ``VecNormalize``, if there is one."""
+        if self._vec_normalize_env is not None and self._normalization is not None:
+            add_round(self._vec_normalize_env, self._normalization.originals, transitions)
+            if self._late_cut is not None:
+                self._vec_normalize_env.returns[self._late_cut] = 0
 
     @abstractmethod
     def streams(self) -> dict[str, np.random.Generator]:
@@ -166,9 +179,14 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     # ------------------------------------------------------------------ parameters
 
-    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
-        """The parameters and buffers that actors get."""
+    def acting_state(self) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers of what the actors evaluate."""
         return self.acting_network().state_dict()
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
+        """What the actors get: parameters and buffers, and the statistics that observations and rewards are normalised by."""
+        state = self.acting_state()
+        return state if self._vec_normalize_env is None else {**state, **statistics_of(self._vec_normalize_env)}
 
     def _parameters(self) -> Array:
         """A record of the parameters that actors get."""
@@ -201,18 +219,25 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         """
         if self.env is None:
             raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        observations = Observations(shown_to_actors(self.env).observation_space, self.observation_space)
+        given, normalizer = shown_to_actors(self.env).observation_space, self._vec_normalize_env
+        keys = () if normalizer is None else normalized_keys(normalizer)
+        observations = Observations(given, self.observation_space, normalized=keys)
+        if normalizer is not None:
+            self._normalization = Normalization(Observations(given, self.observation_space, original=True), keys)
+        else:
+            self._normalization = None
         behaviour = self.behaviour()
         actors = Blueprint(
             makes=self._makes.pickled(self.n_envs), observations=observations, action_space=self.action_space, behaviour=behaviour,
             steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed,
+            normalization=self._normalization,
         )  # fmt: skip
         evaluation = None
         if self.evaluate_every is not None:
             evaluation = EvaluationPlan(
                 make=(self._evaluate_env or self._makes).pickled(1)[0], observations=observations,
                 network=behaviour.network, seed=self._base_seed, every=self.evaluate_every, episodes=self.evaluate_episodes,
-                steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor,
+                steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor, normalization=self._normalization,
             )  # fmt: skip
         return Specification(
             name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),

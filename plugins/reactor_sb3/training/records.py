@@ -6,7 +6,7 @@ actors have written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import gymnasium
@@ -30,12 +30,16 @@ class Observations:
     Args:
         given: The environment's observation space.
         wanted: The space that the policy sees; images may be channels-first there and channels-last in ``given``.
+        original: Whether numbers are those of ``given``, and only the shape is that of ``wanted``.
+        normalized: Of which keys the numbers are normalised, and no whole ones any more.
 
     Raises:
         TypeError: If observations are no arrays of fixed shape.
     """
 
-    def __init__(self, given: gymnasium.Space[Any], wanted: gymnasium.Space[Any]) -> None:
+    def __init__(
+        self, given: gymnasium.Space[Any], wanted: gymnasium.Space[Any], *, original: bool = False, normalized: Collection[str] = ()
+    ) -> None:
         self.keys: tuple[str, ...] | None = tuple(wanted.spaces) if isinstance(wanted, spaces.Dict) else None
         of_given = {"": given} if self.keys is None else dict(given.spaces)  # type: ignore[attr-defined]
         of_wanted = {"": wanted} if self.keys is None else dict(wanted.spaces)  # type: ignore[attr-defined]
@@ -44,7 +48,10 @@ class Observations:
         for key, space in of_wanted.items():
             if space.shape is None or space.dtype is None or np.dtype(space.dtype).hasobject:
                 raise TypeError(f"observations of {space} are not arrays of a fixed shape; wrap the environment so that they are")
-            self.parts[key] = tuple(space.shape), np.dtype(space.dtype)
+            dtype = np.dtype(of_given[key].dtype if original else space.dtype)
+            if key in normalized and dtype.kind != "f":
+                dtype = np.dtype(np.float32)
+            self.parts[key] = tuple(space.shape), dtype
             if of_given[key].shape != space.shape:
                 self.turned.add(key)
 
@@ -90,9 +97,20 @@ def _turned(image: Array) -> Array:
     return np.transpose(image, (2, 0, 1))
 
 
-def transition_record(observations: Observations, of_actions: Fields, steps: int, envs: int) -> np.dtype[Any]:
-    """One actor's round: ``steps`` transitions of each of its ``envs`` environments, with what is to be known of their actions."""
+def transition_record(
+    observations: Observations, of_actions: Fields, steps: int, envs: int, originals: Observations | None = None
+) -> np.dtype[Any]:
+    """One actor's round: ``steps`` transitions of each of its ``envs`` environments, with what is to be known of their actions.
+
+    With ``originals``, their layout before normalisation, there are observations and rewards also as the environments gave them.
+    """
+    of_originals = [] if originals is None else [
+        *originals.fields("original_observations", steps, envs),
+        *originals.fields("original_next_observations", steps, envs),
+        ("original_rewards", np.dtype(np.float32), (steps, envs)),
+    ]  # fmt: skip
     return packed([
+        *of_originals,
         *observations.fields("observations", steps, envs),
         *observations.fields("next_observations", steps, envs),
         *((name, dtype, (steps, envs, *shape)) for name, dtype, shape in of_actions),

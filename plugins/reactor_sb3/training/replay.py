@@ -24,28 +24,31 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
     Args:
         buffer: SB3's, or one of the user's.
         layout: Of observations as the policy sees them.
-        transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
+        transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`. What is normalised in it
+            is stored as it was before, as in SB3, which normalises what it samples.
         infos: Of each actor; only a buffer that is not in :data:`BLOCKWISE` gets them.
     """
+    original = "original_" if "original_rewards" in (transitions.dtype.names or ()) else ""
     if type(buffer) in BLOCKWISE:
-        _put(buffer, layout, transitions)
+        _put(buffer, layout, transitions, original)
         return
-    fields = {name: by_step(transitions[name]) for name in ("actions", "rewards", "dones", "timeouts")}
-    observations = {key: by_step(part) for key, part in layout.of(transitions, "observations").items()}
-    nexts = {key: by_step(part) for key, part in layout.of(transitions, "next_observations").items()}
+    fields = {name: by_step(transitions[name]) for name in ("actions", "dones", "timeouts")}
+    rewards = by_step(transitions[original + "rewards"])
+    observations = {key: by_step(part) for key, part in layout.of(transitions, original + "observations").items()}
+    nexts = {key: by_step(part) for key, part in layout.of(transitions, original + "next_observations").items()}
     known = {(step, number): info for of_actor in infos for step, number, info in of_actor}
     for step, timeouts in enumerate(fields["timeouts"].tolist()):
         buffer.add(
             layout.outside({key: part[step] for key, part in observations.items()}),
             layout.outside({key: part[step] for key, part in nexts.items()}),
             fields["actions"][step],
-            fields["rewards"][step],
+            rewards[step],
             fields["dones"][step],
             [known.get((step, number), {}) | {"TimeLimit.truncated": truncated} for number, truncated in enumerate(timeouts)],
         )
 
 
-def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array) -> None:
+def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, original: str) -> None:
     """What ``add`` does, for all steps of a round at once."""
     steps = transitions["actions"].shape[1]
     done = 0
@@ -57,10 +60,10 @@ def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array) -> None
             source = field[:, taken].swapaxes(0, 1)
             target[rows].reshape(source.shape)[...] = source
 
-        for key, field in layout.of(transitions, "observations").items():
+        for key, field in layout.of(transitions, original + "observations").items():
             put(buffer.observations[key] if layout.keys else buffer.observations, field)
         last = (buffer.pos + count - 1) % buffer.buffer_size
-        for key, field in layout.of(transitions, "next_observations").items():
+        for key, field in layout.of(transitions, original + "next_observations").items():
             if buffer.optimize_memory_usage:
                 target = buffer.observations[key] if layout.keys else buffer.observations
                 final = field[:, taken][:, -1]
@@ -68,7 +71,7 @@ def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array) -> None
             else:
                 put(buffer.next_observations[key] if layout.keys else buffer.next_observations, field)
         put(buffer.actions, transitions["actions"])
-        put(buffer.rewards, transitions["rewards"])
+        put(buffer.rewards, transitions[original + "rewards"])
         put(buffer.dones, transitions["dones"])
         if buffer.handle_timeout_termination:
             put(buffer.timeouts, transitions["timeouts"])

@@ -89,6 +89,7 @@ class ShardedLearner(Reactor):
         """Begin with a round, if one has arrived."""
         trainer: SharedLearning = self.trainer.target
         if np.all(self.transitions.present):
+            trainer.add_statistics(self.transitions.value)
             self.updates = trainer.updates_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
             self.begins = True
             self._go_on(trainer, None)

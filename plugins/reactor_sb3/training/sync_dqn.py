@@ -47,7 +47,7 @@ class SyncDQN(QLearning, DQN):
     Args:
         policy: As for SB3's ``DQN``, and so is every parameter that is not named here.
         env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
-            ``make_vec_env`` gives it. What is live is copied; see ``n_actors``.
+            ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round.
         target_update_interval: Steps of all environments between two updates of the target network. As in SB3, all those of a
@@ -226,6 +226,7 @@ class SyncDQN(QLearning, DQN):
 
     def cut_episodes(self, which: Array) -> None:
         """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
+        super().cut_episodes(which)
         buffer = self.replay_buffer
         if buffer is None or not (buffer.full or buffer.pos):
             return
@@ -261,8 +262,8 @@ class SyncDQN(QLearning, DQN):
         """What samples the replay buffer."""
         buffer = self.replay_buffer
         assert buffer is not None
-        if type(buffer) not in BLOCKWISE:
-            return partial(buffer.sample, batch_size)
+        if type(buffer) not in BLOCKWISE or self._vec_normalize_env is not None:
+            return partial(buffer.sample, batch_size, env=self._vec_normalize_env)
         if self._sampler is None or self._sampler.buffer is not buffer or self._sampler.batch_size != batch_size:
             self._sampler = ReplaySampler(buffer, batch_size)
         return self._sampler.sample

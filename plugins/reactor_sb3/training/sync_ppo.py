@@ -167,7 +167,7 @@ class SyncPPO(Trainer, PPO):
         """The policy."""
         return self.policy
 
-    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
+    def acting_state(self) -> Mapping[str, torch.Tensor]:
         """The policy's parameters and buffers, each of them once: networks that are shared have several names."""
         first_names: dict[int, str] = {}
         state = self.policy.state_dict(keep_vars=True)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from stable_baselines3.common import utils
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import live_count, maker_of
@@ -175,11 +176,11 @@ class Trainer(Resumable, Reporter):
         utils.check_for_correct_spaces(wrapped, self.observation_space, self.action_space)
         makes = maker_of(wrapped)
         self.close()
-        self.env, self._makes = wrapped, makes
+        self.env, self._makes, self._vec_normalize_env = wrapped, makes, unwrap_vec_normalize(wrapped)
 
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
-            "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_layout", "evaluations", "_in_round",
-            "_due",
+            "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_normalization", "_layout",
+            "evaluations", "_in_round", "_due",
         ]  # fmt: skip
