@@ -128,7 +128,7 @@ def interleaved(
             names = [name for name in names if build(name)]
             for name in names:
                 warm(name)
-        for number in range(rounds):
+        for number in range(rounds if names else 0):
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:  # nobody is always the first
                 if name in figures.skipped:

@@ -613,16 +613,18 @@ network_greedy(Network *network, PyObject *number)
 }
 
 static PyObject *
-network_greedy_of_all(PyTypeObject *type, PyObject *args)
+network_greedy_of_all(PyTypeObject *type, PyObject *const *args, Py_ssize_t given)
 {
-    PyObject *networks;
-    Py_ssize_t step;
-
-    if (!PyArg_ParseTuple(args, "O!n:greedy_of_all", &PyTuple_Type, &networks, &step)) {
+    if (given != 2 || !PyTuple_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "greedy_of_all() takes a tuple of Networks and a step");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < PyTuple_Size(networks); i++) {
-        PyObject *network = PyTuple_GetItem(networks, i);
+    Py_ssize_t step = PyNumber_AsSsize_t(args[1], PyExc_IndexError), count = PyTuple_Size(args[0]);
+    if (step == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *network = PyTuple_GetItem(args[0], i);
         if (Py_TYPE(network) != type) {
             PyErr_Format(PyExc_TypeError, "networks: expected a tuple of Networks, got %R in it", network);
             return NULL;
@@ -636,7 +638,7 @@ network_greedy_of_all(PyTypeObject *type, PyObject *args)
 
 static PyMethodDef network_methods[] = {
     {"greedy", (PyCFunction)network_greedy, METH_O, "The greedy actions for the observations of a step, in `actions`."},
-    {"greedy_of_all", (PyCFunction)network_greedy_of_all, METH_VARARGS | METH_CLASS,
+    {"greedy_of_all", (PyCFunction)(void (*)(void))network_greedy_of_all, METH_FASTCALL | METH_CLASS,
      "Fill in the `actions` of each network of a tuple, for the observations of a step."},
     {NULL, NULL, 0, NULL},
 };

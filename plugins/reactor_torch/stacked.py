@@ -134,9 +134,10 @@ class Compiled(Stacked):
             _network.Network(inputs[None], 0, _for_extension(network, inputs.shape[1]), scores, best)
             for network, inputs, scores, best in zip(networks, self.inputs, self.scores, self.best, strict=True)
         )
+        self._evaluate = _network.Network.greedy_of_all
 
     def __call__(self) -> None:
-        _network.Network.greedy_of_all(self._networks, 0)
+        self._evaluate(self._networks, 0)
 
 
 def _for_extension(network: DenseNetwork, width: int) -> tuple[tuple[str, Array | None, Array | None, int, float], ...]:
