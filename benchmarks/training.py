@@ -164,15 +164,7 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(name, 1)
     fixed = max(1, fixed // 4) if options.quick else fixed
     figures = compared(makers, options, fixed=fixed)
-    return with_best(figures.as_json(OURS))
-
-
-def with_best(result: dict[str, Any]) -> dict[str, Any]:
-    """Add what ours is over SB3's best, which is another one from round to round at most by chance: the best median."""
-    rivals = {name: rate["median"] for name, rate in result["rates"].items() if name.startswith("SB3")}
-    if rivals:
-        result["best_of_sb3"] = max(rivals, key=rivals.__getitem__)
-    return result
+    return figures.as_json(OURS)
 
 
 # ---------------------------------------------------------------------- to 475
@@ -276,7 +268,7 @@ def all_to_475(options: argparse.Namespace) -> dict[str, Any]:
         for name in names:
             runs[name].append(in_process(name, seed))
             print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
-    return {f"{name}, to 475": case_of(of_name) for name, of_name in runs.items()}
+    return {name: case_of(of_name) for name, of_name in runs.items()}
 
 
 def row(name: str, case: Mapping[str, Any]) -> list[str]:
@@ -309,10 +301,11 @@ def main() -> None:
     cases = run_cases(__file__, options, list(CASES), steps_a_second, show=show, limit=1800)
     if cases is None:
         return
+    write_json(options, "training", cases)
     solved = all_to_475(options)
     head = ["CartPole-v1 to 475", "median", "min to max", "steps", "seeds"]
     print_table("Seconds until solved", head, [row(name, case) for name, case in solved.items()])
-    write_json(options, "training", {**cases, **solved})
+    write_json(options, "to_475", solved)
     groups = {name: {one: rate["median"] for one, rate in case.get("rates", {}).items()} for name, case in cases.items()}
     bar_plot(
         options.output / "training.png", "Training at equal settings", groups, "steps/s of all environments, learning included"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from copy import deepcopy
 from typing import Any
@@ -13,6 +14,11 @@ from gymnasium import spaces
 
 FIRST = 1000
 """Steps of the first episode that an environment of index 0 would never reach."""
+
+
+def label(value: object) -> str:
+    """Names a parameter of a test, the same in every process: without addresses."""
+    return re.sub(" at 0x[0-9a-f]+", "", str(value))
 
 
 class Facts(gymnasium.Env[Any, Any]):
@@ -153,6 +159,9 @@ class Named(spaces.Space[str]):
         return isinstance(other, Named)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "Named()"
 
 
 class Reuses(Facts):

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
-from envs import Facts, Samples
+from envs import Facts, Samples, label
 from gates import TIMEOUT, Gates
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, CustomSpaceError, NoAsyncCallError
@@ -160,7 +160,7 @@ def test_options_are_not_shared() -> None:
         ({"observation_mode": (BOX, 3)}, TypeError, "to be Spaces"),
         ({"autoreset_mode": "Never"}, ValueError, "Never"),
     ],
-    ids=str,
+    ids=label,
 )
 @pytest.mark.parametrize("executor", ["auto", "inline", "threads"])
 def test_bad_arguments(arguments: dict[str, Any], kind: type[Exception], text: str, executor: str) -> None:
@@ -251,7 +251,7 @@ BAD_ACTIONS: list[tuple[Any, Any, type[Exception]]] = [
 
 @pytest.mark.parametrize("place", [*PLACES, {"executor": "threads", "workers": 3}], ids=str)
 @pytest.mark.parametrize("through", ["step", "step_async"])
-@pytest.mark.parametrize(("space", "actions", "kind"), BAD_ACTIONS, ids=str)
+@pytest.mark.parametrize(("space", "actions", "kind"), BAD_ACTIONS, ids=label)
 def test_bad_actions_change_nothing(space: Any, actions: Any, kind: type[Exception], through: str, place: dict[str, Any]) -> None:
     with ReactorVectorEnv(facts(3, action_space=space), **place) as envs:
         envs.reset(seed=0)
