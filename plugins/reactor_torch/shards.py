@@ -67,12 +67,12 @@ class ShardPlan:
     """What every shard is made from.
 
     Attributes:
-        make: Makes the loss.
-        layout: Of slices.
+        make: Function that makes the loss.
+        layout: The layout of slices.
         slices: How many there are, the learner's own one included.
-        size: Of the parameters.
-        statistics: How many the loss has.
-        threads: Torch's, in each shard.
+        size: How many numbers the parameters are.
+        statistics: How many statistics the loss has.
+        threads: Threads of torch in each shard.
     """
 
     make: LossMaker
@@ -88,10 +88,10 @@ class Round:
     """What shards get to know at the beginning of a round.
 
     Attributes:
-        settings: Of the loss, by the names of its attributes.
+        settings: Settings of the loss, by the names of its attributes.
         others: What the modules have besides parameters that learn: frozen ones and buffers.
         reads: Parameters that the loss only reads, ``(size,)`` each.
-        seeds: Of each shard's random stream in this round.
+        seeds: Seed of each shard's random stream in this round.
     """
 
     settings: dict[str, Any]
@@ -109,9 +109,9 @@ class SharedLoss:
     """A loss as the learner sees it that has shards.
 
     Args:
-        loss: The learner's own.
-        module: That its parameters belong to.
-        layout: Of slices.
+        loss: The loss of the learner itself.
+        module: The module that its parameters belong to.
+        layout: The layout of slices.
         slices: How many there are.
     """
 
@@ -141,8 +141,8 @@ class SharedLoss:
         """Write weights, and all slices but the first.
 
         Args:
-            batch: That the minibatch is a part of.
-            rows: Of the minibatch.
+            batch: The batch that the minibatch is a part of.
+            rows: Rows of the minibatch.
             weights: Where they go, ``(size,)``.
             slices: Where they go, ``(slices - 1,)``, records.
         """
@@ -183,7 +183,7 @@ class LearnerShard(Reactor):
     """Computes the gradients of one slice of each minibatch."""
 
     weights = Input()
-    """Of the minibatch, ``(size,)``, float32."""
+    """The weights for the minibatch, ``(size,)``, float32."""
     slice = Input()
     round = Input()
     """A :class:`Round`, at its first minibatch."""

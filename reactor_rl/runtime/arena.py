@@ -22,7 +22,7 @@ from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 
-__all__ = ["CELL", "Buffer", "Layout", "Place", "aligned_zeros", "lay_out"]
+__all__ = ["CELL", "Buffer", "ArenaLayout", "Place", "aligned_zeros", "lay_out"]
 
 LINE = 64
 CELL = 1024
@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArenaLayout:
     """Offsets of everything.
 
     Attributes:
@@ -77,7 +77,7 @@ class Layout:
     size: int
 
 
-def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
+def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
     """Lay out the arena of a program for a schedule."""
     owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
     stamps: dict[int, Stamps] = {}
@@ -108,7 +108,7 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> Layout:
             cells[output.index] = offset
             offset += CELL * output.ring * (output.rows or 1)
     in_order = tuple(stamps[output.index] for output in topology.outputs)
-    return Layout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
+    return ArenaLayout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

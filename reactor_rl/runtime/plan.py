@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from reactor_rl.runtime.arena import Layout
+from reactor_rl.runtime.arena import ArenaLayout
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
 
@@ -26,7 +26,7 @@ class Plan:
 
     topology: Topology
     schedule: Schedule
-    layout: Layout
+    layout: ArenaLayout
     options: Options
 
     def reactors_of(self, worker: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from machines import ProgramSpec, build
 from random_programs import QUIET, programs
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
-from reactor_rl.runtime.arena import CELL, LINE, Layout, aligned_zeros, lay_out
+from reactor_rl.runtime.arena import CELL, LINE, ArenaLayout, aligned_zeros, lay_out
 from reactor_rl.runtime.words import Words
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
@@ -20,12 +20,12 @@ from reactor_rl.topology import Topology
 WORD = 8
 
 
-def laid_out(program: Program, workers: int) -> tuple[Topology, Layout]:
+def laid_out(program: Program, workers: int) -> tuple[Topology, ArenaLayout]:
     topology = program.topology()
     return topology, lay_out(topology, compile_schedule(topology, graph.build(topology), workers))
 
 
-def extents(topology: Topology, layout: Layout) -> Iterator[tuple[int, int, int]]:
+def extents(topology: Topology, layout: ArenaLayout) -> Iterator[tuple[int, int, int]]:
     """First byte, end, and writer of everything that somebody writes; buffers are written by whoever owns a place in them."""
     for output in topology.outputs:
         index, writer = output.index, layout.owner[output.index]

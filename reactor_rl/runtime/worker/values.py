@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.runtime.arena import Layout
+from reactor_rl.runtime.arena import ArenaLayout
 from reactor_rl.runtime.worker.cells import Cells, Side
 from reactor_rl.topology import InputNode, Part, Topology
 
@@ -44,7 +44,9 @@ class Values:
         sides: The side block of each worker.
     """
 
-    def __init__(self, topology: Topology, layout: Layout, worker: int, memory: memoryview, sides: Sequence[Side | None]) -> None:
+    def __init__(
+        self, topology: Topology, layout: ArenaLayout, worker: int, memory: memoryview, sides: Sequence[Side | None]
+    ) -> None:
         self._topology, self._layout, self._memory = topology, layout, memory
         self.cells: dict[int, Cells] = {}  # of outputs of objects
         for node in topology.outputs:
