@@ -15,6 +15,7 @@ from reactor_torch.flat import FlatParameters
 
 __all__ = ["FlatOptimizer"]
 
+SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -50,7 +51,10 @@ class FlatOptimizer:
         self.bind()
 
     def bind(self) -> None:
-        """Take over parameters, gradients and moments that have been replaced, by loading for instance."""
+        """Take over parameters, gradients and moments that have been replaced, by loading for instance.
+
+        Adam's first moments that have faded to denormal numbers become 0.
+        """
         self.flat.bind()
         self.at_once = self._can_go_at_once()
         if not self.at_once:
@@ -65,6 +69,10 @@ class FlatOptimizer:
         steps = self._steps.tolist()
         self._on_device.fill_(steps[0])
         self.at_once = min(steps) == max(steps)
+        # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one, because
+        # 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices them.
+        first = self._moments[0]
+        torch.hardshrink(first, SMALLEST_NORMAL, out=first)
 
     def _can_go_at_once(self) -> bool:
         groups = self.optimizer.param_groups

@@ -247,6 +247,23 @@ def test_state_goes_to_torch_and_comes_from_it(name: str) -> None:
     step_both(12, theirs, plain, flat, own)
 
 
+def test_moments_that_have_faded_are_dropped() -> None:
+    """Denormal numbers, which cost processors many times as much; the weights are what they are with them."""
+    theirs, plain, flat, own = twins("Adam")
+    step_both(0, theirs, plain, flat, own)
+    flat.gradients.zero_()
+    for one in theirs.parameters():
+        one.grad = torch.zeros_like(one)
+    for _ in range(1100):
+        plain.step()
+        own.step()
+    moments = [state["exp_avg"].abs() for state in own.optimizer.state.values()]
+    assert all(float(moment.min()) > 0 and float(moment.max()) < torch.finfo(torch.float32).tiny for moment in moments)
+    own.bind()
+    assert not any(state["exp_avg"].any() for state in own.optimizer.state.values())
+    step_both(1, theirs, plain, flat, own)
+
+
 def test_a_state_that_begins_in_the_middle() -> None:
     """Parameters that have been stepped unequally often are stepped one by one."""
     theirs, plain, flat, own = twins("Adam")
