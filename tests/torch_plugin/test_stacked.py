@@ -1,4 +1,4 @@
-"""Networks that are evaluated together: what the compiled kernel is given, and where in memory the products find their numbers."""
+"""Networks that are evaluated together: their values, what the compiled kernel is given, and where products find their numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from reactor_torch import stacked
-from reactor_torch.stacked import Batched, Compiled, DenseNetwork, dense_network_of
+from reactor_torch.stacked import Batched, Compiled, DenseNetwork, Stacked, dense_network_of, stack
 
 Array = npt.NDArray[Any]
 LINE = 64
@@ -27,6 +27,48 @@ def dense(seed: int, *widths: int) -> DenseNetwork:
     network = dense_network_of(nn.Sequential(*parts[:-1]), spaces.Box(-9, 9, widths[:1], np.float32))
     assert network is not None
     return network
+
+
+def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) -> Stacked:
+    space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
+    stacked_networks = way(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
+    stacked_networks.inputs[...] = inputs
+    stacked_networks()
+    return stacked_networks
+
+
+@pytest.mark.parametrize(
+    ("way", "activation"), [(way, kind) for way in (Compiled, Batched) for kind in (nn.ReLU, nn.Tanh)] + [(Batched, nn.Sigmoid)]
+)
+@pytest.mark.parametrize(("count", "rows", "widths"), [(1, 1, [3, 2]), (5, 7, [18, 64, 5]), (3, 33, [50, 17, 130, 9])], ids=str)
+def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count: int, rows: int, widths: list[int]) -> None:
+    torch.manual_seed(1)
+    networks = []
+    for _ in range(count):
+        layers = [part for one in pairwise(widths) for part in (nn.Linear(*one), activation())][:-1]
+        networks.append(nn.Sequential(*layers[:2], nn.Sequential(nn.Identity(), *layers[2:]), nn.Dropout(0.5)))
+    inputs = np.random.default_rng(2).normal(size=(count, rows, widths[0])).astype(np.float32)
+    stacked_networks = by_each(way, networks, inputs)
+    for number, network in enumerate(networks):
+        expected = network.eval()(torch.from_numpy(inputs[number])).detach().numpy()
+        assert np.allclose(stacked_networks.scores[number], expected, rtol=1e-4, atol=1e-5)
+    assert stacked_networks.best.dtype == np.int64 and np.array_equal(stacked_networks.best, stacked_networks.scores.argmax(2))
+
+
+def test_the_way_is_chosen_by_the_layers() -> None:
+    space = spaces.Box(-9, 9, (4,), np.float32)
+    for activation, way in ((nn.ReLU, Compiled), (nn.Tanh, Compiled), (nn.Sigmoid, Batched)):
+        layers = dense_network_of(nn.Sequential(nn.Linear(4, 9), activation(), nn.Linear(9, 5)), space)
+        assert layers is not None and type(stack((layers, layers), 3)) is way
+
+
+def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
+    inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
+    plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
+    expected = plain(torch.from_numpy(inputs[0])).detach().numpy()
+    for way in (Compiled, Batched):
+        for last in (nn.Softmax(-1), nn.LogSoftmax(1), nn.Identity()):
+            assert np.allclose(by_each(way, [nn.Sequential(plain, last)], inputs).scores[0], expected, atol=1e-5)
 
 
 def test_products_begin_with_a_cache_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from test_vector_env import Slow
 from test_vector_env_faults import faulty
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
+from reactor_gymnasium.vector import env_batch
 from reactor_rl import Program, RunError
 from reactor_rl.runtime.worker.poison import Poison
 
@@ -56,6 +57,15 @@ ACTIONS = RNG.integers(0, 2, (16, N))
 
 def facts(n: int = N, **kwargs: Any) -> list[Any]:
     return [partial(Facts, i, **{"length": 1000, **kwargs}) for i in range(n)]
+
+
+def test_what_adds_infos_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ReactorVectorEnv(facts(4, infos="nested"), batch_size=2, executor="inline") as envs:
+        envs.reset(seed=0)
+        first = [envs.step(ACTIONS[0, :2])[4] for _ in range(2)]
+        monkeypatch.delattr(env_batch, "VectorEnv")
+        again = [envs.step(ACTIONS[0, :2])[4] for _ in range(2)]
+    assert [set(infos) for infos in first] == [set(infos) for infos in again] and len(first[0]) > 2
 
 
 def zeros(n: int) -> Any:
@@ -577,7 +587,7 @@ def test_a_batch_size_that_does_not_divide(batch_size: Any) -> None:
 def test_what_batches_cannot_do() -> None:
     with pytest.raises(ValueError, match="needs one observation space for all batches"):
         ReactorVectorEnv(facts(4), batch_size=2, observation_mode="different")
-    with ReactorVectorEnv(facts(4), batch_size=2, executor="inline") as envs:
+    with ReactorVectorEnv(facts(4, infos="nested"), batch_size=2, executor="inline") as envs:
         envs.reset(seed=0)
         envs.step(zeros(2))
         mask = np.array([True, False, False, False])

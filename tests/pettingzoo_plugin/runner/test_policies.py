@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -21,7 +20,7 @@ from torch import nn
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.policies import acting_part, structure
 from reactor_pettingzoo.runner.roster import Roster
-from reactor_torch.stacked import Batched, Compiled, Stacked, dense_network_of, stack
+from reactor_torch import dense_network_of
 
 Array = npt.NDArray[Any]
 STEPS = 4000
@@ -195,47 +194,6 @@ def test_random_actions_are_all_as_likely() -> None:
 
 
 # ---------------------------------------------------------------------- stacked networks
-
-
-def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) -> Stacked:
-    space = spaces.Box(-9, 9, inputs.shape[2:], np.float32)
-    found = way(tuple(layers for one in networks if (layers := dense_network_of(one, space))), inputs.shape[1])
-    found.inputs[...] = inputs
-    found()
-    return found
-
-
-@pytest.mark.parametrize(
-    ("way", "activation"), [(way, kind) for way in (Compiled, Batched) for kind in (nn.ReLU, nn.Tanh)] + [(Batched, nn.Sigmoid)]
-)
-@pytest.mark.parametrize(("count", "rows", "widths"), [(1, 1, [3, 2]), (5, 7, [18, 64, 5]), (3, 33, [50, 17, 130, 9])], ids=str)
-def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count: int, rows: int, widths: list[int]) -> None:
-    torch.manual_seed(1)
-    networks = []
-    for _ in range(count):
-        layers = [part for one in pairwise(widths) for part in (nn.Linear(*one), activation())][:-1]
-        networks.append(nn.Sequential(*layers[:2], nn.Sequential(nn.Identity(), *layers[2:]), nn.Dropout(0.5)))
-    inputs = np.random.default_rng(2).normal(size=(count, rows, widths[0])).astype(np.float32)
-    found = by_each(way, networks, inputs)
-    for number, network in enumerate(networks):
-        expected = network.eval()(torch.from_numpy(inputs[number])).detach().numpy()
-        assert np.allclose(found.scores[number], expected, rtol=1e-4, atol=1e-5)
-    assert found.best.dtype == np.int64 and np.array_equal(found.best, found.scores.argmax(2))
-
-
-def test_the_way_is_chosen_by_the_layers() -> None:
-    for activation, way in ((nn.ReLU, Compiled), (nn.Tanh, Compiled), (nn.Sigmoid, Batched)):
-        layers = dense_network_of(mlp(0, 4, 5, activation=activation), BOX)
-        assert layers is not None and type(stack((layers, layers), 3)) is way
-
-
-def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
-    inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
-    plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
-    expected = plain(torch.from_numpy(inputs[0])).detach().numpy()
-    for way in (Compiled, Batched):
-        for last in (nn.Softmax(-1), nn.LogSoftmax(1), nn.Identity()):
-            assert np.allclose(by_each(way, [nn.Sequential(plain, last)], inputs).scores[0], expected, atol=1e-5)
 
 
 def hooked() -> nn.Module:
