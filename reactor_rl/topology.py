@@ -70,12 +70,8 @@ class ReactionNode:
 
 
 @dataclass(frozen=True)
-class OutputNode:
-    """An output port, or a boundary input (``reactor == BOUNDARY``: the caller writes it).
-
-    ``rows`` is how many rows have presence of their own, ``None`` if nothing addresses them.
-    ``delays`` lists the distinct delays of its readers; ``ring`` is the number of slots that they need.
-    """
+class PortNode:
+    """A port of a reactor or, with ``reactor == BOUNDARY``, of the caller. ``shape`` and ``dtype`` are ``None`` for objects."""
 
     index: int
     reactor: int
@@ -83,6 +79,16 @@ class OutputNode:
     shape: tuple[int, ...] | None
     dtype: np.dtype[Any] | None
     rows: int | None
+
+
+@dataclass(frozen=True)
+class OutputNode(PortNode):
+    """An output port, or a boundary input, which the caller writes.
+
+    ``rows`` is how many rows have presence of their own, ``None`` if nothing addresses them.
+    ``delays`` lists the distinct delays of its readers; ``ring`` is the number of slots that they need.
+    """
+
     delays: tuple[int, ...]
 
     @property
@@ -107,18 +113,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class InputNode:
-    """An input port, or a boundary output (``reactor == BOUNDARY``: the caller reads it).
+class InputNode(PortNode):
+    """An input port, or a boundary output, which the caller reads.
 
     ``rows`` is how many rows are gathered, ``None`` if the input has one plain source. An input without parts is never present.
     """
 
-    index: int
-    reactor: int
-    name: str
-    shape: tuple[int, ...] | None
-    dtype: np.dtype[Any] | None
-    rows: int | None
     parts: tuple[Part, ...]
     delay: int
     initial: Any = MISSING
