@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.plugin import Folded, untouched
 from reactor_rl.plugin import Pickled, decode, loads
@@ -44,7 +45,8 @@ class KeptEnv(Folded):
     """
 
     def __init__(self, make: Pickled, seed: int, purpose: Purpose, number: int) -> None:
-        super().__init__(decode(make)())
+        env = decode(make)()
+        super().__init__(_uncounted(env) if purpose is Purpose.EPISODES else env)
         self.make, self.seed, self.purpose, self.number = make, seed, purpose, number
         self.observation: Any = None
         self.length, self.total = 0, 0.0
@@ -120,6 +122,13 @@ class KeptEnv(Folded):
         elif self.episode >= 0:
             self._seeded_at = None
             self.reset(0)
+
+
+def _uncounted(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Without a ``Monitor`` that does no more than :meth:`KeptEnv.report`, and costs as much as a cheap environment."""
+    if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
+        return env
+    return env if env.info_keywords or env.reset_keywords else env.env
 
 
 def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:

@@ -29,31 +29,56 @@ class StackedFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], n_stack: int, channels_order: str | Mapping[str, str | None]) -> None:
         super().__init__(env)
         space: Any = env.observation_space
-        self.frames: StackedObservations[Any] = StackedObservations(1, n_stack, space, channels_order)
-        self.observation_space = self.frames.stacked_observation_space
+        layout: StackedObservations[Any] = StackedObservations(1, n_stack, space, channels_order)
+        self.observation_space = layout.stacked_observation_space
+        self.keyed = isinstance(space, spaces.Dict)
+        self.frames = {
+            key: _Frames(part.stacked_obs[0], part.channels_first, n_stack)
+            for key, part in (layout.sub_stacked_observations if self.keyed else {"": layout}).items()
+        }
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """See Gymnasium."""
         observation, info = self.env.reset(**kwargs)
-        return _only_row(self.frames.reset(_as_row(observation))), info
+        for frames in self.frames.values():
+            frames.rows = np.zeros_like(frames.rows)
+        return self._stacked(observation), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """See Gymnasium."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        # The last observation of an episode is stacked like any other.
-        stacked, _ = self.frames.update(_as_row(observation), np.zeros(1, np.bool_), [{}])
-        return _only_row(stacked), reward, terminated, truncated, info
+        return self._stacked(observation), reward, terminated, truncated, info
+
+    def _stacked(self, observation: Any) -> Any:
+        if not self.keyed:
+            return self.frames[""].push(observation)
+        return {key: self.frames[key].push(part) for key, part in observation.items()}
 
 
-def _as_row(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {key: np.asarray(part)[None] for key, part in observation.items()}
-    return np.asarray(observation)[None]
+class _Frames:
+    """The last observations, the newest one at the end of the axis of channels.
 
+    Args:
+        rows: Zeros, of the shape that all of them have together.
+        channels_first: Whether channels are the first axis, or the last.
+        n_stack: How many observations.
+    """
 
-def _only_row(rows: Any) -> Any:
-    """A copy, for the next reset writes into the same array."""
-    return {key: part[0].copy() for key, part in rows.items()} if isinstance(rows, dict) else rows[0].copy()
+    def __init__(self, rows: Array, channels_first: bool, n_stack: int) -> None:
+        self.rows = rows
+        axis = 0 if channels_first else -1
+        channels = rows.shape[axis] // n_stack
+        before: tuple[Any, ...] = () if channels_first else (Ellipsis,)
+        self.older, self.newer = (*before, slice(0, -channels)), (*before, slice(channels, None))
+        self.newest = (*before, slice(-channels, None))
+
+    def push(self, observation: Any) -> Array:
+        """Add an observation in the place of the oldest one. Returns all of them, an array that stays as it is."""
+        rows = np.empty_like(self.rows)
+        rows[self.older] = self.rows[self.newer]
+        rows[self.newest] = observation
+        self.rows = rows
+        return rows
 
 
 class TransposedImages(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -17,7 +17,7 @@ from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose, restore, state_of, stream
-from reactor_sb3.training.normalization import Normalization
+from reactor_sb3.training.normalization import Normalization, Normalizing
 from reactor_sb3.training.records import Fields, Observations, transition_record
 from reactor_torch import FILLING, Greedy, Network
 
@@ -182,12 +182,12 @@ class Actor(Reactor):
         afresh, watched = self.orders.value.tolist()
         for kept in self.envs:
             kept.begin_round(afresh)
-        ended = self._roll(slot, greedy, watched, parameters)
+        normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
+        ended = self._roll(slot, greedy, watched, normalizing)
         self._check(slot)
-        normalization = self.blueprint.normalization
-        if normalization is not None:
-            normalization.observations(parameters, slot.given_nexts, slot.nexts)
-            record["rewards"] = normalization.rewards(parameters, slot.rewards)
+        if normalizing is not None:
+            normalizing.observations(slot.given_nexts, slot.nexts)
+            record["rewards"] = normalizing.rewards(slot.rewards)
         self.blueprint.behaviour.end_round(greedy, record)
         if ended or watched:
             self.infos.set(ended)
@@ -201,7 +201,7 @@ class Actor(Reactor):
             bound = self.networks[key] = record, self.blueprint.behaviour.network.bind(record, slot.observations)
         return bound[1]
 
-    def _roll(self, slot: Slot, greedy: Greedy, watched: bool, parameters: Array) -> list[StepInfo]:
+    def _roll(self, slot: Slot, greedy: Greedy, watched: bool, normalizing: Normalizing | None) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
         act = plan.behaviour.begin_round(self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record)
@@ -213,13 +213,13 @@ class Actor(Reactor):
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
         ended: list[StepInfo] = []
-        put, put_next, envs, normalization = slot.put, slot.put_next, self.envs, plan.normalization
+        put, put_next, envs = slot.put, slot.put_next, self.envs
         for number, kept in enumerate(envs):
             put(number, kept.observation)
         at, last = 0, (steps - 1) * n
         for step in range(steps):
-            if normalization is not None:
-                normalization.observations(parameters, _of_step(slot.given, step), _of_step(slot.observations, step))
+            if normalizing is not None:
+                normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
             actions = act(step)
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
@@ -241,7 +241,7 @@ class Actor(Reactor):
                     kept.reset(step + 1)
                     observation = kept.observation
                     if watched and step + 1 == steps:
-                        ended.append((steps, kept.number, self._seen(observation, parameters)))
+                        ended.append((steps, kept.number, self._seen(observation, normalizing)))
                 else:
                     kept.observation = observation
                     if watched and info:
@@ -257,13 +257,13 @@ class Actor(Reactor):
             kept.end_round(slot.record["actions"][:, number])
         return ended
 
-    def _seen(self, observation: Any, parameters: Array) -> dict[str, Array]:
+    def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""
         normalization, layout = self.blueprint.normalization, self.blueprint.observations
-        if normalization is None:
+        if normalization is None or normalizing is None:
             return layout.one(observation)
         seen = {key: np.empty(shape, dtype) for key, (shape, dtype) in layout.parts.items()}
-        normalization.observations(parameters, normalization.originals.one(observation), seen)
+        normalizing.observations(normalization.originals.one(observation), seen)
         return seen
 
     def _check(self, slot: Slot) -> None:

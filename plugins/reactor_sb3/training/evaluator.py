@@ -114,11 +114,12 @@ class Evaluator(Reactor):
             self.snapshot[...] = self.changed.value if self.changed.present else self.parameters.value
             self.returns, self.lengths = [], []
         env.begin_round(afresh=False)
+        normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Any] = []
         for step in range(plan.steps):
             self.put(0, env.observation)
-            if plan.normalization is not None:
-                plan.normalization.observations(self.snapshot, self.given, self.rows)
+            if normalizing is not None:
+                normalizing.observations(self.given, self.rows)
             action = self.greedy(0)[0]
             actions.append(action)
             observation, reward, terminated, truncated, info = env.inner.step(action)

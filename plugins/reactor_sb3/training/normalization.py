@@ -20,6 +20,7 @@ from reactor_sb3.training.records import Observations, by_step
 
 __all__ = [
     "Normalization",
+    "Normalizing",
     "add_round",
     "normalized_again",
     "normalized_keys",
@@ -46,34 +47,49 @@ class Normalization:
     originals: Observations
     keys: tuple[str, ...]
 
-    def observations(self, parameters: Array, originals: Mapping[str, Array], normalized: Mapping[str, Array]) -> None:
+    def by(self, parameters: Array) -> Normalizing:
+        """What a record of parameters says, see :func:`statistics_of`; valid for as long as it stays the same."""
+        return Normalizing(self.keys, parameters)
+
+
+class Normalizing:
+    """``VecNormalize`` with statistics that stand still.
+
+    Args:
+        keys: Which parts of observations have statistics.
+        parameters: A record with statistics.
+    """
+
+    def __init__(self, keys: tuple[str, ...], parameters: Array) -> None:
+        norm_obs, self.norm_reward = parameters[_PREFIX + "applied"].tolist()
+        self.clip_obs, self.clip_reward, epsilon = parameters[_PREFIX + "limits"].tolist()
+        self.of_returns = np.sqrt(parameters[_PREFIX + "var of returns"] + epsilon)
+        self.moments = {
+            key: (parameters[f"{_PREFIX}mean {key}"], np.sqrt(parameters[f"{_PREFIX}var {key}"] + epsilon))
+            for key in (keys if norm_obs else ())
+        }
+
+    def observations(self, originals: Mapping[str, Array], normalized: Mapping[str, Array]) -> None:
         """Write normalised observations.
 
         Args:
-            parameters: A record with statistics, see :func:`statistics_of`.
             originals: Observations by key, ``(..., *shape)``.
             normalized: Where to write them, of the same shapes.
         """
-        norm_obs, _ = parameters[_PREFIX + "applied"].tolist()
-        clip_obs, _, epsilon = parameters[_PREFIX + "limits"].tolist()
         for key, rows in originals.items():
-            if norm_obs and key in self.keys:
-                mean, var = parameters[f"{_PREFIX}mean {key}"], parameters[f"{_PREFIX}var {key}"]
-                normalized[key][...] = _clipped((rows - mean) / np.sqrt(var + epsilon), clip_obs)
+            if key in self.moments:
+                mean, deviation = self.moments[key]
+                normalized[key][...] = _clipped((rows - mean) / deviation, self.clip_obs)
             else:
                 normalized[key][...] = rows
 
-    def rewards(self, parameters: Array, rewards: Array) -> Array:
+    def rewards(self, rewards: Array) -> Array:
         """Normalised rewards."""
-        _, norm_reward = parameters[_PREFIX + "applied"].tolist()
-        _, clip_reward, epsilon = parameters[_PREFIX + "limits"].tolist()
-        return (
-            _clipped(rewards / np.sqrt(parameters[_PREFIX + "var of returns"] + epsilon), clip_reward) if norm_reward else rewards
-        )
+        return _clipped(rewards / self.of_returns, self.clip_reward) if self.norm_reward else rewards
 
 
 def _clipped(rows: Array, most: float) -> Array:
-    return np.clip(rows, -most, most).astype(np.float32)
+    return np.minimum(np.maximum(rows, -most), most).astype(np.float32)
 
 
 def _by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from stable_baselines3.common.monitor import Monitor
 
 from reactor_rl.serialise import encode
 from reactor_sb3.environments.kept_env import KeptEnv
@@ -40,6 +43,19 @@ class Phases(gymnasium.Env[Any, Any]):
 
 def wrapped() -> gymnasium.Env[Any, Any]:
     return TimeLimit(OrderEnforcing(PassiveEnvChecker(Phases())), 9)
+
+
+def test_a_monitor_that_only_counts_is_left_out(tmp_path: Path) -> None:
+    class Other(Monitor[Any, Any]):
+        pass
+
+    kept = KeptEnv(encode(lambda: Monitor(wrapped())), 0, Purpose.EPISODES, 0)
+    assert isinstance(kept.env, TimeLimit)
+    for makes in (Other, partial(Monitor, info_keywords=("a",)), partial(Monitor, filename=str(tmp_path / "log"))):
+        kept = KeptEnv(encode(lambda makes=makes: makes(wrapped())), 0, Purpose.EPISODES, 0)
+        assert isinstance(kept.env, Monitor)
+        kept.env.close()
+    assert isinstance(KeptEnv(encode(lambda: Monitor(wrapped())), 0, Purpose.EVALUATION, 0).env, Monitor)
 
 
 def rewards_of(kept: KeptEnv, rounds: int) -> list[float]:
