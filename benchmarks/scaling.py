@@ -1,0 +1,166 @@
+"""How fast would PPO train on 1 to 64 cores? On paper: from costs measured on one core of this machine.
+
+Three kinds of network, 64 environments each. Measured are a round of an actor, the gradients of a whole minibatch and of a slice of
+one, a step of the optimiser, what slices cost besides (writing them, adding gradients), and a tick with helpers. From them follows
+a round on each number of cores, for ``n_learners=1`` with ``pipeline=0`` and ``pipeline=1``, and for as many learners as cores.
+
+No prediction knows what cores share: memory, caches, and the clock that sinks when all are busy. So these are bounds, and they
+are checked on as many cores as there are here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from common import Contender, arguments, benchmark, compared
+from machine import cores
+from showing import print_table
+
+N_ENVS = 64
+CORES = [1, 2, 4, 8, 16, 32, 64]
+PREDICTED = "predicted"
+
+
+def cases() -> dict[str, tuple[str, Any, dict[str, Any]]]:
+    """Policy, environment and settings."""
+    from functools import partial
+
+    from torch import nn
+
+    from reactor_gymnasium import AtariEnv
+
+    wide = {"net_arch": {"pi": [256, 256], "vf": [256, 256]}, "activation_fn": nn.ReLU}
+    return {
+        "64-64, CartPole": ("MlpPolicy", "CartPole-v1", {"n_steps": 128, "batch_size": 256, "n_epochs": 10}),
+        "256-256, HalfCheetah": (
+            "MlpPolicy", "HalfCheetah-v5", {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "policy_kwargs": wide},
+        ),
+        "convolutions, Pong": ("CnnPolicy", partial(AtariEnv, "pong"), {"n_steps": 32, "batch_size": 256, "n_epochs": 4}),
+    }  # fmt: skip
+
+
+def model_of(name: str, **how: Any) -> Any:
+    from reactor_sb3 import SyncPPO
+
+    policy, env, settings = cases()[name]
+    return SyncPPO(
+        policy, env, seed=0, n_actors=how.pop("n_actors", N_ENVS), envs_per_actor=how.pop("envs_per_actor", 1), **settings, **how
+    )
+
+
+def seconds(work: Callable[[], object], least: float) -> float:
+    """Median seconds of a call, of as many as take ``least`` seconds, five at least."""
+    work()
+    taken: list[float] = []
+    while len(taken) < 5 or sum(taken) < least:
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+def costs(name: str, least: float) -> dict[str, Any]:
+    """What was measured: seconds."""
+    import numpy as np
+    import torch
+
+    from reactor_rl.plugin import tick_cost
+    from reactor_sb3.training.placing import actor_cost
+
+    torch.set_num_threads(1)
+    measured: dict[str, Any] = {"actor": {}, "tick": tick_cost(), "slices": {}}
+    for envs in sorted({N_ENVS // count for count in CORES}):
+        model = model_of(name, n_actors=N_ENVS // envs, envs_per_actor=envs)
+        measured["actor"][envs] = actor_cost(model.specification())
+    learner, batch = model._learner, model._example(model._rows)
+    model._set_ranges(learner)
+    learner.begin_round()
+    measured["minibatches"] = model.n_epochs * math.ceil(model.n_steps * N_ENVS / model.batch_size)
+    measured["step"] = seconds(learner._learner.step, least)
+    for count in CORES:
+        rows = math.ceil(len(batch) / count)
+        part = batch[0:rows]
+        measured["slices"][count] = seconds(lambda part=part: learner.loss.gradients(part, len(batch)), least)
+    measured["besides"] = {1: 0.0}
+    for count in CORES[1:]:
+        shared = learner.shared(count, batch)
+        shared.begin_round([0] * count)
+        shared.compute(batch, slice(0, len(batch)), torch.zeros(0))
+        size, width = len(learner.loss.flat.data), len(learner.loss.statistics)
+        weights, slices = np.zeros(size, np.float32), np.zeros(count - 1, shared.layout.record)
+        computed = np.zeros((count - 1, size + width), np.float32)
+        send = seconds(lambda s=shared, w=weights, p=slices: s.send(batch, slice(0, len(batch)), w, p), least)
+        measured["besides"][count] = send + seconds(lambda s=shared, c=computed: s.add(c), least)
+    return measured
+
+
+def predicted(measured: dict[str, Any], n_cores: int) -> dict[str, float]:
+    """Seconds of a round, by what the user chooses."""
+    sampling, minibatches = measured["actor"][N_ENVS // n_cores], measured["minibatches"]
+    tick = measured["tick"] if n_cores > 1 else 0.0
+    learning = minibatches * (measured["slices"][1] + measured["step"])
+    update = measured["slices"][n_cores] + measured["besides"][n_cores] + measured["step"] + tick
+    own = measured["actor"][N_ENVS]  # sampling of all environments on one core
+    return {
+        "n_learners=1, pipeline=0": tick + sampling + learning,
+        "n_learners=1, pipeline=1": tick + max(learning, (own + learning) / n_cores, sampling if n_cores > 1 else 0.0),
+        f"n_learners={n_cores}": tick + sampling + minibatches * update,
+    }
+
+
+class Trains(Contender):
+    """What is predicted for the cores that are here."""
+
+    def __init__(self, name: str, **how: Any) -> None:
+        self.model = model_of(name, **how)
+        self.round = self.model.n_steps * N_ENVS
+        self.model.learn(self.round)
+
+    def go(self, count: int) -> float:
+        self.model.learn(count * self.round, reset_num_timesteps=False, log_interval=None)
+        return count * self.round
+
+    def close(self) -> None:
+        self.model.close()
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    measured = costs(name, 0.02 if options.quick else 0.3)
+    here = max(count for count in CORES if count <= cores())
+    width = N_ENVS // here
+    ways: dict[str, dict[str, Any]] = {
+        "reactor_rl, one core": {"executor": "inline", "n_actors": 1, "envs_per_actor": N_ENVS},
+        f"reactor_rl, {here} cores, n_learners=1, pipeline=0": {"workers": here, "n_actors": here, "envs_per_actor": width},
+        f"reactor_rl, {here} cores, n_learners={here}": {
+            "workers": here, "n_actors": here, "envs_per_actor": width, "n_learners": here, "executor": "processes",
+        },
+    }  # fmt: skip
+    figures = compared({way: lambda how=how: Trains(name, **how) for way, how in ways.items()}, options, fixed=1)
+    steps = cases()[name][2]["n_steps"] * N_ENVS
+    rates = {count: {way: steps / length for way, length in predicted(measured, count).items()} for count in CORES}
+    return {**figures.as_json("reactor_rl, one core"), "costs": measured, PREDICTED: rates}
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    rows = []
+    for count, rates in found[PREDICTED].items():
+        best = max(rates, key=rates.__getitem__)
+        rows.append(
+            [str(count), *(f"{rate:,.0f}" for rate in rates.values()), f"{best.replace(f'n_learners={count}', 'as many learners')}"]
+        )
+    print_table(f"{name}: predicted steps/s", ["cores", "1 learner", "and pipeline=1", "as many learners", "best"], rows)
+    seen = [[way, f"{rate['median']:,.0f}"] for way, rate in found["rates"].items()]
+    print_table(f"{name}: measured here", ["", "steps/s"], seen)
+
+
+def main() -> None:
+    benchmark(__file__, arguments(__doc__, rounds=3).parse_args(), list(cases()), measure, show, "Training, measured")
+
+
+if __name__ == "__main__":
+    main()
