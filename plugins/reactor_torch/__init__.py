@@ -5,6 +5,7 @@ from reactor_rl.plugin import needs
 with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
+    from reactor_torch.batches import Batch
     from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
     from reactor_torch.flat import FlatParameters
@@ -15,7 +16,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.parameters import FILLING, packed, parameter_record, tensors, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
     from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
-    from reactor_torch.shards import LearnerShard, Round, ShardPlan, SharedLoss, check_sliceable, draws
+    from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan, SharedLoss, check_sliceable, draws
     from reactor_torch.slices import SliceLayout
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
@@ -26,6 +27,7 @@ __all__ = [
     "ActorCritic",
     "Autograd",
     "AutogradActorCritic",
+    "Batch",
     "Bernoullis",
     "Categoricals",
     "DQNBatch",
@@ -44,6 +46,7 @@ __all__ = [
     "Learner",
     "LearnerShard",
     "Loss",
+    "LossMaker",
     "Network",
     "PPOBatch",
     "PPOLoss",

@@ -31,7 +31,7 @@ def carry_out(updates: Updates[R], gradients: Callable[[Any], Array]) -> R:
             batch, rows = updates.send(statistics)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        statistics = gradients(batch[rows])
+        statistics = gradients(batch if rows.stop - rows.start == len(batch) else batch[rows])
 
 
 class Loss(Protocol):

@@ -59,13 +59,14 @@ class QLoss:
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
-    settings: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ("kind",)
     reads: tuple[FlatParameters, ...] = ()
 
     def __init__(self, q_net: Function, kind: LossKind = "mse", weight: float = 1.0) -> None:
         if kind not in ("huber", "mse"):
             raise ValueError(f"loss={kind!r} must be 'huber' or 'mse'")
-        self.q_net, self.flat, self.kind, self.weight = q_net, q_net.flat, kind, weight
+        self.q_net, self.flat, self.weight = q_net, q_net.flat, weight
+        self.kind: LossKind = kind
         self._slopes = torch.empty(0)
 
     def gradients(self, batch: QBatch, of: int | None = None) -> Array:
@@ -104,12 +105,21 @@ class DQNLoss:
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
-    settings: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ("double_q", "kind")
 
     def __init__(self, q_net: Function, target: Function, double_q: bool = False, kind: LossKind = "huber") -> None:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat
         self.reads: tuple[FlatParameters, ...] = (target.flat,)
         self.errors = QLoss(q_net, kind)
+
+    @property
+    def kind(self) -> LossKind:
+        """See :class:`QLoss`."""
+        return self.errors.kind
+
+    @kind.setter
+    def kind(self, kind: LossKind) -> None:
+        self.errors.kind = kind
 
     def gradients(self, batch: DQNBatch, of: int | None = None) -> Array:
         """See :meth:`QLoss.gradients`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class SliceLayout:
     """How a slice lies in a record: a block of memory for each part of it.
 
     Args:
-        example: A minibatch: a dataclass of tensors ``(rows, ...)``, of dicts of such, and of numbers.
+        example: A minibatch; see :class:`~reactor_torch.batches.Batch`.
         rows: The most that a slice has.
 
     Attributes:
@@ -49,7 +48,7 @@ class SliceLayout:
     def __init__(self, example: Any, rows: int) -> None:
         self.kind: type[Any] = type(example)
         self.rows = rows
-        self.keyed = tuple(field.name for field in fields(example) if isinstance(getattr(example, field.name), dict))
+        self.keyed = tuple(name for name, part in vars(example).items() if isinstance(part, dict))
         self.numbers = tuple(name for name, part in parts_of(example).items() if not part.ndim)
         blocks = [(name, part.dtype, (rows, *part.shape[1:]) if part.ndim else ()) for name, part in parts_of(example).items()]
         self.record = packed([*blocks, (SIZES, np.dtype(np.int64), (2,))])
@@ -58,10 +57,9 @@ class SliceLayout:
 def parts_of(batch: Any) -> dict[str, Array]:
     """The parts of a minibatch as arrays on the same memory; those of a dict are called ``field/key``."""
     parts: dict[str, Array] = {}
-    for field in fields(batch):
-        value = getattr(batch, field.name)
-        for key, part in value.items() if isinstance(value, Mapping) else [(None, value)]:
-            name = field.name if key is None else f"{field.name}/{key}"
+    for field, value in vars(batch).items():
+        for key, part in value.items() if isinstance(value, dict) else [(None, value)]:
+            name = field if key is None else f"{field}/{key}"
             parts[name] = part.numpy() if isinstance(part, torch.Tensor) else np.asarray(part, np.float64)
     return parts
 

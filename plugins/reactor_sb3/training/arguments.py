@@ -45,7 +45,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     pipeline, executor = arguments["pipeline"], arguments["executor"]
     for name in ("learner_threads", "evaluate_episodes"):
         checked_number(name, arguments[name], 1)
-    learners, batch_size = arguments.get("n_learners", 1), arguments.get("batch_size", math.inf)
+    learners, batch_size = arguments["n_learners"], arguments.get("batch_size", math.inf)
     checked_number("n_learners", learners, 1)
     if learners > 1 and learners > batch_size:
         raise ValueError(f"n_learners={learners}: a minibatch of batch_size={batch_size} rows has no slice for each of them")

@@ -236,4 +236,5 @@ def best_slices(given: Specification, choice: Placement, sampling: float) -> tup
         return None
     seconds = learning / learners + meeting_cost(choice.updates, learning, learners)
     before = max(learning, sampling) if given.pipeline else learning + sampling
-    return (learners, seconds) if seconds + sampling < WORTH_SLICING * before else None
+    shared_out = math.ceil(given.actors.actors / learners) * (choice.actor or 0.0)
+    return (learners, seconds) if seconds + shared_out < WORTH_SLICING * before else None

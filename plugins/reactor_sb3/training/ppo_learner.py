@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import preprocess_obs
 
 from reactor_sb3.training.acting_policy import is_plain
-from reactor_sb3.training.policy_networks import dense_networks_of
+from reactor_sb3.training.policy_networks import copied, dense_networks_of
 from reactor_torch import (
     AutogradActorCritic,
     Bernoullis,
@@ -23,13 +24,11 @@ from reactor_torch import (
     FlatParameters,
     Gaussians,
     Learner,
+    LossMaker,
     PPOBatch,
     PPOLoss,
-    SharedLoss,
-    SliceLayout,
     Updates,
     carry_out,
-    check_sliceable,
     normalized,
 )
 
@@ -98,18 +97,9 @@ class PPOLearner:
             self._learner.step()
         return statistics, True
 
-    def shared(self, learners: int, example: PPOBatch) -> SharedLoss:
-        """The loss cut into slices.
-
-        Args:
-            learners: How many slices.
-            example: A minibatch as large as there are any.
-
-        Raises:
-            ValueError: If the policy cannot learn in slices.
-        """
-        check_sliceable(self.policy)
-        return SharedLoss(self.loss, self.policy, SliceLayout(example, -(-len(example) // learners)), learners)
+    def loss_maker(self) -> LossMaker:
+        """What makes the same loss again, of a copy of the policy."""
+        return partial(ppo_loss, copied(self.policy, {id(self.policy.optimizer): None}))
 
     def learn(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float

@@ -25,7 +25,7 @@ from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPo
 from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.records import by_step
-from reactor_torch import QBatch, QLoss, torch_stream
+from reactor_torch import QBatch, QLoss, Updates, carry_out, torch_stream
 
 __all__ = ["PQN", "Annealed"]
 
@@ -120,6 +120,7 @@ class PQN(QLearning):
         envs_per_actor: int | None = None,
         epsilon_spread: float = 0.0,
         pipeline: int = 0,
+        n_learners: int = 1,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
         evaluate_episodes: int = 20,
@@ -141,6 +142,8 @@ class PQN(QLearning):
                 f"n_minibatches={n_minibatches} does not divide a round of {size} transitions "
                 f"({rollout_steps} steps in {n_envs} environments)"
             )
+        if n_learners > size // n_minibatches:
+            raise ValueError(f"n_learners={n_learners}: a minibatch of {size // n_minibatches} rows has no slice for each of them")
         self._rollout_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
         self.exploration_fraction = exploration_fraction
@@ -164,6 +167,7 @@ class PQN(QLearning):
         self.policy.set_training_mode(False)  # but for the updates themselves
         self.q_net = self.policy.q_net
         self._learner = self._learner_of(self.policy)
+        self.shards()  # refuses what cannot be cut into slices
         self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
 
     # ------------------------------------------------------------------ what a trainer says
@@ -184,20 +188,24 @@ class PQN(QLearning):
 
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
+        with self.limited_threads(), torch_stream(self._torch_stream):
+            carry_out(self.updates_from(transitions, infos), self._learner.gradients)
+
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute."""
         size = self.rollout_steps * self.n_envs
         # Of what had been learned when the round began: at the end of the last round nothing remains, and neither would its rate.
         # (With pipeline=1, the round that was under way when counting began anew is learned before the first one.)
         self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
         self._learned_timesteps += size
-        with self.limited_threads(), torch_stream(self._torch_stream):
-            self._update_learning_rate(self.policy.optimizer)
-            observations = self._learner.observations(self._layout.outside(self._flat(transitions, "observations")))
-            actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
-            returns = self._returns(transitions, self._flat(transitions, "next_observations"))
-            self.policy.set_training_mode(True)
-            self._learner.begin_round(self.max_grad_norm)
-            losses = self._learner.learn(self._minibatches(QBatch(observations, actions, returns)))
-            self.policy.set_training_mode(False)
+        self._update_learning_rate(self.policy.optimizer)
+        observations = self._learner.observations(self._layout.outside(self._flat(transitions, "observations")))
+        actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
+        returns = self._returns(transitions, self._flat(transitions, "next_observations"))
+        self.policy.set_training_mode(True)
+        self._learner.begin_round(self.max_grad_norm)
+        losses = yield from self._learner.updates(self._minibatches(QBatch(observations, actions, returns)))
+        self.policy.set_training_mode(False)
         self._n_updates += self.n_epochs * self.n_minibatches
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", float(losses.mean()))
@@ -243,11 +251,14 @@ class PQN(QLearning):
         """An update of a copy of the policy with a minibatch of zeros; there are ``n_epochs * n_minibatches`` in a round."""
         policy = copy.deepcopy(self.policy)
         policy.set_training_mode(True)
+        return partial(self._learner_of(policy).learn, [self.example()]), self.n_epochs * self.n_minibatches
+
+    def example(self) -> QBatch:
+        """A minibatch of zeros."""
         size = self.rollout_steps * self.n_envs // self.n_minibatches
         observations = self._learner.observations(self._layout.zeros(size, self.device))
         returns = torch.zeros(size, device=self.device)
-        batch = QBatch(observations, returns.long(), returns)
-        return partial(self._learner_of(policy).learn, [batch]), self.n_epochs * self.n_minibatches
+        return QBatch(observations, returns.long(), returns)
 
     def _present_rate(self) -> float:
         return float(self._rate(np.array(1.0 - self._current_progress_remaining)))

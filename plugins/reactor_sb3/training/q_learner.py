@@ -5,7 +5,9 @@ Q-networks of dense layers are differentiated by formulas, any other by autograd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,22 @@ from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
 from reactor_sb3.training.networks import layered_of
-from reactor_torch import Autograd, Dense, DQNBatch, FlatOptimizer, FlatParameters, Function, Learner, Loss, QBatch
+from reactor_torch import (
+    Autograd,
+    Dense,
+    DQNBatch,
+    FlatOptimizer,
+    FlatParameters,
+    Function,
+    Learner,
+    Loss,
+    LossMaker,
+    QBatch,
+    Updates,
+    carry_out,
+)
 
-__all__ = ["QLearner"]
+__all__ = ["QLearner", "q_loss"]
 
 Array = npt.NDArray[Any]
 
@@ -40,21 +55,13 @@ class QLearner:
         self, policy: Any, loss: Callable[..., Loss], max_grad_norm: float | None, target: nn.Module | None = None
     ) -> None:
         self.policy = policy
+        self._make_loss = loss
         self._networks = [policy.q_net] if target is None else [policy.q_net, target]
         self._flat = [_optimised(policy)]
         if target is not None:
             self._flat.append(FlatParameters(target.named_parameters(), learned=False))
-        structures = [layered_of(network, policy.observation_space) for network in self._networks]
-        whole = self._flat[0].names == tuple(name for name, _ in policy.q_net.named_parameters())
-        self.dense = whole and all(
-            one is not None and Dense.knows(one.layers, flat) for one, flat in zip(structures, self._flat, strict=True)
-        )
-        functions: list[Function] = []
-        for network, structure, flat in zip(self._networks, structures, self._flat, strict=True):
-            if self.dense and structure is not None:
-                functions.append(Dense(structure.layers, flat))
-            else:
-                functions.append(Autograd(network, flat))
+        functions = _functions(policy, self._networks, self._flat)
+        self.dense = isinstance(functions[0], Dense)
         self.loss: Any = loss(*functions)
         self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, self._flat[0]), max_grad_norm)
 
@@ -74,8 +81,17 @@ class QLearner:
         seen: Any = preprocess_obs(given, self.policy.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
-    def learn(self, batches: Iterable[DQNBatch | QBatch]) -> Array:
-        """An update from each of some minibatches.
+    def gradients(self, minibatch: DQNBatch | QBatch) -> Array:
+        """See :meth:`Loss.gradients`."""
+        return self._learner.gradients(minibatch)
+
+    def loss_maker(self) -> LossMaker:
+        """What makes the same loss again, of a copy of the policy."""
+        policy = copy.deepcopy(self.policy, {id(self.policy.optimizer): None})
+        return partial(q_loss, policy, self._flat[0].names, self._make_loss, len(self._networks) > 1)
+
+    def updates(self, batches: Iterable[DQNBatch | QBatch]) -> Updates[Array]:
+        """An update from each of some minibatches, for gradients that somebody else computes.
 
         Args:
             batches: Their observations as :meth:`observations` gives them; each is asked for when the one before is learned.
@@ -85,9 +101,13 @@ class QLearner:
         """
         losses = []
         for batch in batches:
-            losses.append(self._learner.gradients(batch))
+            losses.append((yield batch, slice(0, len(batch))))
             self._learner.step()
         return np.concatenate(losses)
+
+    def learn(self, batches: Iterable[DQNBatch | QBatch]) -> Array:
+        """An update from each of some minibatches; see :meth:`updates`."""
+        return carry_out(self.updates(batches), self.gradients)
 
     def update_target(self, tau: float) -> None:
         """Move the target network's parameters towards those of the network, ``tau`` of the way."""
@@ -106,3 +126,30 @@ def _optimised(policy: Any) -> FlatParameters:
     optimised: set[torch.Tensor] = {one for group in policy.optimizer.param_groups for one in group["params"]}
     named = [*policy.q_net.named_parameters(), *policy.named_parameters()]
     return FlatParameters([(name, parameter) for name, parameter in named if parameter in optimised])
+
+
+def _functions(policy: Any, networks: Sequence[nn.Module], flats: Sequence[FlatParameters]) -> list[Function]:
+    """Networks as a loss sees them, all of them dense or none."""
+    structures = [layered_of(network, policy.observation_space) for network in networks]
+    layers = [structure.layers for structure in structures if structure is not None]
+    whole = flats[0].names == tuple(name for name, _ in policy.q_net.named_parameters())
+    if whole and len(layers) == len(flats) and all(map(Dense.knows, layers, flats)):
+        return [Dense(one, flat) for one, flat in zip(layers, flats, strict=True)]
+    return [Autograd(network, flat) for network, flat in zip(networks, flats, strict=True)]
+
+
+def q_loss(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool) -> tuple[Loss, nn.Module]:
+    """The loss of a policy that has no optimiser, and the policy.
+
+    Args:
+        policy: It.
+        names: Of the parameters that learn, as :class:`QLearner` has them.
+        loss: As for :class:`QLearner`.
+        has_target: Whether there is a target network.
+    """
+    by_name = dict([*policy.named_parameters(), *policy.q_net.named_parameters()])
+    networks, flats = [policy.q_net], [FlatParameters([(name, by_name[name]) for name in names])]
+    if has_target:
+        networks.append(policy.q_net_target)
+        flats.append(FlatParameters(policy.q_net_target.named_parameters(), learned=False))
+    return loss(*_functions(policy, networks, flats)), policy

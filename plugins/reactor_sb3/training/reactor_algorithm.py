@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,18 @@ from reactor_sb3.training.normalization import Normalization, add_round, normali
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.records import Observations
 from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import ShardPlan, parameter_record, torch_state, torch_threads, write_parameters
+from reactor_torch import (
+    Batch,
+    LossMaker,
+    ShardPlan,
+    SharedLoss,
+    SliceLayout,
+    check_sliceable,
+    parameter_record,
+    torch_state,
+    torch_threads,
+    write_parameters,
+)
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -36,6 +47,14 @@ if TYPE_CHECKING:
 __all__ = ["ReactorAlgorithm"]
 
 Array = npt.NDArray[Any]
+
+
+class Slicing(Protocol):
+    """What is asked of a trainer's learner for its shards."""
+
+    loss: Any
+
+    def loss_maker(self) -> LossMaker: ...
 
 
 class ReactorAlgorithm(RunOwner, BaseAlgorithm):
@@ -46,6 +65,8 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     arguments: dict[str, Any]
     """Of the constructor."""
+    shared_loss: SharedLoss
+    _learner: Slicing
     _makes: EnvMaker
     """Makes the actors' environments."""
 
@@ -60,7 +81,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         arguments = SimpleNamespace(**self.arguments)
         self._share_out(arguments.n_actors, arguments.envs_per_actor, live_count(env))
         self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
-        self.n_learners = int(self.arguments.get("n_learners", 1))
+        self.n_learners = int(arguments.n_learners)
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
@@ -169,9 +190,23 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
 
+    @abstractmethod
+    def example(self) -> Batch:
+        """A minibatch of zeros, as large as there are any."""
+
     def shards(self) -> ShardPlan | None:
-        """What each shard of the learner is made from, ``None`` for a learner without."""
-        return None
+        """What each shard of the learner is made from, ``None`` for a learner without.
+
+        Raises:
+            ValueError: If the policy cannot learn in slices.
+        """
+        if self.n_learners == 1:
+            return None
+        check_sliceable(self.policy)
+        example = self.example()
+        layout = SliceLayout(example, -(-len(example) // self.n_learners))
+        self.shared_loss = SharedLoss(self._learner.loss, self.policy, layout, self.n_learners)
+        return self.shared_loss.plan(self._learner.loss_maker(), self.learner_threads)
 
     def shard_seeds(self) -> list[int]:
         """Of each shard's random stream in the round that begins."""
@@ -243,7 +278,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),
             pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
             shards=self.shards(),
-            may_be_sliced="n_learners" in self.arguments and self.device.type == "cpu",
+            may_be_sliced=self.device.type == "cpu",
         )  # fmt: skip
 
     # ------------------------------------------------------------------ its run

@@ -86,10 +86,20 @@ class Observations:
         """Observations as SB3 has them: one array or tensor, or a dict of them."""
         return rows[""] if self.keys is None else dict(rows)
 
-    def zeros(self, count: int, device: torch.device) -> Any:
-        """A batch of zeros: learning from it takes as long as from any other batch."""
+    def zeros(self, count: int, device: torch.device, *, columns: bool = False) -> Any:
+        """A batch of zeros: learning from it takes as long as from any other batch.
+
+        Args:
+            count: How many observations.
+            device: Where.
+            columns: Whether single numbers are ``(count, 1)``, as in SB3's buffers.
+        """
+        least = (1,) if columns else ()
         return self.outside(
-            {key: torch.from_numpy(np.zeros((count, *shape), dtype)).to(device) for key, (shape, dtype) in self.parts.items()}
+            {
+                key: torch.from_numpy(np.zeros((count, *(shape or least)), dtype)).to(device)
+                for key, (shape, dtype) in self.parts.items()
+            }
         )
 
 

@@ -12,7 +12,7 @@ import torch
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.learner import Learning, LocalRef
-from reactor_torch import ShardPlan, SharedLoss, Updates, write_parameters
+from reactor_torch import ShardPlan, SharedLoss, Updates, torch_stream, write_parameters
 
 __all__ = ["ShardedLearner", "SharedLearning"]
 
@@ -99,7 +99,8 @@ class ShardedLearner(Reactor):
     def _go_on(self, trainer: SharedLearning, statistics: Any) -> None:
         """To the next minibatch, or to the end of the round."""
         assert self.updates is not None
-        with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext():
+        first = torch_stream(trainer._torch_stream) if statistics is None else nullcontext()  # a round may begin with evaluations
+        with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext(), first:
             try:
                 self.current = self.updates.send(statistics)
             except StopIteration:

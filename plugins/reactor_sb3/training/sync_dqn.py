@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3 import DQN
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, Schedule, TrainFreq, TrainFrequencyUnit
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -28,7 +28,7 @@ from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
 from reactor_sb3.training.replay import BLOCKWISE, store
 from reactor_sb3.training.replay_sampler import ReplaySampler
-from reactor_torch import DQNBatch, DQNLoss, torch_stream
+from reactor_torch import DQNBatch, DQNLoss, Updates, carry_out, torch_stream
 
 __all__ = ["SyncDQN"]
 
@@ -61,7 +61,9 @@ class SyncDQN(QLearning, DQN):
         epsilon_spread: How much greedier the last actor is than the first one: actor ``i`` of ``n`` explores with ``epsilon ** (1 +
             epsilon_spread * i / (n - 1))`` (Horgan et al. 2018; there 7).
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
-        learner_threads: Torch's threads in the learner.
+        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
+            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
+        learner_threads: Torch's threads in the learner, and in each of its slices.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
         evaluate_episodes: Greedy episodes of an evaluation.
@@ -125,6 +127,7 @@ class SyncDQN(QLearning, DQN):
         loss: Literal["huber", "mse"] = "huber",
         epsilon_spread: float = 0.0,
         pipeline: int = 0,
+        n_learners: int = 1,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
         evaluate_episodes: int = 20,
@@ -185,6 +188,7 @@ class SyncDQN(QLearning, DQN):
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
         self._learner, self._sampler = self._learner_of(self.policy), None
+        self.shards()  # refuses what cannot be cut into slices
 
     # ------------------------------------------------------------------ what a trainer says
 
@@ -203,6 +207,23 @@ class SyncDQN(QLearning, DQN):
 
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Store a round, update the target network as often as it is time, and make the gradient steps."""
+        if steps := self._receive(transitions, infos):
+            with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
+                self.train(steps, self.batch_size)
+
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute."""
+        if steps := self._receive(transitions, infos):
+            sample = self._sampling(self.batch_size)
+
+            def drawn() -> ReplayBufferSamples:
+                with drawing_from(self._replay_stream):
+                    return sample()
+
+            yield from self._training(steps, drawn)
+
+    def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
+        """What comes before the gradient steps; returns how many there are to be."""
         assert self.replay_buffer is not None
         store(self.replay_buffer, self._layout, transitions, infos)
         if self._late_cut is not None:
@@ -217,12 +238,10 @@ class SyncDQN(QLearning, DQN):
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
         size = self.rollout_steps * self.n_envs
         self._learned_timesteps += size
-        if self._learned_timesteps > self.learning_starts:
-            steps = self._updates()
-            if steps:
-                self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
-                with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
-                    self.train(steps, self.batch_size)
+        steps = self._updates() if self._learned_timesteps > self.learning_starts else 0
+        if steps:
+            self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
+        return steps
 
     def cut_episodes(self, which: Array) -> None:
         """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
@@ -241,14 +260,16 @@ class SyncDQN(QLearning, DQN):
         return {"replay": self._replay_stream}
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Update the online network from the replay buffer; see SB3's ``DQN.train``."""
+        """Update the online network from the replay buffer; see SB3's ``DQN.train``. With ``n_learners > 1`` nobody calls it."""
+        carry_out(self._training(gradient_steps, self._sampling(batch_size)), self._learner.gradients)
+
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
         policy, learner = self.policy, self._learner
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
-        learner.loss.double_q, learner.loss.errors.kind = self.double_q, self.loss
+        learner.loss.double_q, learner.loss.kind = self.double_q, self.loss
         learner.begin_round(self.max_grad_norm)
-        sample = self._sampling(batch_size)
-        losses = learner.learn(self._batch_of(sample()) for _ in range(gradient_steps))
+        losses = yield from learner.updates(self._batch_of(sample()) for _ in range(gradient_steps))
         policy.set_training_mode(False)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -280,10 +301,14 @@ class SyncDQN(QLearning, DQN):
         """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
         policy = copy.deepcopy(self.policy)
         policy.set_training_mode(True)
-        observations = self._layout.zeros(self.batch_size, self.device)
+        return partial(self._learner_of(policy).learn, [self.example()]), self._updates()
+
+    def example(self) -> DQNBatch:
+        """A minibatch of zeros."""
+        observations = self._layout.zeros(self.batch_size, self.device, columns=True)
         column = torch.zeros(self.batch_size, 1, device=self.device)
-        batch = self._batch_of(ReplayBufferSamples(observations, column, observations, column, column))
-        return partial(self._learner_of(policy).learn, [batch]), self._updates()
+        discounts = column if isinstance(self.replay_buffer, NStepReplayBuffer) else None
+        return self._batch_of(ReplayBufferSamples(observations, column, observations, column, column, discounts))
 
     def _updates(self) -> int:
         return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs

@@ -27,10 +27,10 @@ from reactor_sb3.training.acting_policy import acting_policy_of
 from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.policy_networks import copied
-from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner, ppo_loss
+from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.training.rollouts import OnPolicy, fill
 from reactor_sb3.training.trainer import Trainer
-from reactor_torch import PPOBatch, ShardPlan, Updates, carry_out, torch_stream
+from reactor_torch import PPOBatch, Updates, carry_out, torch_stream
 
 __all__ = ["SyncPPO"]
 
@@ -73,6 +73,7 @@ class SyncPPO(Trainer, PPO):
     """
 
     default_log_name: ClassVar[str] = "PPO"
+    _learner: PPOLearner
     log_unit: ClassVar[str] = "iterations"
 
     @keeps_arguments
@@ -183,14 +184,6 @@ class SyncPPO(Trainer, PPO):
         """Nothing: what actors draw from is the policy itself."""
         return np.zeros(self.n_steps, np.float32)
 
-    def shards(self) -> ShardPlan | None:
-        """See :class:`ReactorAlgorithm`."""
-        if self.n_learners == 1:
-            return None
-        make = partial(ppo_loss, copied(self.policy, {id(self.policy.optimizer): None}))
-        self.shared_loss = self._learner.shared(self.n_learners, self._example(self._rows))
-        return self.shared_loss.plan(make, self.learner_threads)
-
     def _receive(self, transitions: Array) -> None:
         self._learned_timesteps += self.n_steps * self.n_envs
         self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
@@ -291,24 +284,19 @@ class SyncPPO(Trainer, PPO):
         """An update of a copy of the policy with a minibatch of zeros, and how many there are in a round."""
         learner = PPOLearner(copied(self.policy, {}), self.max_grad_norm)
         self._set_ranges(learner)
-        rows = self._rows
-        batch, order = self._example(rows), torch.arange(rows, device=self.device)
+        batch = self.example()
+        order = torch.arange(rows := len(batch), device=self.device)
         minibatches = math.ceil(self.n_steps * self.n_envs / self.batch_size)
         return partial(learner.learn, batch, order, rows, self.normalize_advantage, math.inf), self.n_epochs * minibatches
 
-    @property
-    def _rows(self) -> int:
-        """Of the largest minibatch."""
-        return min(self.batch_size, self.n_steps * self.n_envs)
-
-    def _example(self, rows: int) -> PPOBatch:
-        """A minibatch of zeros."""
+    def example(self) -> PPOBatch:
+        """A minibatch of zeros, as large as there are any."""
+        rows = min(self.batch_size, self.n_steps * self.n_envs)
         numbers = torch.zeros(rows, device=self.device)
         discrete = isinstance(self.action_space, spaces.Discrete)
         actions = numbers.long() if discrete else torch.zeros(rows, get_action_dim(self.action_space), device=self.device)
-        zeros: Any = self._layout.zeros(rows, self.device)
-        zeros = {key: _as_rows(part) for key, part in zeros.items()} if isinstance(zeros, dict) else _as_rows(zeros)
-        return PPOBatch(self._learner.observations(zeros), actions, numbers, numbers, numbers, numbers)
+        observations = self._learner.observations(self._layout.zeros(rows, self.device, columns=True))
+        return PPOBatch(observations, actions, numbers, numbers, numbers, numbers)
 
     def learn(
         self,
@@ -323,9 +311,4 @@ class SyncPPO(Trainer, PPO):
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner", "shared_loss"]
-
-
-def _as_rows(part: torch.Tensor) -> torch.Tensor:
-    """Observations as SB3's buffer has them: ``(rows, 1)`` where each is a single number."""
-    return part if part.ndim > 1 else part[:, None]
+        return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner"]

@@ -45,15 +45,22 @@ def test_one_worker_has_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actor", "learner", "pipeline", "words"),
+    ("actor", "learner", "pipeline", "meeting", "words"),
     [
-        (0.010, 0.020, 0, ["pipeline=1"]),
-        (0.010, 0.020, 1, []),
-        (0.010, 0.001, 0, []),
-        (0.0001, 0.00001, 0, ["rollout_steps"]),
+        (0.010, 0.020, 0, 1.0, ["pipeline=1"]),
+        (0.010, 0.020, 1, 1.0, []),
+        (0.010, 0.001, 0, 1.0, []),
+        (0.0001, 0.00001, 0, 1.0, ["rollout_steps"]),
+        (0.010, 0.090, 0, 0.001, ["n_learners=2"]),
+        (0.010, 0.090, 1, 0.001, ["n_learners=2"]),
+        (0.010, 0.090, 1, 0.050, []),
     ],
 )
-def test_what_changes_results_is_only_recommended(actor: float, learner: float, pipeline: int, words: list[str]) -> None:
+def test_what_changes_results_is_only_recommended(
+    actor: float, learner: float, pipeline: int, meeting: float, words: list[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: meeting)
+    monkeypatch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
         found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner))
@@ -98,3 +105,26 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose(model.specification(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)
+
+
+def test_shards_go_round_the_workers_and_actors_are_spread_beside_them() -> None:
+    homes = placed(4, 2, 1.0, 100.0, 2.0, overlap=False, learners=4)
+    assert [homes[name] for name in ("learner", "shard[0]", "shard[1]", "shard[2]", "evaluator")] == [0, 1, 0, 1, 1]
+    assert [homes[f"actor[{index}]"] for index in range(4)].count(0) == 3  # the evaluator has the time of the fourth and a fifth
+
+
+@pytest.mark.parametrize(
+    ("learners", "workers", "shared"), [(2, 2, 2.0 + 5.0), (3, 2, 2.0 + 10.0 * 2 / 3), (2, 4, 1.0 + 5.0), (4, 4, 1.0 + 2.5)]
+)
+def test_what_a_round_gains_by_shards(learners: int, workers: int, shared: float) -> None:
+    found = gained(4, workers, 1.0, 10.0, 0.0, overlap=False, learners=learners)
+    assert found == pytest.approx(WORTH_IT * 14.0 - shared)
+
+
+@pytest.mark.parametrize(("helper", "executor"), [(1e-4, "processes"), (1e-3, "inline")])
+def test_shards_meet_at_each_update(monkeypatch: Any, helper: float, executor: str) -> None:
+    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.0)
+    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: (10e-3, 10))
+    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
+    with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=2, seed=0, workers=2) as model:
+        assert choose(model.specification(), model).executor == executor

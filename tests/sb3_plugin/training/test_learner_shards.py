@@ -17,9 +17,10 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
-from trainers import BOX, INLINE, PLACES, SPACES, AfterRounds, Toy, outcome
+from trainers import BOX, INLINE, PLACES, SPACES, AfterRounds, Toy, both, outcome
+from trainers import new as new_trainer
 
-from reactor_sb3 import SyncPPO
+from reactor_sb3 import SaveCheckpoint, SyncPPO
 
 HERE = Path(__file__).parents[1]  # where the trainers are
 EVALUATED: dict[str, Any] = {"evaluate_every": 2, "evaluate_episodes": 2, "evaluate_steps": 40}
@@ -160,6 +161,59 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path) -> None:
         with SyncPPO.resume(path, **place) as model:
             assert model.num_timesteps == 2 * 62
             assert outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False)) == alone(3, pipeline)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "dqn": {"learning_starts": 32, "double_q": True, "n_steps": 3, "tau": 0.5},
+    "pqn": {},
+}
+
+
+def q_learning(algorithm: str, *given: Any, **changed: Any) -> Any:
+    if "MultiInputPolicy" in given:
+        changed["n_steps" if algorithm == "dqn" else "n_epochs"] = 1
+    return new_trainer(algorithm, *given, **{"n_actors": 2, **SMALL[algorithm], **changed})
+
+
+@cache
+def q_alone(algorithm: str, learners: int) -> dict[str, Any]:
+    with q_learning(algorithm, n_learners=learners, pipeline=1, **EVALUATED) as model:
+        return outcome(model.learn(320))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
+@both
+def test_one_result_of_q_learning(algorithm: str, place: dict[str, Any]) -> None:
+    with q_learning(algorithm, n_learners=3, pipeline=1, **EVALUATED, **place) as model:
+        assert outcome(model.learn(320)) == q_alone(algorithm, 3)
+    assert len({q_alone(algorithm, learners)["weights"] for learners in (1, 2, 3)}) == 3
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "image", "dict", "discrete"])
+@both
+def test_slices_of_q_learning_add_up(algorithm: str, env: str) -> None:
+    """The first round that is learned ends where one without slices does, but for rounding."""
+    policy, space = SPACES.get(env, ("MlpPolicy", None))
+    ends = []
+    for learners in (1, 2, 3):
+        with q_learning(algorithm, env if space is None else partial(Toy, space), policy, n_learners=learners) as model:
+            model.learn(48 if algorithm == "dqn" else 32)
+            assert model._n_updates == (2 if algorithm == "dqn" else 2 * model.n_epochs)
+            ends.append((model.policy.state_dict(), model.logger.name_to_value["train/loss"]))
+    for weights, loss in ends[1:]:
+        for key, values in ends[0][0].items():
+            torch.testing.assert_close(weights[key], values, rtol=0, atol=1e-4)
+        assert loss == pytest.approx(ends[0][1], rel=1e-4)
+
+
+@both
+def test_resumed_q_learning(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with q_learning(algorithm, n_learners=3, pipeline=1, **EVALUATED) as model:
+        model.learn(320, callback=SaveCheckpoint(path, every=3))
+    with type(model).resume(path, **PLACES[4]) as resumed:
+        assert resumed.remaining_timesteps > 0
+        assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == q_alone(algorithm, 3)
 
 
 def test_save_and_load(tmp_path: Path) -> None:
