@@ -55,9 +55,7 @@ class SyncPPO(Trainer, PPO):
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one, with the parameters
             of the round before; the probabilities that the loss divides by are those with which actions were drawn.
-        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
-            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
-        learner_threads: As for ``SyncDQN``, as is everything that follows.
+        n_learners: As for ``SyncDQN``, as is everything that follows.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or the policy is no ``ActorCriticPolicy``.

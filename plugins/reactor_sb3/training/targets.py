@@ -12,7 +12,7 @@ from reactor_sb3.training.sync_dqn import SyncDQN
 from reactor_sb3.training.sync_ppo import SyncPPO
 from reactor_sb3.training.trainer import Trainer
 
-__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo"]
+__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_shards"]
 
 
 class Training(Target[Trainer]):
@@ -50,3 +50,4 @@ pqn = partial(Training, PQN, "CartPole-v1", envs_per_actor=2, rollout_steps=16, 
 sync_ppo = partial(
     Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, pipeline=1, evaluate_steps=1000, **_shared
 )  # fmt: skip
+sync_ppo_shards = partial(Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, n_learners=3, **_shared)

@@ -94,13 +94,13 @@ class Threads(BaseCallback):
     def _on_training_start(self) -> None:
         self.found: set[int] = set()
         learner = self.model._learner  # type: ignore[attr-defined]
-        learn = learner.learn
+        gradients = learner.gradients
 
-        def noting(batches: Any) -> Any:
+        def noting(minibatch: Any) -> Any:
             self.found.add(torch.get_num_threads())
-            return learn(batches)
+            return gradients(minibatch)
 
-        learner.learn = noting
+        learner.gradients = noting
 
     def _on_step(self) -> bool:
         torch.set_num_threads(3)
