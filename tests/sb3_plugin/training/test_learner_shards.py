@@ -44,7 +44,11 @@ def alone(learners: int, pipeline: int) -> dict[str, Any]:
         return outcome(model.learn(STEPS))
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
+named = pytest.mark.parametrize("place", [PLACES[0], PLACES[2], *PLACES[4:]], ids=lambda place: "-".join(map(str, place.values())))
+"""The caller's thread, threads, and two to four processes."""
+
+
+@named
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("learners", [2, 3])
 def test_one_result(learners: int, pipeline: int, place: dict[str, Any]) -> None:
@@ -181,7 +185,7 @@ def q_alone(algorithm: str, learners: int) -> dict[str, Any]:
         return outcome(model.learn(320))
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
+@named
 @both
 def test_one_result_of_q_learning(algorithm: str, place: dict[str, Any]) -> None:
     with q_learning(algorithm, n_learners=3, pipeline=1, **EVALUATED, **place) as model:
