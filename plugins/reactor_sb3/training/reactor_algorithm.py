@@ -34,6 +34,7 @@ from reactor_torch import (
     ShardPlan,
     SharedLoss,
     SliceLayout,
+    Updates,
     check_sliceable,
     parameter_record,
     torch_state,
@@ -165,6 +166,10 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
             infos: Of each actor; empty unless somebody wants them.
         """
+
+    @abstractmethod
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute: asked for in its place with ``n_learners > 1``."""
 
     def cut_episodes(self, which: Array) -> None:
         """Note that the episodes of some environments were cut off after the last transition that has been learned from.
