@@ -253,7 +253,8 @@ def test_an_entry_that_nobody_reads_is_not_unpacked(whole: Path, tmp_path: Path)
     [
         ("policy_kwargs", {"dict": [["net_arch", {"list": [{"is": 10**5}, {"is": 10**5}]}]]}), ("n_actors", {"is": 10**7}),
         ("envs_per_actor", {"is": 10**7}), ("batch_size", {"is": 10**9}), ("rollout_steps", {"is": 10**9}),
-        ("learner_threads", {"is": 10**6}), ("n_learners", {"is": 10**6}), ("buffer_size", {"is": 10**15}), ("stats_window_size", {"is": 10**30}),
+        ("learner_threads", {"is": 10**6}), ("n_learners", {"is": 10**6}), ("buffer_size", {"is": 10**15}),
+        ("stats_window_size", {"is": 10**30}),
     ],
 )  # fmt: skip
 def test_nothing_is_made_larger_than_the_file_says(argument: str, value: Any, whole: Path, tmp_path: Path) -> None:
