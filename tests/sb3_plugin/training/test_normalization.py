@@ -72,6 +72,18 @@ def test_they_are_those_of_vec_normalize(pipeline: int) -> None:
     np.testing.assert_equal(statistics(venv)[:-1], [expected.mean, expected.var, expected.count, of_returns.mean, of_returns.var])
 
 
+@pytest.mark.parametrize("pipeline", [0, 1])
+@each
+def test_returns_begin_anew_with_new_episodes(algorithm: str, pipeline: int) -> None:
+    venv = VecNormalize(make_vec_env(lambda: Toy(WIDE, length=10**6, rate=0.0), n_envs=4), norm_reward=False, gamma=1.0)
+    with new(algorithm, venv, pipeline=pipeline, rollout_steps=16) as model:
+        model.learn(64)
+        model.learn(64, callback=(seen := Seen()))  # begins new episodes
+        if pipeline:
+            model.learn(64, reset_num_timesteps=False)  # learns from them
+    np.testing.assert_allclose(venv.returns, np.sum([row[4] for row in seen.rows], 0), rtol=1e-6)
+
+
 class Normalized(gymnasium.Wrapper[Any, Any, Any, Any]):
     """What ``VecNormalize`` does with statistics that do not change, for one environment."""
 
