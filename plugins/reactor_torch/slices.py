@@ -76,6 +76,7 @@ class SliceView:
         self.layout = layout
         self.sizes: Array = record[SIZES]
         self.blocks: dict[str, Array] = {name: record[name] for name in layout.record.names or () if name not in (SIZES, FILLING)}
+        self._of_rows = [(name, block) for name, block in self.blocks.items() if block.ndim]
         self._batches: dict[int, Any] = {}
         if FILLING in (layout.record.names or ()) and record.flags.writeable:
             record[FILLING] = 0
@@ -89,12 +90,11 @@ class SliceView:
             of: Rows of the minibatch.
         """
         count = rows.stop - rows.start
-        self.sizes[:] = count, of
-        for name, block in self.blocks.items():
-            if block.ndim:
-                block[:count] = parts[name][rows]
-            else:
-                block[...] = parts[name]
+        self.sizes[0], self.sizes[1] = count, of  # sooner done than both at once
+        for name, block in self._of_rows:
+            block[:count] = parts[name][rows]
+        for name in self.layout.numbers:
+            self.blocks[name][...] = parts[name]
 
     def read(self) -> tuple[Any, int]:
         """The slice, its tensors views of the record, and the rows of its minibatch."""
