@@ -129,13 +129,18 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
         self.n_envs = self.n_actors * self.envs_per_actor
+        self._layout = Observations(self.observation_space, self.observation_space)
         if self.env is not None:
-            self._makes = maker_of(self.env)
-            self._vec_normalize_env = unwrap_vec_normalize(self.env)
+            makes = maker_of(self.env)
             if self.env.num_envs != self.n_envs:  # a model that has been loaded
-                self.env = self._wrap_env(spare_envs(self._makes, self.n_envs))
+                self.env = self._wrap_env(spare_envs(makes, self.n_envs))
+            self._take_env(self.env, makes)
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
         self._live = LocalRef(self)
+
+    def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
+        """Have these environments from now on, and the actors what ``makes`` makes."""
+        self.env, self._makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
         keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
         self._layout = Observations(self.observation_space, self.observation_space, normalized=keys)
 

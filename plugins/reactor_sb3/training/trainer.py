@@ -12,7 +12,6 @@ import numpy.typing as npt
 from stable_baselines3.common import utils
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import live_count, maker_of
@@ -176,7 +175,7 @@ class Trainer(Resumable, Reporter):
         utils.check_for_correct_spaces(wrapped, self.observation_space, self.action_space)
         makes = maker_of(wrapped)
         self.close()
-        self.env, self._makes, self._vec_normalize_env = wrapped, makes, unwrap_vec_normalize(wrapped)
+        self._take_env(wrapped, makes)
 
     def _excluded_save_params(self) -> list[str]:
         return [
