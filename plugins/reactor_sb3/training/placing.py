@@ -27,6 +27,8 @@ AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
 WORTH_IT = 0.9
 """With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
+LEAST_UPDATE = 5e-3
+"""Seconds of an update below which a slice of it takes hardly less time: what it costs then is mostly dispatch."""
 MOST_RECOMMENDED, WORTH_SLICING = 4, 0.8
 """Learners that are recommended at most, and the share of the time that a round must take then."""
 
@@ -233,6 +235,8 @@ def best_slices(given: Specification, choice: Placement, sampling: float) -> tup
     """
     learners, learning = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0
     if learners < 2 or given.shards is not None or not given.may_be_sliced or not may_start_processes():
+        return None
+    if learning < LEAST_UPDATE * choice.updates:
         return None
     seconds = learning / learners + meeting_cost(choice.updates, learning, learners)
     before = max(learning, sampling) if given.pipeline else learning + sampling

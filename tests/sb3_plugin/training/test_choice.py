@@ -45,25 +45,27 @@ def test_one_worker_has_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actor", "learner", "pipeline", "meeting", "words"),
+    ("actor", "learner", "pipeline", "meeting", "updates", "words"),
     [
-        (0.010, 0.020, 0, 1.0, ["pipeline=1"]),
-        (0.010, 0.020, 1, 1.0, []),
-        (0.010, 0.001, 0, 1.0, []),
-        (0.0001, 0.00001, 0, 1.0, ["rollout_steps"]),
-        (0.010, 0.090, 0, 0.001, ["n_learners=2"]),
-        (0.010, 0.090, 1, 0.001, ["n_learners=2"]),
-        (0.010, 0.090, 1, 0.050, []),
+        (0.010, 0.020, 0, 1.0, 1, ["pipeline=1"]),
+        (0.010, 0.020, 1, 1.0, 1, []),
+        (0.010, 0.001, 0, 1.0, 1, []),
+        (0.0001, 0.00001, 0, 1.0, 1, ["rollout_steps"]),
+        (0.010, 0.090, 0, 0.001, 1, ["n_learners=2"]),
+        (0.010, 0.090, 1, 0.001, 1, ["n_learners=2"]),
+        (0.010, 0.090, 1, 0.0, 18, ["n_learners=2"]),
+        (0.010, 0.090, 1, 0.0, 19, []),  # less than 5 ms each
+        (0.010, 0.090, 1, 0.050, 1, []),
     ],
 )
 def test_what_changes_results_is_only_recommended(
-    actor: float, learner: float, pipeline: int, meeting: float, words: list[str], monkeypatch: Any
+    actor: float, learner: float, pipeline: int, meeting: float, updates: int, words: list[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: meeting)
     monkeypatch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
-        found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner))
+        found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
 
