@@ -40,6 +40,7 @@ class Case(NamedTuple):
         n_envs: Environments.
         settings: What both sides' constructors get.
         vec_envs: SB3's vector environments.
+        normalized: Whether observations and rewards are, by ``VecNormalize``.
     """
 
     algorithm: str
@@ -48,6 +49,7 @@ class Case(NamedTuple):
     n_envs: int
     settings: dict[str, Any]
     vec_envs: tuple[str, ...] = ("DummyVecEnv", "ReactorVecEnv")
+    normalized: bool = False
 
     @property
     def steps(self) -> int:
@@ -66,7 +68,7 @@ PPO_SETTINGS: dict[str, Any] = {
 
 
 def zoo_half_cheetah() -> dict[str, Any]:
-    """What RL Baselines3 Zoo has tuned for HalfCheetah, without the normalisation of what is observed."""
+    """What RL Baselines3 Zoo has tuned for HalfCheetah."""
     from torch import nn
 
     return {
@@ -80,7 +82,7 @@ def zoo_half_cheetah() -> dict[str, Any]:
 
 CASES: dict[str, Callable[[], Case]] = {
     "PPO, 16 CartPole": lambda: Case("PPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 64, "n_epochs": 10}),
-    "PPO, 16 HalfCheetah": lambda: Case("PPO", "MlpPolicy", "HalfCheetah-v5", 16, zoo_half_cheetah()),
+    "PPO, 16 HalfCheetah": lambda: Case("PPO", "MlpPolicy", "HalfCheetah-v5", 16, zoo_half_cheetah(), normalized=True),
     "PPO, 8 Pong": lambda: Case(
         "PPO", "CnnPolicy", "PongNoFrameskip-v4", 8,
         {"n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01},
@@ -93,14 +95,15 @@ CASES: dict[str, Callable[[], Case]] = {
 def vec_env_of(case: Case, kind: str, seed: int = 0) -> Any:
     """A vector environment of SB3's, or ours for SB3."""
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
     from reactor_sb3 import ReactorVecEnv
 
     classes: dict[str, Any] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv, "ReactorVecEnv": ReactorVecEnv}
     kwargs = {"start_method": "fork"} if kind == "SubprocVecEnv" else None
     if case.policy != "CnnPolicy":
-        return make_vec_env(case.env, case.n_envs, seed=seed, vec_env_cls=classes[kind], vec_env_kwargs=kwargs)
+        envs = make_vec_env(case.env, case.n_envs, seed=seed, vec_env_cls=classes[kind], vec_env_kwargs=kwargs)
+        return VecNormalize(envs, gamma=case.settings["gamma"]) if case.normalized else envs
     import ale_py
     import gymnasium
 
