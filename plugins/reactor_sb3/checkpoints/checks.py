@@ -301,12 +301,12 @@ def _check_replay(saved: Any, fresh: Any, buffer: Any) -> None:
 # ---------------------------------------------------------------------- before the run is started, and before it goes on
 
 
-def check_run(run: dict[str, Any], given: Specification, topology: Topology, whole_infos: bool) -> None:
+def check_run(run: dict[str, Any], specification: Specification, topology: Topology, whole_infos: bool) -> None:
     """Refuse the state of a run that is not one of this program's, before it takes any memory.
 
     Args:
         run: What was saved.
-        given: What the program is made from.
+        specification: What the program is made from.
         topology: The program.
         whole_infos: Whether infos are kept, which are objects.
 
@@ -315,18 +315,18 @@ def check_run(run: dict[str, Any], given: Specification, topology: Topology, who
     """
     reactors = {node.index: node.kind for node in topology.reactors if node.kind in ("Actor", "Evaluator")}
     want(run["reactors"].keys() == reactors.keys(), "the reactors")
-    actions = given.actors.record["actions"].base
+    actions = specification.actors.record["actions"].base
     for index, state in run["reactors"].items():
         actor = reactors[index] == "Actor"
         names = {"random", "envs"} if actor else {"envs", "snapshot", "began", "wait", "returns", "lengths"}
         want(type(state) is dict and state.keys() == names and type(state["envs"]) is list, "a reactor")
-        want(len(state["envs"]) == (given.actors.envs if actor else 1), "a reactor's environments")
+        want(len(state["envs"]) == (specification.actors.envs if actor else 1), "a reactor's environments")
         for saved in state["envs"]:
-            kept_env.check(saved, given.actors.action_space, actions)
+            kept_env.check(saved, specification.actors.action_space, actions)
         if actor:
             _check_stream(state["random"], dict(np.random.PCG64().state))
         else:
-            alike(state["snapshot"], np.zeros((), given.parameters.dtype), "the evaluated parameters")
+            alike(state["snapshot"], np.zeros((), specification.parameters.dtype), "the evaluated parameters")
             want((state["began"] is None or _count(state["began"])) and _count(state["wait"], -_LARGE), "the evaluator")
             want(_played(state["returns"], state["lengths"]), "the evaluator's episodes")
     outputs = {output.index: output for output in topology.outputs}

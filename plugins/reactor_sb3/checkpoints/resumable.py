@@ -84,8 +84,8 @@ class Resumable(ReactorAlgorithm):
         if state["run"] is None:
             self._fill_replay(state["replay_buffer"])
         else:
-            given = self.specification()
-            check_run(state["run"], given, program_of(given).topology(), self.wants_infos)
+            specification = self.specification()
+            check_run(state["run"], specification, program_of(specification).topology(), self.wants_infos)
 
     def go_on(self, state: dict[str, Any]) -> None:
         """Start the run and make it the one that a state has, if it has one.

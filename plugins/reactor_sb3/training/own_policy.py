@@ -41,28 +41,24 @@ class OwnPolicy:
 class OwnDrawing:
     """Such a policy with its weights."""
 
-    def __init__(self, given: OwnPolicy, parameters: Array, observations: Observed) -> None:
-        self.given, self.bounds = given, given.bounds
-        self.policy = given.structure.with_weights(parameters)
-        self.observations = given.structure.tensors(observations)
+    def __init__(self, own: OwnPolicy, parameters: Array, observations: Observed) -> None:
+        self.structure, self.bounds, self.sde_sample_freq = own.structure, own.bounds, own.sde_sample_freq
+        self.policy = own.structure.with_weights(parameters)
+        self.observations = own.structure.tensors(observations)
         shape = next(iter(observations.values())).shape[:2]
         self.log_probs, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
-
-    def _of(self, step: int) -> Any:
-        given = self.observations
-        return {key: rows[step] for key, rows in given.items()} if self.given.structure.keyed else given[step]
 
     def __call__(self, step: int) -> Array:
         """See :class:`~reactor_sb3.training.acting.Drawing`."""
         with torch.inference_mode():
-            actions: Array = self.policy._predict(self._of(step), deterministic=True).numpy()
+            actions: Array = self.policy._predict(self.structure.of_step(self.observations, step), deterministic=True).numpy()
         actions = actions.reshape(-1, *(self.policy.action_space.shape or ()))
         return actions if self.bounds is None else self.bounds(actions)
 
     def begin_round(self, random: np.random.Generator, record: Array) -> Callable[[int], Array]:
         """See :class:`~reactor_sb3.training.acting.Drawing`."""
         state = torch_state(int(random.integers(2**63)))
-        bounds, policy, every = self.bounds, self.policy, self.given.sde_sample_freq
+        bounds, policy, every = self.bounds, self.policy, self.sde_sample_freq
         actions, drawn = record["actions"], record["actions" if bounds is None else "drawn"]
         envs = actions.shape[1]
 
@@ -70,7 +66,7 @@ class OwnDrawing:
             with torch_stream(state), torch.inference_mode():
                 if policy.use_sde and (step == 0 or (every > 0 and step % every == 0)):
                     policy.reset_noise(envs)
-                chosen, values, log_probs = policy(self._of(step))
+                chosen, values, log_probs = policy(self.structure.of_step(self.observations, step))
             self.values[step], self.log_probs[step] = values.flatten().numpy(), log_probs.numpy()
             drawn[step] = chosen.numpy()
             if bounds is not None:
@@ -86,4 +82,4 @@ class OwnDrawing:
     def values_of(self, observations: Observed) -> Array:
         """See :class:`~reactor_sb3.training.acting.Drawing`."""
         with torch.inference_mode():
-            return self.policy.predict_values(self.given.structure.copies(observations)).flatten().numpy()
+            return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()

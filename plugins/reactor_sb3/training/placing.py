@@ -54,21 +54,21 @@ class Placement:
     updates: int = 1
 
 
-def choose(given: Specification, learning: Learning) -> Placement:
+def choose(specification: Specification, learning: Learning) -> Placement:
     """Decide how a trainer's program is run.
 
     Args:
-        given: What the program is made from.
+        specification: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    evaluator, actors, learners = given.evaluator_cost, given.actors.actors, given.learners
-    overlap = bool(given.pipeline) and learners == 1  # in slices it is learned when all have sampled
+    evaluator, actors, learners = specification.evaluator_cost, specification.actors.actors, specification.learners
+    overlap = bool(specification.pipeline) and learners == 1  # in slices it is learned when all have sampled
     actor, learner, updates = None, None, 1
-    if given.executor == "auto" or overlap:  # else the actors are simply shared out
-        actor = actor_cost(given)
+    if specification.executor == "auto" or overlap:  # else the actors are simply shared out
+        actor = actor_cost(specification)
         learner, updates = learner_cost(learning)
-    workers = min(given.workers or usable_cores(), max(actors + (overlap or evaluator is not None), learners))
-    executor = given.executor
+    workers = min(specification.workers or usable_cores(), max(actors + (overlap or evaluator is not None), learners))
+    executor = specification.executor
     if executor == "auto":
         gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap, learners=learners)
         gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
@@ -77,7 +77,7 @@ def choose(given: Specification, learning: Learning) -> Placement:
         workers = 1
     unit = actor or 1.0
     evaluating = None if evaluator is None else unit * evaluator
-    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=given.learners)
+    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=specification.learners)
     return Placement(executor, workers, homes, actor, learner, updates)
 
 
@@ -132,13 +132,13 @@ def placed(
     return homes
 
 
-def actor_cost(given: Specification) -> float:
+def actor_cost(specification: Specification) -> float:
     """Seconds of a round of a throw-away actor: the shortest of up to three, after one to warm up.
 
     The process's global random generators are put back afterwards.
     """
     program = Program("throw-away actor")
-    blueprint, record = given.actors, given.parameters
+    blueprint, record = specification.actors, specification.parameters
     actor = program.add(Actor, blueprint, 0, name="actor")
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
     program.connect(program.input("changed", (), record.dtype), actor.changed)
@@ -187,7 +187,7 @@ def learner_cost(learning: Learning) -> tuple[float, int]:
     return best * count, count
 
 
-def recommendations(given: Specification, choice: Placement) -> list[str]:
+def recommendations(specification: Specification, choice: Placement) -> list[str]:
     """What would be faster but changes results, and is therefore the user's to decide."""
     if choice.actor is None or choice.learner is None:
         return []
@@ -198,20 +198,25 @@ def recommendations(given: Specification, choice: Placement) -> list[str]:
     sampling, learning = choice.actor * busiest, choice.learner
     advice = []
     cores = usable_cores()
-    if not given.pipeline and given.shards is None and choice.workers > 1 and min(sampling, learning) > 0.2 * (sampling + learning):
-        both = max(learning, (given.actors.actors * choice.actor + learning) / choice.workers)
+    if (
+        not specification.pipeline
+        and specification.shards is None
+        and choice.workers > 1
+        and min(sampling, learning) > 0.2 * (sampling + learning)
+    ):
+        both = max(learning, (specification.actors.actors * choice.actor + learning) / choice.workers)
         advice.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    sliced = best_slices(given, choice, sampling)
+    sliced = best_slices(specification, choice, sampling)
     if sliced is not None:
         learners, seconds = sliced
         advice.append(
             f"the learner takes {1e3 * learning:.1f} ms of a round; with n_learners={learners}, which shares each minibatch among "
             f"as many cores, about {1e3 * seconds:.1f} ms"
         )
-    elif learning > 2 * sampling and cores > 2 and given.learner_threads == 1:
+    elif learning > 2 * sampling and cores > 2 and specification.learner_threads == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
@@ -223,22 +228,22 @@ def recommendations(given: Specification, choice: Placement) -> list[str]:
     return advice
 
 
-def best_slices(given: Specification, choice: Placement, sampling: float) -> tuple[int, float] | None:
+def best_slices(specification: Specification, choice: Placement, sampling: float) -> tuple[int, float] | None:
     """A number of learners with which a round would be clearly shorter, and the seconds that learning would take.
 
     ``None`` where there is none, or where the trainer has shards already or cannot have any.
 
     Args:
-        given: What the program is made from.
+        specification: What the program is made from.
         choice: What was measured.
         sampling: Seconds of a round's sampling.
     """
     learners, learning = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0
-    if learners < 2 or given.shards is not None or not given.may_be_sliced or not may_start_processes():
+    if learners < 2 or specification.shards is not None or not specification.may_be_sliced or not may_start_processes():
         return None
     if learning < LEAST_UPDATE * choice.updates:
         return None
     seconds = learning / learners + meeting_cost(choice.updates, learning, learners)
-    before = max(learning, sampling) if given.pipeline else learning + sampling
-    shared_out = math.ceil(given.actors.actors / learners) * (choice.actor or 0.0)
+    before = max(learning, sampling) if specification.pipeline else learning + sampling
+    shared_out = math.ceil(specification.actors.actors / learners) * (choice.actor or 0.0)
     return (learners, seconds) if seconds + shared_out < WORTH_SLICING * before else None

@@ -46,11 +46,11 @@ class DenseNetworks:
 class DenseEvaluation:
     """Dense networks with their weights."""
 
-    def __init__(self, networks: DenseNetworks, parameters: Array, given: Array) -> None:
+    def __init__(self, networks: DenseNetworks, parameters: Array, observations: Array) -> None:
         self.parameters, self.critic = parameters, networks.critic
-        self.shape = given.shape[:2]
-        self.act, self.scores = networks.actor.evaluated(parameters, given)
-        self.judge, self.worth = self.critic.evaluated(parameters, given.reshape(1, -1, *given.shape[2:]))
+        self.shape = observations.shape[:2]
+        self.act, self.scores = networks.actor.evaluated(parameters, observations)
+        self.judge, self.worth = self.critic.evaluated(parameters, observations.reshape(1, -1, *observations.shape[2:]))
 
     def outputs(self, step: int) -> Array:
         """See :class:`BoundNetworks`."""
@@ -137,6 +137,10 @@ class TorchStructure:
         tensors = {key: torch.tensor(part) for key, part in rows.items()}
         return tensors if self.keyed else tensors[""]
 
+    def of_step(self, observations: Any, step: int) -> Any:
+        """Those of one step, of such as :meth:`tensors` gives of a whole round."""
+        return {key: rows[step] for key, rows in observations.items()} if self.keyed else observations[step]
+
 
 def _is_computed(value: Any) -> bool:
     parts = value if isinstance(value, list) else [value]
@@ -168,11 +172,9 @@ class TorchEvaluation:
 
     def outputs(self, step: int) -> Array:
         """See :class:`BoundNetworks`."""
-        policy, given = self.policy, self.observations
+        policy = self.policy
         with torch.inference_mode():
-            features = policy.extract_features(
-                {key: rows[step] for key, rows in given.items()} if self.structure.keyed else given[step]
-            )
+            features = policy.extract_features(self.structure.of_step(self.observations, step))
             if policy.share_features_extractor:
                 of_actor, of_critic = policy.mlp_extractor(features)
             else:

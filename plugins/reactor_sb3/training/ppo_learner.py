@@ -60,11 +60,11 @@ class PPOLearner:
         """Take over what has been loaded or replaced since the last one."""
         self._learner.begin()
 
-    def observations(self, given: Any) -> Any:
+    def observations(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
         if not self.dense:
-            return given
-        seen: Any = preprocess_obs(given, self.policy.observation_space, normalize_images=self.policy.normalize_images)
+            return rows
+        seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
     def gradients(self, minibatch: PPOBatch) -> Array:

@@ -74,11 +74,11 @@ class QLearner:
         self._learner.max_grad_norm = max_grad_norm
         self._learner.begin()
 
-    def observations(self, given: Any) -> Any:
+    def observations(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
         if not self.dense:
-            return given
-        seen: Any = preprocess_obs(given, self.policy.observation_space, normalize_images=self.policy.normalize_images)
+            return rows
+        seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
     def gradients(self, minibatch: DQNBatch | QBatch) -> Array:

@@ -302,11 +302,11 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         if self._run is not None and self._run.foreign:
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
-            given = self.specification()
+            specification = self.specification()
             self.cut_episodes(self._all_envs())
-            choice = choose(given, self)
-            self._advice = recommendations(given, choice)
-            self._run = program_of(given).start(
+            choice = choose(specification, self)
+            self._advice = recommendations(specification, choice)
+            self._run = program_of(specification).start(
                 executor=choice.executor,
                 workers=choice.workers,
                 context=self.start_method,

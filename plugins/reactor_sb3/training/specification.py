@@ -61,40 +61,44 @@ class Specification:
         return None if self.evaluation is None else self.evaluation.steps / (self.actors.steps * self.actors.envs)
 
 
-def program_of(given: Specification) -> Program:
+def program_of(specification: Specification) -> Program:
     """The program, of which a tick is a round."""
-    record, late = given.parameters.dtype, given.pipeline or None
-    program = Program(given.name)
-    actors = program.bank(Actor, given.actors.actors, given.actors, name="actor")
-    learner = _sharded(program, given, given.shards) if given.shards else program.add(Learner, given.live, record, name="learner")
-    beat, orders = program.input("exploration", (given.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
+    record, late = specification.parameters.dtype, specification.pipeline or None
+    program = Program(specification.name)
+    actors = program.bank(Actor, specification.actors.actors, specification.actors, name="actor")
+    learner = (
+        _sharded(program, specification, specification.shards)
+        if specification.shards
+        else program.add(Learner, specification.live, record, name="learner")
+    )
+    beat, orders = program.input("exploration", (specification.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
     program.connect(beat, actors.exploration)
     program.connect(orders, actors.orders)
     program.connect(beat, learner.beat)
     program.connect(actors.transitions, learner.transitions.rows, after=late)
     program.connect(actors.infos, learner.infos.rows, after=late)
     changed = program.input("parameters", (), record)
-    program.connect(learner.parameters, actors.parameters, after=1, initial=given.parameters)
+    program.connect(learner.parameters, actors.parameters, after=1, initial=specification.parameters)
     program.connect(changed, actors.changed)
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
-    if given.evaluation is not None:
-        evaluator = program.add(Evaluator, given.evaluation, record, name="evaluator")
-        program.connect(learner.parameters, evaluator.parameters, after=1, initial=given.parameters)
+    if specification.evaluation is not None:
+        evaluator = program.add(Evaluator, specification.evaluation, record, name="evaluator")
+        program.connect(learner.parameters, evaluator.parameters, after=1, initial=specification.parameters)
         program.connect(changed, evaluator.changed)
         program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
         program.connect(evaluator.result, program.output("evaluation"))
-    logger = program.add(Logger, given.live, name="logger")
+    logger = program.add(Logger, specification.live, name="logger")
     program.connect(program.input("records"), logger.records)
     program.worker_setup(repeat_registrations())
     return program
 
 
-def _sharded(program: Program, given: Specification, plan: ShardPlan) -> Any:
+def _sharded(program: Program, specification: Specification, plan: ShardPlan) -> Any:
     """A learner and its shards, which come first: what is wrong with a slice is raised before what follows from it."""
     shards = program.bank(LearnerShard, plan.slices - 1, plan, name="shard")
-    learner = program.add(ShardedLearner, given.live, given.parameters.dtype, plan, name="learner")
+    learner = program.add(ShardedLearner, specification.live, specification.parameters.dtype, plan, name="learner")
     program.connect(learner.weights, shards.weights)
     program.connect(learner.slices.rows, shards.slice)
     program.connect(learner.round, shards.round)

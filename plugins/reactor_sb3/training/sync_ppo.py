@@ -126,9 +126,9 @@ class SyncPPO(Trainer, PPO):
                 "with ReactorVecEnv"
             )
         self._set_parallelism(env)
-        given: Any = self._spare(env)  # SB3 takes None too, for load()
+        spare: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(
-            policy, given, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,
+            policy, spare, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,
             normalize_advantage, ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, rollout_buffer_class,
             rollout_buffer_kwargs, target_kl, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device,
             _init_setup_model,
@@ -244,8 +244,8 @@ class SyncPPO(Trainer, PPO):
         def flat(rows: Array) -> torch.Tensor:
             return torch.from_numpy(buffer.swap_and_flatten(rows)).to(self.device)
 
-        given = buffer.observations
-        observations: Any = {key: flat(rows) for key, rows in given.items()} if isinstance(given, dict) else flat(given)
+        kept = buffer.observations
+        observations: Any = {key: flat(rows) for key, rows in kept.items()} if isinstance(kept, dict) else flat(kept)
         actions = flat(buffer.actions)
         actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.float()
         numbers = (flat(rows).flatten() for rows in (buffer.advantages, buffer.returns, buffer.log_probs, buffer.values))
