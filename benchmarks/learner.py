@@ -169,8 +169,8 @@ class LearnsPPO(Contender):
             FlatOptimizer,
             FlatParameters,
             Gaussians,
-            Learner,
             PPOLoss,
+            Updater,
             layers_of,
         )  # fmt: skip
 
@@ -185,7 +185,7 @@ class LearnsPPO(Contender):
             distribution = Categoricals([self.case.actions]) if self.case.actions > 0 else Gaussians(flat)
             seen = DenseActorCritic(towers[0], towers[1], distribution, flat)
         loss = PPOLoss(seen, 0.2, None, self.model.ent_coef, self.model.vf_coef)
-        return Learner(loss, FlatOptimizer(policy.optimizer, flat), self.model.max_grad_norm)
+        return Updater(loss, FlatOptimizer(policy.optimizer, flat), self.model.max_grad_norm)
 
     def go(self, count: int) -> float:
         import torch

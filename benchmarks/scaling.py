@@ -81,7 +81,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
     model._set_ranges(learner)
     learner.begin_round()
     measured["minibatches"] = model.n_epochs * math.ceil(model.n_steps * N_ENVS / model.batch_size)
-    measured["step"] = seconds(learner._learner.step, least)
+    measured["step"] = seconds(learner._updater.step, least)
     for count in CORES:
         rows = math.ceil(len(batch) / count)
         part = batch[0:rows]

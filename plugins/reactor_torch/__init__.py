@@ -11,7 +11,6 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.flat import FlatParameters
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
-    from reactor_torch.learner import Learner, Loss, Updates, carry_out
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, packed, parameter_record, tensors, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
@@ -21,6 +20,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.threads import torch_threads
+    from reactor_torch.updater import Loss, Updater, Updates, carry_out
 
 __all__ = [
     "FILLING",
@@ -43,7 +43,6 @@ __all__ = [
     "Greedy",
     "Layer",
     "Layered",
-    "Learner",
     "LearnerShard",
     "Loss",
     "LossMaker",
@@ -58,6 +57,7 @@ __all__ = [
     "SliceLayout",
     "Stacked",
     "TorchNetwork",
+    "Updater",
     "Updates",
     "carry_out",
     "check_sliceable",

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from reactor_rl import Input, Output, Reactor, reaction, startup
-from reactor_torch.learner import Loss
 from reactor_torch.slices import SliceLayout, SliceView, parts_of, slice_of
 from reactor_torch.streams import torch_state, torch_stream
 from reactor_torch.threads import torch_threads
+from reactor_torch.updater import Loss
 
 __all__ = ["LearnerShard", "LossMaker", "Round", "SharedLoss", "ShardPlan", "check_sliceable", "draws"]
 

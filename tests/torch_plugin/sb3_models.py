@@ -29,9 +29,9 @@ from reactor_torch import (
     FlatParameters,
     Function,
     Gaussians,
-    Learner,
     PPOBatch,
     PPOLoss,
+    Updater,
     layers_of,
     normalized,
 )
@@ -118,14 +118,14 @@ def dense_actor_critic(policy: ActorCriticPolicy, flat: FlatParameters) -> Dense
     return DenseActorCritic(towers[0], towers[1], distribution, flat)
 
 
-def ppo_learner(model: PPO, way: str) -> Learner:
+def ppo_learner(model: PPO, way: str) -> Updater:
     policy = model.policy
     flat = FlatParameters(policy.named_parameters())
     seen: ActorCritic = dense_actor_critic(policy, flat) if way == "dense" else AutogradActorCritic(policy.evaluate_actions, flat)
     loss = PPOLoss(
         seen, model.clip_range(1), None if model.clip_range_vf is None else model.clip_range_vf(1), model.ent_coef, model.vf_coef
     )
-    return Learner(loss, FlatOptimizer(policy.optimizer, flat), model.max_grad_norm)
+    return Updater(loss, FlatOptimizer(policy.optimizer, flat), model.max_grad_norm)
 
 
 def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
@@ -142,11 +142,11 @@ def q_function(network: Any, flat: FlatParameters, way: str) -> Function:
     return Dense(layers, flat)
 
 
-def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:
+def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Updater:
     flat = FlatParameters(model.q_net.named_parameters())
     target = FlatParameters(model.q_net_target.named_parameters(), learned=False)
     loss = DQNLoss(q_function(model.q_net, flat, way), q_function(model.q_net_target, target, way), double_q, kind)
-    return Learner(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
+    return Updater(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
 
 
 def dqn_batch(model: DQN, given: ReplayBufferSamples) -> DQNBatch:

@@ -23,10 +23,10 @@ from reactor_torch import (
     FlatOptimizer,
     FlatParameters,
     Gaussians,
-    Learner,
     LossMaker,
     PPOBatch,
     PPOLoss,
+    Updater,
     Updates,
     carry_out,
     normalized,
@@ -54,11 +54,11 @@ class PPOLearner:
         self.policy = policy
         self.loss, _ = ppo_loss(policy)
         self.dense = isinstance(self.loss.policy, DenseActorCritic)
-        self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
+        self._updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
 
     def begin_round(self) -> None:
         """Take over what has been loaded or replaced since the last one."""
-        self._learner.begin()
+        self._updater.begin()
 
     def observations(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
@@ -69,7 +69,7 @@ class PPOLearner:
 
     def gradients(self, minibatch: PPOBatch) -> Array:
         """See :meth:`PPOLoss.gradients`."""
-        return self._learner.gradients(minibatch)
+        return self._updater.gradients(minibatch)
 
     def updates(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
@@ -94,7 +94,7 @@ class PPOLearner:
             statistics.append((yield shuffled, slice(begin, min(begin + batch_size, len(order)))))
             if statistics[-1][APPROX_KL] > most_kl:
                 return statistics, False
-            self._learner.step()
+            self._updater.step()
         return statistics, True
 
     def loss_maker(self) -> LossMaker:

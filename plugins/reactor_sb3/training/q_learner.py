@@ -25,10 +25,10 @@ from reactor_torch import (
     FlatOptimizer,
     FlatParameters,
     Function,
-    Learner,
     Loss,
     LossMaker,
     QBatch,
+    Updater,
     Updates,
     carry_out,
 )
@@ -63,7 +63,7 @@ class QLearner:
         functions = _functions(policy, self._networks, self._flat)
         self.dense = isinstance(functions[0], Dense)
         self.loss: Any = loss(*functions)
-        self._learner = Learner(self.loss, FlatOptimizer(policy.optimizer, self._flat[0]), max_grad_norm)
+        self._updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self._flat[0]), max_grad_norm)
 
     def begin_round(self, max_grad_norm: float | None) -> None:
         """Take over what has been loaded or replaced since the last round.
@@ -71,8 +71,8 @@ class QLearner:
         Args:
             max_grad_norm: What gradients are clipped to from now on.
         """
-        self._learner.max_grad_norm = max_grad_norm
-        self._learner.begin()
+        self._updater.max_grad_norm = max_grad_norm
+        self._updater.begin()
 
     def observations(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
@@ -83,7 +83,7 @@ class QLearner:
 
     def gradients(self, minibatch: DQNBatch | QBatch) -> Array:
         """See :meth:`Loss.gradients`."""
-        return self._learner.gradients(minibatch)
+        return self._updater.gradients(minibatch)
 
     def loss_maker(self) -> LossMaker:
         """What makes the same loss again, of a copy of the policy."""
@@ -102,7 +102,7 @@ class QLearner:
         losses = []
         for batch in batches:
             losses.append((yield batch, slice(0, len(batch))))
-            self._learner.step()
+            self._updater.step()
         return np.concatenate(losses)
 
     def learn(self, batches: Iterable[DQNBatch | QBatch]) -> Array:

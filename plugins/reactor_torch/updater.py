@@ -1,4 +1,4 @@
-"""A learner: a loss with its gradients, and an optimiser that steps along them."""
+"""What updates a network: a loss with its gradients, and an optimiser that steps along them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from reactor_torch.flat import FlatParameters
 from reactor_torch.optimizing import FlatOptimizer
 
-__all__ = ["Learner", "Loss", "Updates", "carry_out"]
+__all__ = ["Updater", "Loss", "Updates", "carry_out"]
 
 Array = npt.NDArray[Any]
 R = TypeVar("R")
@@ -64,11 +64,11 @@ class Loss(Protocol):
         ...
 
 
-class Learner:
+class Updater:
     """Updates a network from minibatches.
 
     Before a round of updates call :meth:`begin`; then :meth:`update` for each minibatch, or :meth:`gradients` and :meth:`step`
-    where something comes between them: a stop, or gradients of other slices, added to ``learner.flat.gradients`` in order.
+    where something comes between them: a stop, or gradients of other slices, added to ``updater.flat.gradients`` in order.
 
     Args:
         loss: With its network.
