@@ -4,6 +4,8 @@ Three kinds of network, 64 environments each. Measured are a round of an actor, 
 one, a step of the optimiser, what slices cost besides (writing them, adding gradients), and a tick with helpers. From them follows
 a round on each number of cores, for ``n_learners=1`` with ``pipeline=0`` and ``pipeline=1``, and for as many learners as cores.
 
+What a round takes on one core beyond these parts is added everywhere, as if no part of it could be shared.
+
 No prediction knows what cores share: memory, caches, and the clock that sinks when all are busy. So these are bounds, and they
 are checked on as many cores as there are here.
 """
@@ -64,20 +66,44 @@ def seconds(work: Callable[[], object], least: float) -> float:
     return statistics.median(taken)
 
 
+def sampling(model: Any, least: float) -> float:
+    """Seconds of a round of an actor that has begun its episodes."""
+    import numpy as np
+
+    from reactor_rl import Program
+    from reactor_sb3.acting.actor import Actor
+
+    given = model.specification()
+    steps, record = given.actors.steps, given.parameters
+    program = Program("an actor")
+    actor = program.add(Actor, given.actors, 0, name="actor")
+    program.connect(program.input("parameters", (), record.dtype), actor.parameters)
+    program.connect(program.input("changed", (), record.dtype), actor.changed)
+    program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
+    program.connect(program.input("orders", (2,), np.bool_), actor.orders)
+    with program.start(executor="inline", fingerprint="off") as run:
+
+        def tick() -> None:
+            run.set(parameters=record, exploration=np.zeros(steps, np.float32), orders=np.zeros(2, np.bool_))
+            run.tick()
+
+        return seconds(tick, least)
+
+
 def costs(name: str, least: float) -> dict[str, Any]:
     """What was measured: seconds."""
     import numpy as np
     import torch
 
     from reactor_rl.plugin import tick_cost
-    from reactor_sb3.training.placing import actor_cost
+    from reactor_torch import SharedLoss, SliceLayout
 
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"actor": {}, "tick": tick_cost(), "slices": {}}
     for envs in sorted({N_ENVS // count for count in CORES}):
         model = model_of(name, n_actors=N_ENVS // envs, envs_per_actor=envs)
-        measured["actor"][envs] = actor_cost(model.specification())
-    learner, batch = model._learner, model._example(model._rows)
+        measured["actor"][envs] = sampling(model, least)
+    learner, batch = model._learner, model.example()
     model._set_ranges(learner)
     learner.begin_round()
     measured["minibatches"] = model.n_epochs * math.ceil(model.n_steps * N_ENVS / model.batch_size)
@@ -88,7 +114,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
         measured["slices"][count] = seconds(lambda part=part: learner.loss.gradients(part, len(batch)), least)
     measured["besides"] = {1: 0.0}
     for count in CORES[1:]:
-        shared = learner.shared(count, batch)
+        shared = SharedLoss(learner.loss, model.policy, SliceLayout(batch, math.ceil(len(batch) / count)), count)
         shared.begin_round([0] * count)
         shared.compute(batch, slice(0, len(batch)), torch.zeros(0))
         size, width = len(learner.loss.flat.data), len(learner.loss.statistics)
@@ -100,7 +126,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
 
 
 def predicted(measured: dict[str, Any], n_cores: int) -> dict[str, float]:
-    """Seconds of a round, by what the user chooses."""
+    """Seconds of what was measured of a round, by what the user chooses."""
     sampling, minibatches = measured["actor"][N_ENVS // n_cores], measured["minibatches"]
     tick = measured["tick"] if n_cores > 1 else 0.0
     learning = minibatches * (measured["slices"][1] + measured["step"])
@@ -142,7 +168,10 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
     figures = compared({way: lambda how=how: Trains(name, **how) for way, how in ways.items()}, options, fixed=1)
     steps = cases()[name][2]["n_steps"] * N_ENVS
-    rates = {count: {way: steps / length for way, length in predicted(measured, count).items()} for count in CORES}
+    lone = next(iter(predicted(measured, 1).values()))
+    rest = max(0.0, steps / figures.as_json("reactor_rl, one core")["rates"]["reactor_rl, one core"]["median"] - lone)
+    measured["rest"] = rest
+    rates = {count: {way: steps / (length + rest) for way, length in predicted(measured, count).items()} for count in CORES}
     return {**figures.as_json("reactor_rl, one core"), "costs": measured, PREDICTED: rates}
 
 

@@ -160,6 +160,8 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
         OURS: partial(Trains, partial(ours_of, case), case),
         f"{OURS}, pipeline=1": partial(Trains, partial(ours_of, case, pipeline=1), case),
     }
+    if case.policy == "CnnPolicy" and cores() > 1:
+        makers[f"{OURS}, n_learners={cores()}"] = partial(Trains, partial(ours_of, case, n_learners=cores()), case)
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
             makers[f"SB3, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
