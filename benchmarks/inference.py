@@ -66,7 +66,7 @@ class Calls(Contender):
 
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
-        from reactor_sb3.training.networks import network_of
+        from reactor_sb3.acting.networks import network_of
         from reactor_torch import greedy as inference
         from reactor_torch import parameter_record, write_parameters
 

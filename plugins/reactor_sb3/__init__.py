@@ -16,5 +16,5 @@ preload(
     "stable_baselines3.common.monitor",
     "stable_baselines3.common.vec_env",
     "reactor_sb3.environments.vec_env",
-    "reactor_sb3.training.evaluator",
+    "reactor_sb3.acting.evaluator",
 )

@@ -21,12 +21,12 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 import reactor_rl
+from reactor_sb3.acting.normalization import normalized_again
 from reactor_sb3.checkpoints import archive, checks
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.training.arguments import check_places
-from reactor_sb3.training.normalization import normalized_again
 from reactor_torch import computing, differentiating
 
 __all__ = ["is_checkpoint", "load", "save"]

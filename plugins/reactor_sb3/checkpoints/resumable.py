@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.acting.normalization import put_statistics, statistics_state
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
 from reactor_sb3.streams import restore, state_of
-from reactor_sb3.training.evaluator import Evaluation
-from reactor_sb3.training.normalization import put_statistics, statistics_state
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_sb3.training.specification import program_of
 

@@ -1,1 +1,1 @@
-"""The trainers: their program of actors, learner, evaluator and logger, and the algorithms."""
+"""The algorithms, and what they have in common: a program of actors, learner, evaluator and logger, and where it runs."""

@@ -10,7 +10,7 @@ from typing import Literal
 from stable_baselines3.common.callbacks import BaseCallback
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_sb3.training.evaluator import Evaluation
+from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.training.trainer import Trainer
 
 __all__ = ["SaveCheckpoint", "StopOnEvaluation"]

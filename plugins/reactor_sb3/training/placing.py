@@ -16,8 +16,8 @@ import numpy as np
 
 from reactor_rl import Program
 from reactor_rl.plugin import NamedExecutor, global_random_state, may_start_processes, tick_cost, usable_cores
-from reactor_sb3.training.actor import Actor
-from reactor_sb3.training.learner import Learning
+from reactor_sb3.acting.actor import Actor
+from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.specification import Specification
 
 __all__ = ["Placement", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]

@@ -18,13 +18,13 @@ from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.records import by_step
+from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, stream
-from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
-from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
-from reactor_sb3.training.records import by_step
 from reactor_torch import QBatch, QLoss, Updates, carry_out, torch_stream
 
 __all__ = ["PQN", "Annealed"]

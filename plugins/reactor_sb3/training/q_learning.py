@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_sb3.training.epsilon_greedy import EpsilonGreedy
-from reactor_sb3.training.networks import network_of
-from reactor_sb3.training.q_learner import QLearner
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.acting.networks import network_of
+from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.training.trainer import Trainer
 
 __all__ = ["QLearning"]

@@ -17,16 +17,16 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
+from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
+from reactor_sb3.acting.evaluator import Evaluation, EvaluationPlan
+from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
+from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
+from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.actor import Behaviour, Blueprint, StepInfo
 from reactor_sb3.training.arguments import check_parallelism, shared_out
-from reactor_sb3.training.evaluator import Evaluation, EvaluationPlan
-from reactor_sb3.training.learner import LocalRef
-from reactor_sb3.training.normalization import Normalization, add_round, normalized_keys, statistics_of
 from reactor_sb3.training.placing import choose, recommendations
-from reactor_sb3.training.records import Observations
 from reactor_sb3.training.specification import Specification, program_of
 from reactor_torch import (
     Batch,
@@ -168,7 +168,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         """Learn from one round.
 
         Args:
-            transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
+            transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
             infos: Of each actor; empty unless somebody wants them.
         """
 

@@ -12,11 +12,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger as Sb3Logger
 from stable_baselines3.common.monitor import ResultsWriter
 
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.acting.records import by_step
 from reactor_sb3.environments.live_vec_env import episode_logs
-from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.evaluator import Evaluation
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
-from reactor_sb3.training.records import by_step
 
 if TYPE_CHECKING:
     from reactor_rl import Run

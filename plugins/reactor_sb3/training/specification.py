@@ -11,10 +11,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName
-from reactor_sb3.training.actor import Actor, Blueprint
-from reactor_sb3.training.evaluator import EvaluationPlan, Evaluator
-from reactor_sb3.training.learner import Learner, LocalRef, Logger
-from reactor_sb3.training.sharded_learner import ShardedLearner
+from reactor_sb3.acting.actor import Actor, Blueprint
+from reactor_sb3.acting.evaluator import EvaluationPlan, Evaluator
+from reactor_sb3.learning.learner import Learner, LocalRef, Logger
+from reactor_sb3.learning.sharded_learner import ShardedLearner
 from reactor_torch import LearnerShard, ShardPlan
 
 __all__ = ["Specification", "program_of"]

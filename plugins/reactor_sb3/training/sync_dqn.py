@@ -21,13 +21,13 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.learning.q_learner import QLearner
+from reactor_sb3.learning.replay import BLOCKWISE, store
+from reactor_sb3.learning.replay_sampler import ReplaySampler
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
-from reactor_sb3.training.q_learner import QLearner
 from reactor_sb3.training.q_learning import QLearning
-from reactor_sb3.training.replay import BLOCKWISE, store
-from reactor_sb3.training.replay_sampler import ReplaySampler
 from reactor_torch import DQNBatch, DQNLoss, Updates, carry_out, torch_stream
 
 __all__ = ["SyncDQN"]

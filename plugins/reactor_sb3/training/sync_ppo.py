@@ -22,13 +22,13 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_sb3.acting.acting_policy import acting_policy_of
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.policy_networks import copied
+from reactor_sb3.acting.rollouts import OnPolicy, fill
+from reactor_sb3.learning.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.streams import Purpose, stream
-from reactor_sb3.training.acting_policy import acting_policy_of
-from reactor_sb3.training.actor import StepInfo
 from reactor_sb3.training.arguments import keeps_arguments
-from reactor_sb3.training.policy_networks import copied
-from reactor_sb3.training.ppo_learner import APPROX_KL, PPOLearner
-from reactor_sb3.training.rollouts import OnPolicy, fill
 from reactor_sb3.training.trainer import Trainer
 from reactor_torch import PPOBatch, Updates, carry_out, torch_stream
 

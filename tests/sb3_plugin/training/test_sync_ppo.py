@@ -26,12 +26,12 @@ from torch import nn
 from trainers import BOX, INLINE, PLACES, SPACES
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
-from reactor_sb3.training.acting import PlainPolicy
-from reactor_sb3.training.acting_policy import acting_policy_of
-from reactor_sb3.training.action_distributions import distribution_of
-from reactor_sb3.training.own_policy import OwnPolicy
-from reactor_sb3.training.policy_networks import DenseNetworks, TorchNetworks, copied
-from reactor_sb3.training.ppo_learner import PPOLearner
+from reactor_sb3.acting.acting_policy import acting_policy_of
+from reactor_sb3.acting.action_distributions import distribution_of
+from reactor_sb3.acting.own_policy import OwnPolicy
+from reactor_sb3.acting.plain_policy import PlainPolicy
+from reactor_sb3.acting.policy_networks import DenseNetworks, TorchNetworks, copied
+from reactor_sb3.learning.ppo_learner import PPOLearner
 from reactor_torch import PPOBatch
 
 Array = npt.NDArray[Any]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from reactor_sb3.training.acting import ActingPolicy, Drawing
-from reactor_sb3.training.records import Fields, Observations
+from reactor_sb3.acting.plain_policy import ActingPolicy, Drawing
+from reactor_sb3.acting.records import Fields, Observations
 
 __all__ = ["OnPolicy", "advantages", "by_env", "fill"]
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class OnPolicy:
-    """The :class:`~reactor_sb3.training.actor.Behaviour` of actors that draw their actions as the policy says.
+    """The :class:`~reactor_sb3.acting.actor.Behaviour` of actors that draw their actions as the policy says.
 
     Attributes:
         network: Structure of the policy.
@@ -40,7 +40,7 @@ class OnPolicy:
 
     @property
     def fields(self) -> Fields:
-        """See :class:`~reactor_sb3.training.actor.Behaviour`; actions of a ``Box`` are also ``"drawn"``, as the policy has them."""
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`; actions of a ``Box`` are also ``"drawn"``, as the policy has them."""
         space, number = self.action_space, np.dtype(np.float32)
         assert space.shape is not None
         judged = [("log_probs", number, ()), ("values", number, ()), ("advantages", number, ())]
@@ -51,7 +51,7 @@ class OnPolicy:
     def begin_round(
         self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Drawing, record: Array
     ) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.training.actor.Behaviour`."""
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         return bound.begin_round(random, record)
 
     def end_round(self, bound: Drawing, record: Array) -> None:

@@ -16,7 +16,7 @@ import torch
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from reactor_sb3.training.records import Observations, by_step
+from reactor_sb3.acting.records import Observations, by_step
 
 __all__ = [
     "Normalization",
@@ -121,7 +121,7 @@ def add_round(normalizer: VecNormalize, originals: Observations, transitions: Ar
     Args:
         normalizer: The user's.
         originals: Layout of observations as the environments give them.
-        transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`.
+        transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
     """
     if not normalizer.training:
         return

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled, aligned_zeros
+from reactor_sb3.acting.normalization import Normalization
+from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose
-from reactor_sb3.training.normalization import Normalization
-from reactor_sb3.training.records import Observations
 from reactor_torch import Greedy, Network
 
 __all__ = ["Evaluation", "EvaluationPlan", "Evaluator"]
@@ -76,7 +76,7 @@ class Evaluator(Reactor):
 
     parameters = Input()
     changed = Input()
-    """See :class:`~reactor_sb3.training.actor.Actor`."""
+    """See :class:`~reactor_sb3.acting.actor.Actor`."""
     timesteps = Input()
     """Steps of training that the parameters of this tick have seen, ``()``, int64."""
     result = Output()

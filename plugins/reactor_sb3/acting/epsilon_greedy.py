@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_sb3.training.records import Fields
+from reactor_sb3.acting.records import Fields
 from reactor_torch import Greedy, Network
 
 __all__ = ["EpsilonGreedy"]
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """The :class:`~reactor_sb3.training.actor.Behaviour` of Q-learning's actors.
+    """The :class:`~reactor_sb3.acting.actor.Behaviour` of Q-learning's actors.
 
     Attributes:
         network: Structure of the Q-network.
@@ -34,13 +34,13 @@ class EpsilonGreedy:
 
     @property
     def fields(self) -> Fields:
-        """See :class:`~reactor_sb3.training.actor.Behaviour`."""
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         return (("actions", np.dtype(np.int64), ()),)
 
     def begin_round(
         self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Greedy, record: Array
     ) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.training.actor.Behaviour`."""
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         chosen: Array = record["actions"]
         shape: tuple[int, ...] = chosen.shape
         exponent = np.float32(1 + (self.spread * index / (actors - 1) if actors > 1 else 0))
@@ -58,4 +58,4 @@ class EpsilonGreedy:
         return act
 
     def end_round(self, bound: Greedy, record: Array) -> None:
-        """See :class:`~reactor_sb3.training.actor.Behaviour`."""
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""

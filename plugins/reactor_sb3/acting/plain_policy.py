@@ -1,7 +1,7 @@
 """What actors know of a policy: how it draws actions, and what it thinks of observations.
 
 Most policies are plain: a network that acts, one that judges, and a distribution of SB3's. Then actions are drawn by
-:mod:`reactor_sb3.training.action_distributions`, from noise that belongs to the actor.
+:mod:`reactor_sb3.acting.action_distributions`, from noise that belongs to the actor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reactor_sb3.training.action_distributions import ActionDistribution
+from reactor_sb3.acting.action_distributions import ActionDistribution
 
 __all__ = ["ActingPolicy", "Bounds", "Drawing", "BoundNetworks", "Networks", "Observed", "PlainPolicy"]
 

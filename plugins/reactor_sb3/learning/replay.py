@@ -7,8 +7,8 @@ from typing import Any
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
-from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.records import Observations, by_step
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.records import Observations, by_step
 
 __all__ = ["BLOCKWISE", "store"]
 
@@ -24,7 +24,7 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
     Args:
         buffer: SB3's, or one of the user's.
         layout: Of observations as the policy sees them.
-        transitions: A record for each actor, see :func:`reactor_sb3.training.records.transition_record`. What is normalised in it
+        transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`. What is normalised in it
             is stored as it was before, as in SB3, which normalises what it samples.
         infos: Of each actor; only a buffer that is not in :data:`BLOCKWISE` gets them.
     """

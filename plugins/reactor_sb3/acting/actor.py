@@ -15,10 +15,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import close_all
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
+from reactor_sb3.acting.normalization import Normalization, Normalizing
+from reactor_sb3.acting.records import Fields, Observations, transition_record
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose, restore, state_of, stream
-from reactor_sb3.training.normalization import Normalization, Normalizing
-from reactor_sb3.training.records import Fields, Observations, transition_record
 from reactor_torch import FILLING, Greedy, Network
 
 __all__ = ["Actor", "Behaviour", "Blueprint", "StepInfo"]
@@ -58,7 +58,7 @@ class Behaviour(Protocol):
             rates: The rate of exploration at each step, ``(steps,)``, float32.
             random: The actor's random stream.
             bound: What :attr:`network` gives when it is bound to parameters and observations.
-            record: The round, see :func:`reactor_sb3.training.records.transition_record`.
+            record: The round, see :func:`reactor_sb3.acting.records.transition_record`.
         """
 
     def end_round(self, bound: Any, record: Array) -> None:

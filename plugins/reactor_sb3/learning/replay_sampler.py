@@ -19,7 +19,7 @@ class ReplaySampler:
     """Gives what ``buffer.sample(batch_size)`` gives, bit for bit and after the same draws from ``np.random``.
 
     Args:
-        buffer: Of a class in :data:`reactor_sb3.training.replay.BLOCKWISE`.
+        buffer: Of a class in :data:`reactor_sb3.learning.replay.BLOCKWISE`.
         batch_size: Rows of a minibatch.
 
     Attributes:

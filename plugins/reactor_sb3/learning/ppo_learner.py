@@ -12,8 +12,8 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import preprocess_obs
 
-from reactor_sb3.training.acting_policy import is_plain
-from reactor_sb3.training.policy_networks import copied, dense_networks_of
+from reactor_sb3.acting.acting_policy import is_plain
+from reactor_sb3.acting.policy_networks import copied, dense_networks_of
 from reactor_torch import (
     AutogradActorCritic,
     Bernoullis,

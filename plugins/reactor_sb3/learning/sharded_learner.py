@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
-from reactor_sb3.training.actor import StepInfo
-from reactor_sb3.training.learner import Learning, LocalRef
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.learning.learner import Learning, LocalRef
 from reactor_torch import ShardPlan, SharedLoss, Updates, torch_stream, write_parameters
 
 __all__ = ["ShardedLearner", "SharedLearning"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_rl import Input, Output, Reactor, reaction
-from reactor_sb3.training.actor import StepInfo
+from reactor_sb3.acting.actor import StepInfo
 from reactor_torch import write_parameters
 
 __all__ = ["Learner", "Learning", "LocalRef", "Logger"]

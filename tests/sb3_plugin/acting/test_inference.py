@@ -17,7 +17,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-from reactor_sb3.training.networks import network_of
+from reactor_sb3.acting.networks import network_of
 from reactor_torch import greedy as inference
 from reactor_torch.greedy import Layered, TorchNetwork, bind_compiled, bind_numpy
 from reactor_torch.layers import Layer

@@ -6,10 +6,10 @@ from gymnasium import spaces
 from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.policies import ActorCriticPolicy
 
-from reactor_sb3.training.acting import ActingPolicy, Bounds, PlainPolicy
-from reactor_sb3.training.action_distributions import distribution_of
-from reactor_sb3.training.own_policy import OwnPolicy
-from reactor_sb3.training.policy_networks import TorchNetworks, TorchStructure, dense_networks_of
+from reactor_sb3.acting.action_distributions import distribution_of
+from reactor_sb3.acting.own_policy import OwnPolicy
+from reactor_sb3.acting.plain_policy import ActingPolicy, Bounds, PlainPolicy
+from reactor_sb3.acting.policy_networks import TorchNetworks, TorchStructure, dense_networks_of
 
 __all__ = ["acting_policy_of", "is_plain"]
 

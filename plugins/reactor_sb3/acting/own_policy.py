@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reactor_sb3.training.acting import Bounds, Drawing, Observed
-from reactor_sb3.training.policy_networks import TorchStructure
+from reactor_sb3.acting.plain_policy import Bounds, Drawing, Observed
+from reactor_sb3.acting.policy_networks import TorchStructure
 from reactor_torch import torch_state, torch_stream
 
 __all__ = ["OwnPolicy"]
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class OwnPolicy:
-    """The :class:`~reactor_sb3.training.acting.ActingPolicy` of a policy that is evaluated by its own ``forward``.
+    """The :class:`~reactor_sb3.acting.plain_policy.ActingPolicy` of a policy that is evaluated by its own ``forward``.
 
     Attributes:
         structure: The policy.
@@ -34,7 +34,7 @@ class OwnPolicy:
     sde_sample_freq: int
 
     def bind(self, parameters: Array, observations: Observed) -> Drawing:
-        """See :class:`~reactor_sb3.training.acting.ActingPolicy`."""
+        """See :class:`~reactor_sb3.acting.plain_policy.ActingPolicy`."""
         return OwnDrawing(self, parameters, observations)
 
 
@@ -49,14 +49,14 @@ class OwnDrawing:
         self.log_probs, self.values = np.empty(shape, np.float32), np.empty(shape, np.float32)
 
     def __call__(self, step: int) -> Array:
-        """See :class:`~reactor_sb3.training.acting.Drawing`."""
+        """See :class:`~reactor_sb3.acting.plain_policy.Drawing`."""
         with torch.inference_mode():
             actions: Array = self.policy._predict(self.structure.of_step(self.observations, step), deterministic=True).numpy()
         actions = actions.reshape(-1, *(self.policy.action_space.shape or ()))
         return actions if self.bounds is None else self.bounds(actions)
 
     def begin_round(self, random: np.random.Generator, record: Array) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.training.acting.Drawing`."""
+        """See :class:`~reactor_sb3.acting.plain_policy.Drawing`."""
         state = torch_state(int(random.integers(2**63)))
         bounds, policy, every = self.bounds, self.policy, self.sde_sample_freq
         actions, drawn = record["actions"], record["actions" if bounds is None else "drawn"]
@@ -76,10 +76,10 @@ class OwnDrawing:
         return act
 
     def end_round(self) -> tuple[Array, Array]:
-        """See :class:`~reactor_sb3.training.acting.Drawing`."""
+        """See :class:`~reactor_sb3.acting.plain_policy.Drawing`."""
         return self.log_probs, self.values
 
     def values_of(self, observations: Observed) -> Array:
-        """See :class:`~reactor_sb3.training.acting.Drawing`."""
+        """See :class:`~reactor_sb3.acting.plain_policy.Drawing`."""
         with torch.inference_mode():
             return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()

@@ -17,7 +17,7 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
-from reactor_sb3.training.networks import layered_of
+from reactor_sb3.acting.networks import layered_of
 from reactor_torch import (
     Autograd,
     Dense,

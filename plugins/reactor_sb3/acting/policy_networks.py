@@ -17,8 +17,8 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 
-from reactor_sb3.training.acting import BoundNetworks, Observed
-from reactor_sb3.training.networks import features_of
+from reactor_sb3.acting.networks import features_of
+from reactor_sb3.acting.plain_policy import BoundNetworks, Observed
 from reactor_torch import Layered, layers_of
 
 __all__ = ["DenseNetworks", "TorchNetworks", "TorchStructure", "copied", "dense_networks_of"]

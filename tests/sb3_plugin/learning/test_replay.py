@@ -24,8 +24,8 @@ from trainers import (
     new,
 )
 
+from reactor_sb3.learning.replay import store
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.replay import store
 
 # ---------------------------------------------------------------------- what is stored
 

@@ -15,8 +15,8 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from trainers import SPACES, Toy, both, new
 
+from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.training.q_learner import QLearner
 
 UPDATES = 100
 CLOSE = 1e-5

@@ -1,0 +1,1 @@
+"""How actors act: their policies, their records, and who evaluates them."""
