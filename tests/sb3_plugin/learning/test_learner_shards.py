@@ -159,7 +159,7 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path) -> None:
             with new(n_learners=3, pipeline={pipeline}, executor="processes", workers=2, **EVALUATED) as model:
                 model.learn(STEPS, callback=Killed({str(path)!r}, every=2))
     """
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE / "training"), os.environ.get("PYTHONPATH", "")])}
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=where, timeout=120)
     assert process.returncode == -signal.SIGKILL
     for place in (INLINE, PLACES[5]):
