@@ -152,7 +152,7 @@ def lines_of(how: dict[str, Any], phase: Callable[[Any], None]) -> int:
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("how", HOW)
 def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
-    lines = lines_of(HOW[how], PHASES[phase])
+    lines = min(lines_of(HOW[how], PHASES[phase]) for _ in range(3))  # who waits for longer executes more of them
     assert lines > 10
     hit = 0
     points = lines // 3 if (how, phase) == ("processes", "step") else POINTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -85,10 +84,12 @@ class Helpers:
         self._check_alive()
 
     def _listen(self, worker: int) -> None:
-        with contextlib.suppress(TimeoutError, EOFError):
+        try:
             message = self._executor.receive(worker, 0.0)
-            if isinstance(message, Failure):
-                raise message.raised()
+        except (TimeoutError, EOFError):
+            return
+        if isinstance(message, Failure):
+            raise message.raised()
 
     def _check_alive(self) -> None:
         death = self._executor.died()
