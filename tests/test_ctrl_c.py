@@ -78,6 +78,17 @@ def interrupted(line: int) -> Iterator[Interrupter]:
         gc.enable()
 
 
+def let_go() -> None:
+    """Drop the traceback of an exception that the interpreter takes to be handled still, after a tracer has raised in a ``with``.
+
+    A signal is never looked for at that place.
+    """
+    error = sys.exc_info()[1]
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 class Stuck(BaseException):
     """Not an Exception, so that nobody handles it."""
 
@@ -148,31 +159,39 @@ def lines_of(how: dict[str, Any], phase: Callable[[Any], None]) -> int:
     return 10**9 - counted.left
 
 
+def struck(how: str, phase: str, line: int) -> bool:
+    """Whether a phase had so many lines, and was interrupted there; what is left closes in any case, and is of no other use."""
+    envs, hit = make(HOW[how]), False
+    try:
+        with interrupted(line) as interrupter:
+            PHASES[phase](envs)
+    except KeyboardInterrupt:
+        hit = True
+    let_go()
+    try:
+        with at_most(5.0):
+            envs.close()
+    except Stuck:
+        envs.close(terminate=True)
+        pytest.fail(f"close() does not return after an interrupt at {interrupter.where}")
+    envs.close()
+    with pytest.raises(gym.error.ClosedEnvironmentError):
+        step(envs)
+    return hit
+
+
 @pytest.mark.filterwarnings("ignore:.*Calling .close. while waiting:UserWarning")
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("how", HOW)
 def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
-    lines = min(lines_of(HOW[how], PHASES[phase]) for _ in range(3))  # who waits for longer executes more of them
+    lines = lines_of(HOW[how], PHASES[phase])
     assert lines > 10
-    hit = 0
     points = lines // 3 if (how, phase) == ("processes", "step") else POINTS
-    for line in sorted({1 + (lines - 1) * point // (points - 1) for point in range(points)}):
-        envs = make(HOW[how])
-        try:
-            with interrupted(line) as interrupter:
-                PHASES[phase](envs)
-        except KeyboardInterrupt:
-            hit += 1
-        try:
-            with at_most(5.0):
-                envs.close()
-        except Stuck:
-            envs.close(terminate=True)
-            pytest.fail(f"close() does not return after an interrupt at {interrupter.where}")
-        envs.close()
-        with pytest.raises(gym.error.ClosedEnvironmentError):
-            step(envs)
-    assert hit > POINTS // 2
+    struck_at = [
+        any(struck(how, phase, line) for _ in range(3))  # who has to wait for less executes fewer lines
+        for line in sorted({1 + (lines - 1) * point // (points - 1) for point in range(points)})
+    ]
+    assert sum(struck_at) > POINTS // 2
 
 
 @pytest.mark.parametrize("how", ["processes", "threads"])
