@@ -206,6 +206,7 @@ def test_an_interrupt_at_every_line_of_the_constructor(how: str) -> None:
             ReactorVectorEnv([lambda: gym.make("CartPole-v1")] * 6, **HOW[how]).close()
             hit -= 1
         hit += 1
+        let_go()
         gc.collect()
     assert hit > 6
 
@@ -216,6 +217,7 @@ def test_only_closing_is_left_after_an_interrupt() -> None:
         envs = make(HOW["processes"])
         with suppress(KeyboardInterrupt), interrupted(line):
             step(envs)
+        let_go()
         with pytest.raises(RunError, match=r"interrupted.*close\(\) it"):
             envs.step(np.zeros(6, np.int64))
         with pytest.raises(RunError, match="interrupted"):
