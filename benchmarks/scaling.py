@@ -16,11 +16,12 @@ import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from common import Contender, arguments, benchmark, compared
-from machine import cores
+from common import Contender, arguments, compared, run_cases, write_json
+from machine import cores, machine
 from showing import print_table
 
 N_ENVS = 64
@@ -187,8 +188,46 @@ def show(name: str, found: dict[str, Any]) -> None:
     print_table(f"{name}: measured here", ["", "steps/s"], seen)
 
 
+def plot(path: Path, found: Mapping[str, dict[str, Any]]) -> None:
+    """Predictions as lines, one panel for each case, and what was measured on the cores that are here as points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, LogLocator, ScalarFormatter
+
+    figure, axes = plt.subplots(1, len(found), figsize=(4.6 * len(found), 3.2), squeeze=False, layout="constrained")
+    for axis, (name, figures) in zip(axes.flat, found.items(), strict=True):
+        counts = [int(count) for count in figures[PREDICTED]]
+        columns = zip(*(rates.values() for rates in figures[PREDICTED].values()), strict=True)
+        labels = ("n_learners=1", "n_learners=1, pipeline=1", "as many learners as cores")
+        for label, colour, rates in zip(labels, ("#8c9bb5", "#4c72b0", "#c44e52"), columns, strict=True):
+            axis.plot(counts, rates, color=colour, label=label, linewidth=1.2)
+        for way, rate in figures["rates"].items():
+            lone, sliced = "one core" in way, "n_learners=1" not in way
+            colour = "black" if lone else "#c44e52" if sliced else "#8c9bb5"
+            axis.plot(1 if lone else cores(), rate["median"], "o", color=colour, markersize=4)
+        axis.set(xscale="log", yscale="log", title=name, xlabel="cores")
+        axis.set_xticks(counts, minor=False)
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes.flat[0].set_ylabel("steps/s, learning included")
+    axes.flat[0].legend(fontsize=7)
+    figure.suptitle(f"PPO, 64 environments: predicted (lines), measured (points); {machine()['cpu']}", fontsize=10)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    print(f"wrote {path.name}")
+
+
 def main() -> None:
-    benchmark(__file__, arguments(__doc__, rounds=3).parse_args(), list(cases()), measure, show, "Training, measured")
+    options = arguments(__doc__, rounds=3).parse_args()
+    found = run_cases(__file__, options, list(cases()), measure, show=show)
+    if found is not None:
+        write_json(options, "scaling", found)
+        plot(options.output / "scaling.png", found)
 
 
 if __name__ == "__main__":
