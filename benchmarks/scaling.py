@@ -106,9 +106,9 @@ def costs(name: str, least: float) -> dict[str, Any]:
         measured["actor"][envs] = sampling(model, least)
     learner, batch = model._learner, model.example()
     model._set_ranges(learner)
-    learner.begin_round()
+    learner.begin_round(model.max_grad_norm)
     measured["minibatches"] = model.n_epochs * math.ceil(model.n_steps * N_ENVS / model.batch_size)
-    measured["step"] = seconds(learner._updater.step, least)
+    measured["step"] = seconds(learner._updaters[0].step, least)
     for count in CORES:
         rows = math.ceil(len(batch) / count)
         part = batch[0:rows]

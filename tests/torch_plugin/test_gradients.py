@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import KINDS, network_of
 from torch import nn
 
 from reactor_torch import (
@@ -40,7 +41,6 @@ from reactor_torch import q_learning as q_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
-KINDS = ("linear", "linear without bias", "normalised", "relu", "tanh")
 WAYS = [
     pytest.param("extension", marks=pytest.mark.skipif(dense_module._layers is None, reason="no extension")),
     "torch",
@@ -59,22 +59,6 @@ def computed(way: str) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(module, "functions_for", return_value=torch))
                 stack.enter_context(mock.patch.object(module, "array_of", lambda tensor: tensor))
         yield
-
-
-def network_of(kinds: list[str], sizes: list[int], features: int, outputs: int) -> nn.Sequential:
-    found: list[nn.Module] = []
-    width = features
-    for kind, size in zip(kinds, sizes, strict=True):
-        if kind.startswith("linear"):
-            found.append(nn.Linear(width, size, bias=kind == "linear"))
-            width = size
-        elif kind == "normalised":
-            found.append(nn.LayerNorm(width, eps=0.01))
-            nn.init.normal_(found[-1].weight)
-            nn.init.normal_(found[-1].bias)
-        else:
-            found.append(nn.ReLU() if kind == "relu" else nn.Tanh())
-    return nn.Sequential(*found, nn.Linear(width, outputs))
 
 
 def layers(name: str, module: nn.Sequential, features: int) -> Any:

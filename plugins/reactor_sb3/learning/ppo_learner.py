@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import preprocess_obs
 
 from reactor_sb3.acting.acting_policy import is_plain
 from reactor_sb3.acting.policy_networks import copied, dense_networks_of
+from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradActorCritic,
     Bernoullis,
@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 APPROX_KL = PPOLoss.statistics.index("approx_kl")
 
 
-class PPOLearner:
+class PPOLearner(PolicyLearner):
     """Passes over a round, in minibatches.
 
     Args:
@@ -47,29 +47,12 @@ class PPOLearner:
 
     Attributes:
         loss: Its ranges and weights are to be set before a round.
-        dense: Whether gradients come from formulas, and not from autograd.
     """
 
     def __init__(self, policy: ActorCriticPolicy, max_grad_norm: float) -> None:
-        self.policy = policy
         self.loss, _ = ppo_loss(policy)
-        self.dense = isinstance(self.loss.policy, DenseActorCritic)
-        self._updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
-
-    def begin_round(self) -> None:
-        """Take over what has been loaded or replaced since the last one."""
-        self._updater.begin()
-
-    def observations(self, rows: Any) -> Any:
-        """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
-        if not self.dense:
-            return rows
-        seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
-        return seen.flatten(1)
-
-    def gradients(self, minibatch: PPOBatch) -> Array:
-        """See :meth:`PPOLoss.gradients`."""
-        return self._updater.gradients(minibatch)
+        updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
+        super().__init__(policy, isinstance(self.loss.policy, DenseActorCritic), updater)
 
     def updates(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
@@ -94,7 +77,7 @@ class PPOLearner:
             statistics.append((yield shuffled, slice(begin, min(begin + batch_size, len(order)))))
             if statistics[-1][APPROX_KL] > most_kl:
                 return statistics, False
-            self._updater.step()
+            self._updaters[0].step()
         return statistics, True
 
     def loss_maker(self) -> LossMaker:

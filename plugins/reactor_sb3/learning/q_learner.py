@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
 from reactor_sb3.acting.networks import layered_of
+from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     Autograd,
     Dense,
@@ -38,7 +38,7 @@ __all__ = ["QLearner", "q_loss"]
 Array = npt.NDArray[Any]
 
 
-class QLearner:
+class QLearner(PolicyLearner):
     """Updates of a Q-network.
 
     Args:
@@ -46,44 +46,20 @@ class QLearner:
         loss: From the network, and the target network if there is one, to what is made smaller.
         max_grad_norm: What gradients are clipped to.
         target: The target network.
-
-    Attributes:
-        dense: Whether gradients come from formulas, and not from autograd.
     """
 
     def __init__(
         self, policy: Any, loss: Callable[..., Loss], max_grad_norm: float | None, target: nn.Module | None = None
     ) -> None:
-        self.policy = policy
         self._make_loss = loss
         self._networks = [policy.q_net] if target is None else [policy.q_net, target]
         self._flat = [_optimised(policy)]
         if target is not None:
             self._flat.append(FlatParameters(target.named_parameters(), learned=False))
         functions = _functions(policy, self._networks, self._flat)
-        self.dense = isinstance(functions[0], Dense)
         self.loss: Any = loss(*functions)
-        self._updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self._flat[0]), max_grad_norm)
-
-    def begin_round(self, max_grad_norm: float | None) -> None:
-        """Take over what has been loaded or replaced since the last round.
-
-        Args:
-            max_grad_norm: What gradients are clipped to from now on.
-        """
-        self._updater.max_grad_norm = max_grad_norm
-        self._updater.begin()
-
-    def observations(self, rows: Any) -> Any:
-        """Observations ``(rows, ...)`` as the loss takes them; a dict stays one."""
-        if not self.dense:
-            return rows
-        seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
-        return seen.flatten(1)
-
-    def gradients(self, minibatch: DQNBatch | QBatch) -> Array:
-        """See :meth:`Loss.gradients`."""
-        return self._updater.gradients(minibatch)
+        updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self._flat[0]), max_grad_norm)
+        super().__init__(policy, isinstance(functions[0], Dense), updater)
 
     def loss_maker(self) -> LossMaker:
         """What makes the same loss again, of a copy of the policy."""
@@ -102,7 +78,7 @@ class QLearner:
         losses = []
         for batch in batches:
             losses.append((yield batch, slice(0, len(batch))))
-            self._updater.step()
+            self._updaters[0].step()
         return np.concatenate(losses)
 
     def learn(self, batches: Iterable[DQNBatch | QBatch]) -> Array:

@@ -211,7 +211,7 @@ class SyncPPO(Trainer, PPO):
         policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
         self._set_ranges(learner)
-        learner.begin_round()
+        learner.begin_round(self.max_grad_norm)
         rollout = self._rollout()
         most_kl = math.inf if self.target_kl is None else 1.5 * self.target_kl
         statistics: list[list[Array]] = []

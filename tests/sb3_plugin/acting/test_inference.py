@@ -13,11 +13,12 @@ import torch
 from gymnasium import spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from networks import KINDS, network_of
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-from reactor_sb3.acting.networks import network_of
+from reactor_sb3.acting.networks import network_of as acting_network_of
 from reactor_torch import greedy as inference
 from reactor_torch.greedy import Layered, TorchNetwork, bind_compiled, bind_numpy
 from reactor_torch.layers import Layer
@@ -34,7 +35,6 @@ WAYS = [
     pytest.param(bind_compiled, id="avx2", marks=NO_AVX2),
 ]
 COMPILED = WAYS[1:]
-KINDS = ("linear", "linear without bias", "relu", "tanh", "normalised")
 
 
 def q_network(
@@ -42,24 +42,6 @@ def q_network(
 ) -> QNetwork:
     made = extractor(space)
     return QNetwork(space, spaces.Discrete(actions), made, made.features_dim, sizes)
-
-
-def layers_of(kinds: list[str], sizes: list[int], features: int, actions: int) -> nn.Sequential:
-    """Layers of the given kinds, with weights for which order and epsilon matter, and a linear one at the end."""
-    found: list[nn.Module] = []
-    width = features
-    for kind, size in zip(kinds, sizes, strict=True):
-        if kind.startswith("linear"):
-            found.append(nn.Linear(width, size, bias=kind == "linear"))
-            width = size
-        elif kind == "normalised":
-            normalisation = nn.LayerNorm(width, eps=0.01)
-            nn.init.normal_(normalisation.weight)
-            nn.init.normal_(normalisation.bias)
-            found.append(normalisation)
-        else:
-            found.append(nn.ReLU() if kind == "relu" else nn.Tanh())
-    return nn.Sequential(*found, nn.Linear(width, actions))
 
 
 def record_of(q_net: nn.Module) -> Array:
@@ -87,7 +69,7 @@ def by_torch(q_net: nn.Module, rows: Any) -> Array:
 
 
 def layered(q_net: QNetwork) -> Layered:
-    network = network_of(q_net, q_net.observation_space)
+    network = acting_network_of(q_net, q_net.observation_space)
     assert isinstance(network, Layered)
     return network
 
@@ -135,7 +117,7 @@ def test_values_are_those_of_torch(
         space = spaces.Box(-np.inf, np.inf, shape, np.float64 if kind == "float64" else np.float32)
     q_net = q_network(space, [], actions)
     width = int(np.prod(space.shape or ())) if isinstance(space, spaces.Box) else features
-    q_net.q_net = layers_of(kinds, sizes[: len(kinds)], width, actions)
+    q_net.q_net = network_of(kinds, sizes[: len(kinds)], width, actions)
     check(way, q_net, observed(space, steps, envs, seed))
 
 
@@ -202,7 +184,7 @@ def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: 
     torch.manual_seed(2)
     space = spaces.Box(-1, 1, (11,), np.float32)
     q_net = q_network(space, [])
-    q_net.q_net = layers_of([part for _ in sizes for part in ("linear", kinds)], [size for size in sizes for _ in "lk"], 11, 5)
+    q_net.q_net = network_of([part for _ in sizes for part in ("linear", kinds)], [size for size in sizes for _ in "lk"], 11, 5)
     network, record, rows = layered(q_net), record_of(q_net), observed(space, 1, 16)
     alone = []
     for row in range(16):
@@ -304,7 +286,7 @@ def test_a_step_that_is_not_there(way: Any, step: int) -> None:
 @pytest.mark.parametrize("kinds", [[], ["relu"]])
 def test_an_observation_that_is_not_there(way: Any, number: int, kinds: list[str]) -> None:
     q_net = q_network(spaces.Discrete(7), [])
-    q_net.q_net = layers_of(kinds, [1] * len(kinds), 7, 3)
+    q_net.q_net = network_of(kinds, [1] * len(kinds), 7, 3)
     greedy, _ = way(layered(q_net), record_of(q_net), np.array([[0, 6], [3, number]]))
     greedy(0)
     with pytest.raises(IndexError, match=f"below 7 and not negative, got {number}"):
@@ -498,7 +480,7 @@ def test_products_are_counted() -> None:
 def test_other_networks_are_evaluated_by_torch(space: spaces.Space[Any], extractor: Any, envs: int) -> None:
     torch.manual_seed(7)
     q_net = q_network(space, [16], 4, extractor)
-    network = pickle.loads(pickle.dumps(network_of(q_net, space)))
+    network = pickle.loads(pickle.dumps(acting_network_of(q_net, space)))
     assert isinstance(network, TorchNetwork)
     parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     rows = {key: observed(part, 2, envs) for key, part in parts.items()}
@@ -520,7 +502,7 @@ def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:
     q_net = q_network(spaces.Box(-1, 1, (4,), np.float32), [])
     q_net.q_net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(), nn.Linear(50, 3))
     q_net.train()
-    network = network_of(q_net, q_net.observation_space)
+    network = acting_network_of(q_net, q_net.observation_space)
     assert q_net.training and isinstance(network, TorchNetwork)
     rows = observed(q_net.observation_space, 1, 5)
     greedy = network.bind(record_of(q_net), {"": rows})
@@ -531,10 +513,10 @@ def test_structures_travel_without_weights() -> None:
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     large = q_network(images, [], 18, NatureCNN)
     assert sum(parameter.nbytes for parameter in large.parameters()) > 5_000_000
-    assert len(pickle.dumps(network_of(large, images))) < 130_000  # nearly all of it the bounds of the space
+    assert len(pickle.dumps(acting_network_of(large, images))) < 130_000  # nearly all of it the bounds of the space
     flat = spaces.Box(-1, 1, (100,), np.float32)
     q_net = q_network(flat, [256, 256])
-    sent = pickle.dumps(network_of(q_net, flat))
+    sent = pickle.dumps(acting_network_of(q_net, flat))
     assert len(sent) < 2_000
     assert pickle.loads(sent) == layered(q_net)
 

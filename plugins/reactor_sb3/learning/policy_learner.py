@@ -1,0 +1,52 @@
+"""What learners of SB3's policies have in common, whichever their losses are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from stable_baselines3.common.preprocessing import preprocess_obs
+
+from reactor_torch import Updater
+
+__all__ = ["PolicyLearner"]
+
+Array = npt.NDArray[Any]
+
+
+class PolicyLearner:
+    """A policy, and what updates its networks.
+
+    Args:
+        policy: What learns.
+        dense: Whether gradients come from formulas, and not from autograd.
+        updaters: One for each loss.
+
+    Attributes:
+        policy: What learns.
+        dense: Whether gradients come from formulas, and not from autograd.
+    """
+
+    def __init__(self, policy: Any, dense: bool, *updaters: Updater) -> None:
+        self.policy, self.dense, self._updaters = policy, dense, updaters
+
+    def begin_round(self, max_grad_norm: float | None) -> None:
+        """Take over what has been loaded or replaced since the last round.
+
+        Args:
+            max_grad_norm: What gradients are clipped to from now on; ``None`` for never.
+        """
+        for updater in self._updaters:
+            updater.max_grad_norm = max_grad_norm
+            updater.begin()
+
+    def observations(self, rows: Any) -> Any:
+        """Observations ``(rows, ...)`` as the losses take them; a dict stays one."""
+        if not self.dense:
+            return rows
+        seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
+        return seen.flatten(1)
+
+    def gradients(self, minibatch: Any) -> Array:
+        """See :meth:`~reactor_torch.Loss.gradients`."""
+        return self._updaters[0].gradients(minibatch)
