@@ -69,26 +69,11 @@ def seconds(work: Callable[[], object], least: float) -> float:
 
 def sampling(model: Any, least: float) -> float:
     """Seconds of a round of an actor that has begun its episodes."""
-    import numpy as np
-
-    from reactor_rl import Program
-    from reactor_sb3.acting.actor import Actor
+    from reactor_sb3.training.costs import lone_actor
 
     given = model.specification()
-    steps, record = given.actors.steps, given.parameters
-    program = Program("an actor")
-    actor = program.add(Actor, given.actors, 0, name="actor")
-    program.connect(program.input("parameters", (), record.dtype), actor.parameters)
-    program.connect(program.input("changed", (), record.dtype), actor.changed)
-    program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
-    program.connect(program.input("orders", (2,), np.bool_), actor.orders)
-    with program.start(executor="inline", fingerprint="off") as run:
-
-        def tick() -> None:
-            run.set(parameters=record, exploration=np.zeros(steps, np.float32), orders=np.zeros(2, np.bool_))
-            run.tick()
-
-        return seconds(tick, least)
+    with lone_actor(given, given.actors.steps) as sample:
+        return seconds(sample, least)
 
 
 def costs(name: str, least: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which executor, how many workers, and which reactor where: measured on throw-away copies, and never part of the result.
+"""Which executor, how many workers, and which reactor where: by measured costs, and never part of the result.
 
 After Spreeze (Hou et al. 2025), which adapts its parallelism to the machine while it trains; here only what cannot change a result
 is chosen, before the first round, and everything else is recommended.
@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from reactor_rl import Program
-from reactor_rl.plugin import NamedExecutor, global_random_state, may_start_processes, tick_cost, usable_cores
-from reactor_sb3.acting.actor import Actor
+from reactor_rl.plugin import NamedExecutor, may_start_processes, tick_cost, usable_cores
 from reactor_sb3.learning.learner import Learning
+from reactor_sb3.training.costs import actor_cost, learner_cost
 from reactor_sb3.training.specification import Specification
 
-__all__ = ["Placement", "actor_cost", "choose", "gained", "learner_cost", "placed", "recommendations"]
+__all__ = ["Placement", "choose", "gained", "placed", "recommendations"]
 
-ROUNDS, SECONDS = 3, 0.2
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
 WORTH_IT = 0.9
@@ -132,33 +127,6 @@ def placed(
     return homes
 
 
-def actor_cost(specification: Specification) -> float:
-    """Seconds of a round of a throw-away actor: the shortest of up to three, after one to warm up.
-
-    The process's global random generators are put back afterwards.
-    """
-    program = Program("throw-away actor")
-    blueprint, record = specification.actors, specification.parameters
-    actor = program.add(Actor, blueprint, 0, name="actor")
-    program.connect(program.input("parameters", (), record.dtype), actor.parameters)
-    program.connect(program.input("changed", (), record.dtype), actor.changed)
-    program.connect(program.input("exploration", (blueprint.steps,), np.float32), actor.exploration)
-    program.connect(program.input("orders", (2,), np.bool_), actor.orders)
-    best = math.inf
-    with global_random_state(), program.start(executor="inline", fingerprint="off") as run:
-        began = time.perf_counter()
-        for number in range(1 + ROUNDS):
-            run.set(parameters=record, exploration=np.zeros(blueprint.steps, np.float32), orders=np.zeros(2, np.bool_))
-            begin = time.perf_counter()
-            run.tick()
-            end = time.perf_counter()
-            if number or end - began > SECONDS:
-                best = min(best, end - begin)
-            if end - began > SECONDS:
-                break
-    return best
-
-
 def meeting_cost(updates: int, learner: float, learners: int) -> float:
     """Seconds that a learner and its shards need in a round to meet for each update, beyond computing.
 
@@ -169,22 +137,6 @@ def meeting_cost(updates: int, learner: float, learners: int) -> float:
     """
     slice_cost = learner / max(updates, 1) / learners
     return updates * tick_cost(away=0.0 if slice_cost < AWAY else AWAY)
-
-
-def learner_cost(learning: Learning) -> tuple[float, int]:
-    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
-
-    Returns:
-        Besides, how many updates it has.
-    """
-    best = math.inf
-    with global_random_state(), learning.limited_threads():
-        update, count = learning.throw_away_update()
-        for _ in range(1 + ROUNDS):
-            begin = time.perf_counter()
-            update()
-            best = min(best, time.perf_counter() - begin)
-    return best * count, count
 
 
 def recommendations(specification: Specification, choice: Placement) -> list[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from reactor_sb3 import SyncDQN
+from reactor_sb3.training.costs import actor_cost
 from reactor_sb3.training.placing import WORTH_IT, Placement, choose, gained, placed, recommendations
 
 
@@ -67,6 +72,34 @@ def test_what_changes_results_is_only_recommended(
         homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
         found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
+
+
+class Slow(gymnasium.Env[Any, Any]):
+    """An environment that takes its time for what it does."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, reset: float, step: float) -> None:
+        self.seconds = reset, step
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        time.sleep(self.seconds[0])
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds[1])
+        return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(("reset", "step", "steps"), [(0.3, 0.0, 2), (0.3, 0.0, 6), (0.3, 0.01, 1000)])
+def test_what_a_round_of_an_actor_costs(reset: float, step: float, steps: int) -> None:
+    with SyncDQN("MlpPolicy", lambda: Slow(reset, step), n_actors=1, rollout_steps=steps, seed=0) as model:
+        given, begin = model.specification(), time.perf_counter()
+        cost = actor_cost(given)
+        taken = time.perf_counter() - begin
+    assert step * steps <= cost < 2 * step * steps + 0.2  # episodes that begin are no part of it
+    assert taken < 3.0  # a whole round has not been sampled where it takes 10 s
 
 
 def test_nothing_is_measured_when_an_executor_is_named(monkeypatch: Any) -> None:

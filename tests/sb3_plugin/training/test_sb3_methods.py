@@ -31,7 +31,7 @@ from trainers import (
     outcome,
 )
 
-from reactor_sb3.training.placing import actor_cost
+from reactor_sb3.training.costs import actor_cost
 
 
 @both

@@ -1,0 +1,83 @@
+"""What a round costs: seconds of an actor's part and of the learner's, taken on throw-away copies of them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from reactor_rl import Program
+from reactor_rl.plugin import global_random_state
+from reactor_sb3.acting.actor import Actor
+from reactor_sb3.learning.learner import Learning
+from reactor_sb3.training.specification import Specification
+
+__all__ = ["actor_cost", "learner_cost", "lone_actor"]
+
+ROUNDS, SECONDS = 3, 0.2
+PROBE = 4
+"""Steps by which it is found out whether whole rounds are short enough to be timed."""
+
+
+@contextlib.contextmanager
+def lone_actor(specification: Specification, steps: int) -> Iterator[Callable[[], None]]:
+    """A throw-away actor: gives a function that lets it sample a round of so many steps. Episodes begin with the first one."""
+    record, blueprint = specification.parameters, replace(specification.actors, steps=steps)
+    program = Program("throw-away actor")
+    actor = program.add(Actor, blueprint, 0, name="actor")
+    program.connect(program.input("parameters", (), record.dtype), actor.parameters)
+    program.connect(program.input("changed", (), record.dtype), actor.changed)
+    program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
+    program.connect(program.input("orders", (2,), np.bool_), actor.orders)
+    rates, orders = np.zeros(steps, np.float32), np.zeros(2, np.bool_)
+    with program.start(executor="inline", fingerprint="off") as run:
+
+        def sample() -> None:
+            run.set(parameters=record, exploration=rates, orders=orders)
+            run.tick()
+
+        yield sample
+
+
+def actor_cost(specification: Specification) -> float:
+    """Seconds of a round of an actor whose episodes have begun: the shortest of up to three.
+
+    Rounds that would take more than 0.2 s are reckoned from a few steps. The process's global random generators are put back
+    afterwards.
+    """
+    steps = specification.actors.steps
+    few = min(PROBE, steps)
+    with global_random_state():
+        cost = _shortest(specification, few) * steps / few
+        return cost if few == steps or cost > SECONDS else _shortest(specification, steps)
+
+
+def _shortest(specification: Specification, steps: int) -> float:
+    taken: list[float] = []
+    with lone_actor(specification, steps) as sample:
+        sample()
+        while len(taken) < ROUNDS and sum(taken) < SECONDS:
+            begin = time.perf_counter()
+            sample()
+            taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+def learner_cost(learning: Learning) -> tuple[float, int]:
+    """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
+
+    Returns:
+        Besides, how many updates it has.
+    """
+    best = math.inf
+    with global_random_state(), learning.limited_threads():
+        update, count = learning.throw_away_update()
+        for _ in range(1 + ROUNDS):
+            begin = time.perf_counter()
+            update()
+            best = min(best, time.perf_counter() - begin)
+    return best * count, count
