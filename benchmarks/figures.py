@@ -125,7 +125,7 @@ def training(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"))
 
 
-def to_475(result: Result) -> str:
+def reward_cartpole(result: Result) -> str:
     """Seconds of all seeds: with five, the spread says more than the median."""
     rows = []
     for name, found in result["cases"].items():
@@ -139,7 +139,7 @@ def to_475(result: Result) -> str:
 
 TABLES: dict[str, Callable[[Result], str]] = {
     one.__name__: one
-    for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, to_475)
+    for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, reward_cartpole)
 }
 
 

@@ -1,33 +1,27 @@
-"""How fast does an algorithm train, and how soon does it solve CartPole?
+"""How fast does an algorithm train?
 
 Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
 suits it best: torch with one thread or all cores, on each vector environment that might serve. Ours is told the executor in no
-row. What settings bring is another question, and the cases of SB3's other settings answer it.
+row. What settings bring is another question, which ``time_to_reward.py`` answers.
 
-In the first cases an item is one step of one environment, its share of learning included; contenders take turns, some rounds of
-the algorithm at a time. The cases "to 475" are runs from scratch, each in its own process, over seeds: seconds in ``learn`` until a
-mean return of 475 over 20 greedy episodes. All are evaluated alike after every 2,048 steps; the clock stands still for it.
+An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
+time.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from common import Contender, arguments, compared, end_children, run_cases, summary, wanted, write_json
+from common import Contender, arguments, compared, run_cases, write_json
 from machine import cores
 from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
-CARTPOLE, GOAL, EPISODES, EVERY = "CartPole-v1", 475.0, 20, 2_048
+CARTPOLE = "CartPole-v1"
 
 
 class Case(NamedTuple):
@@ -61,9 +55,6 @@ DQN_SETTINGS: dict[str, Any] = {
     "train_freq": 16, "gradient_steps": 16, "batch_size": 256, "learning_rate": 3e-3, "learning_starts": 1000,
     "buffer_size": 100_000, "target_update_interval": 256, "exploration_fraction": 0.04, "exploration_final_eps": 0.04,
     "policy_kwargs": {"net_arch": [64, 64]},
-}  # fmt: skip
-PPO_SETTINGS: dict[str, Any] = {
-    "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3,
 }  # fmt: skip
 
 
@@ -172,145 +163,16 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return figures.as_json(OURS)
 
 
-# ---------------------------------------------------------------------- to 475
-
-
-SEEDED: dict[str, Callable[[int], Any]] = {
-    "SyncDQN": lambda seed: ours_of(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS), seed),
-    "SB3 DQN": lambda seed: theirs_of(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS), "DummyVecEnv", seed),
-    "SyncPPO": lambda seed: ours_of(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS), seed),
-    "SB3 PPO": lambda seed: theirs_of(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS), "DummyVecEnv", seed),
-    "PQN": lambda seed: pqn(seed),
-    "SB3 DQN, the zoo's settings": lambda seed: zoo_dqn(seed),
-}
-LIMIT = 200_000
-"""Steps, for all."""
-
-
-def pqn(seed: int) -> Any:
-    """With the settings of the examples."""
-    from reactor_sb3 import PQN
-    from reactor_sb3.training.pqn import Annealed
-
-    return PQN(
-        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
-        exploration_fraction=0.5, seed=seed,
-    )  # fmt: skip
-
-
-def zoo_dqn(seed: int) -> Any:
-    """What RL Baselines3 Zoo has tuned for CartPole."""
-    from stable_baselines3 import DQN
-
-    return DQN(
-        "MlpPolicy", CARTPOLE, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
-        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16 * 50_000 / LIMIT,
-        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
-    )  # fmt: skip
-
-
-def to_475(name: str, seed: int) -> dict[str, Any]:
-    """One contender with one seed. SB3 has one thread, which is its best for networks as small as these."""
-    import gymnasium
-    import numpy as np
-    import torch
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.monitor import Monitor
-
-    torch.set_num_threads(1)
-    env = Monitor(gymnasium.make(CARTPOLE))
-    env.reset(seed=seed + 10_000)
-
-    class Evaluate(BaseCallback):
-        """Looks whether the goal is reached; the clock stands still meanwhile."""
-
-        spent, last, reached = 0.0, 0, False
-
-        def _on_step(self) -> bool:
-            return not self.reached
-
-        def _on_rollout_start(self) -> None:  # the networks have learned from all that was sampled
-            if self.num_timesteps - self.last < EVERY or self.reached:
-                return
-            begin = time.perf_counter()
-            self.last = self.num_timesteps
-            self.reached = bool(np.mean(evaluate_policy(self.model, env, EPISODES)[0]) >= GOAL)
-            self.spent += time.perf_counter() - begin
-
-    model = SEEDED[name](seed)
-    if hasattr(model, "start"):
-        model.start()  # as SB3's environments are there before its clock starts
-    evaluate = Evaluate()
-    begin = time.perf_counter()
-    model.learn(LIMIT, callback=evaluate, log_interval=None)
-    seconds = time.perf_counter() - begin - evaluate.spent
-    (model if hasattr(model, "close") else model.get_env()).close()
-    return {"seconds": seconds, "timesteps": evaluate.last, "reached": evaluate.reached}
-
-
-def in_process(name: str, seed: int) -> dict[str, Any]:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, str(seed)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True).stdout
-    return dict(json.loads(said.splitlines()[-1]))
-
-
-def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A contender's runs, and what is between them. One that never got there took longer than any: then there is no number."""
-    figures = summary([run["seconds"] if run["reached"] else math.inf for run in runs])
-    return {
-        **{f"{key}_seconds": None if math.isinf(value) else value for key, value in figures.items()},
-        "reached": sum(run["reached"] for run in runs),
-        "median_timesteps": statistics.median(run["timesteps"] for run in runs), "runs": runs,
-    }  # fmt: skip
-
-
-def all_to_475(options: argparse.Namespace) -> dict[str, Any]:
-    names = [name for name in SEEDED if wanted(f"{name}, to 475", options.only)]
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for seed in range(1 if options.quick else options.seeds):
-        for name in names:
-            runs[name].append(in_process(name, seed))
-            print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
-    return {name: case_of(of_name) for name, of_name in runs.items()}
-
-
-def row(name: str, case: Mapping[str, Any]) -> list[str]:
-    said = ["never" if case[f"{key}_seconds"] is None else f"{case[f'{key}_seconds']:.1f} s" for key in ("median", "min", "max")]
-    return [
-        name,
-        said[0],
-        f"{said[1]} to {said[2]}",
-        f"{case['median_timesteps']:,.0f}",
-        f"{case['reached']} of {len(case['runs'])}",
-    ]
-
-
 def show(name: str, result: dict[str, Any]) -> None:
     print_table(name, ["trainer", "steps", "ours is", "min-max"], rate_rows(result, OURS))
 
 
 def main() -> None:
-    parser = arguments(__doc__, rounds=5)
-    parser.add_argument("--seeds", type=int, default=5, help="of the runs to 475")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        name, seed = options.one
-        try:
-            print(json.dumps(to_475(name, int(seed))))
-        finally:
-            end_children()
-        return
+    options = arguments(__doc__, rounds=5).parse_args()
     cases = run_cases(__file__, options, list(CASES), steps_a_second, show=show, limit=1800)
     if cases is None:
         return
     write_json(options, "training", cases)
-    solved = all_to_475(options)
-    head = ["CartPole-v1 to 475", "median", "min to max", "steps", "seeds"]
-    print_table("Seconds until solved", head, [row(name, case) for name, case in solved.items()])
-    write_json(options, "to_475", solved)
     groups = {name: {one: rate["median"] for one, rate in case.get("rates", {}).items()} for name, case in cases.items()}
     bar_plot(
         options.output / "training.png", "Training at equal settings", groups, "steps/s of all environments, learning included"

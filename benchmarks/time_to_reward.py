@@ -1,0 +1,193 @@
+"""How long does an algorithm train until it reaches a reward? Runs from scratch, over seeds, each in its own process.
+
+Pairs of rows have equal settings: the same algorithm, networks, batches, number of updates for each step, and environments, here
+and there. Other rows have other settings, and say so. Seconds are those spent in ``learn`` until the mean return of some greedy
+episodes reaches the goal. All are evaluated alike, after the same number of steps; the clock stands still for it. Workers and
+environments are there before the clock starts. SB3 has the number of torch's threads that suits it best for the networks of the
+goal, by ``training.py``; the environments that it steps are on the vector environment that suits it best.
+
+Each goal has a result file of its own: ``--only pendulum`` is a whole run of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from common import RESULTS, arguments, end_children, print_machine, summary, wanted, write_json
+from machine import cores
+from showing import print_table
+from training import CARTPOLE, DQN_SETTINGS, Case, ours_of, theirs_of
+
+
+class Goal(NamedTuple):
+    """What is to be reached.
+
+    Attributes:
+        env: An id.
+        reward: Mean return.
+        episodes: Over how many.
+        every: Steps between two evaluations.
+        limit: Steps after which a trainer is given up.
+        threads: Of torch, for SB3.
+        trainers: Makes each trainer, of a seed.
+    """
+
+    env: str
+    reward: float
+    episodes: int
+    every: int
+    limit: int
+    threads: int
+    trainers: dict[str, Callable[[int], Any]]
+
+
+PPO_SETTINGS: dict[str, Any] = {
+    "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3,
+}  # fmt: skip
+PENDULUM = "Pendulum-v1"
+SAC_PENDULUM: dict[str, Any] = {"learning_rate": 1e-3, "train_freq": 1}
+"""As RL Baselines3 Zoo has tuned it."""
+
+
+def pair(case: Case, kind: str = "DummyVecEnv") -> tuple[Callable[[int], Any], Callable[[int], Any]]:
+    """Our trainer and SB3's, with the same settings."""
+    return (lambda seed: ours_of(case, seed)), (lambda seed: theirs_of(case, kind, seed))
+
+
+def pqn(seed: int) -> Any:
+    """With the settings of the examples."""
+    from reactor_sb3 import PQN
+    from reactor_sb3.training.pqn import Annealed
+
+    return PQN(
+        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
+        exploration_fraction=0.5, seed=seed,
+    )  # fmt: skip
+
+
+def zoo_dqn(seed: int) -> Any:
+    """What RL Baselines3 Zoo has tuned for CartPole."""
+    from stable_baselines3 import DQN
+
+    return DQN(
+        "MlpPolicy", CARTPOLE, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
+        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16 * 50_000 / 200_000,
+        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
+    )  # fmt: skip
+
+
+def goals() -> dict[str, Goal]:
+    """By the names of their result files, without ``reward_``."""
+    dqn, sb3_dqn = pair(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS))
+    ppo, sb3_ppo = pair(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS))
+    cartpole = {
+        "SyncDQN": dqn, "SB3 DQN": sb3_dqn, "SyncPPO": ppo, "SB3 PPO": sb3_ppo, "PQN": pqn,
+        "SB3 DQN, the zoo's settings": zoo_dqn,
+    }  # fmt: skip
+    return {"cartpole": Goal(CARTPOLE, 475.0, 20, 2_048, 200_000, 1, cartpole)}
+
+
+def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
+    """One trainer with one seed."""
+    import gymnasium
+    import numpy as np
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    torch.set_num_threads(min(goal.threads, cores()))
+    env = Monitor(gymnasium.make(goal.env))
+    env.reset(seed=seed + 10_000)
+
+    class Evaluate(BaseCallback):
+        """Looks whether the goal is reached; the clock stands still meanwhile."""
+
+        spent, last, reached = 0.0, 0, False
+
+        def _on_step(self) -> bool:
+            return not self.reached
+
+        def _on_rollout_start(self) -> None:  # the networks have learned from all that was sampled
+            if self.num_timesteps - self.last < goal.every or self.reached:
+                return
+            begin = time.perf_counter()
+            self.last = self.num_timesteps
+            self.reached = bool(np.mean(evaluate_policy(self.model, env, goal.episodes)[0]) >= goal.reward)
+            self.spent += time.perf_counter() - begin
+
+    model = goal.trainers[name](seed)
+    if hasattr(model, "start"):
+        model.start()  # as SB3's environments are there before its clock starts
+    evaluate = Evaluate()
+    begin = time.perf_counter()
+    model.learn(goal.limit, callback=evaluate, log_interval=None)
+    seconds = time.perf_counter() - begin - evaluate.spent
+    (model if hasattr(model, "close") else model.get_env()).close()
+    return {"seconds": seconds, "timesteps": evaluate.last, "reached": evaluate.reached}
+
+
+def in_process(*what: str) -> dict[str, Any]:
+    """The same in a process of its own."""
+    command = [sys.executable, __file__, "--one", *what]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=7200, check=True).stdout
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A trainer's runs, and what is between them. One that never got there took longer than any: then there is no number."""
+    figures = summary([run["seconds"] if run["reached"] else math.inf for run in runs])
+    return {
+        **{f"{key}_seconds": None if math.isinf(value) else value for key, value in figures.items()},
+        "reached": sum(run["reached"] for run in runs),
+        "median_timesteps": statistics.median(run["timesteps"] for run in runs), "runs": runs,
+    }  # fmt: skip
+
+
+def row(name: str, case: Mapping[str, Any]) -> list[str]:
+    said = ["never" if case[f"{key}_seconds"] is None else f"{case[f'{key}_seconds']:.1f} s" for key in ("median", "min", "max")]
+    seeds = f"{case['reached']} of {len(case['runs'])}"
+    return [name, said[0], f"{said[1]} to {said[2]}", f"{case['median_timesteps']:,.0f}", seeds]
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        goal, name, seed = options.one
+        try:
+            print(json.dumps(reached(goals()[goal], name, int(seed))))
+        finally:
+            end_children()
+        return
+    options.whole = not (options.quick or options.rivals)
+    if options.whole:
+        options.output = RESULTS
+    print_machine()
+    for title, goal in goals().items():
+        if not wanted(title, options.only):
+            continue
+        names = [name for name in goal.trainers if wanted(name, options.rivals)]
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for seed in range(1 if options.quick else options.seeds):
+            for name in names:
+                runs[name].append(in_process(title, name, str(seed)))
+                print(f"seed {seed}, {name}: {runs[name][-1]}", flush=True)
+        found = {name: case_of(of_name) for name, of_name in runs.items()}
+        head = [f"{goal.env} to {goal.reward:g}", "median", "min to max", "steps", "seeds"]
+        print_table("Seconds until it is reached", head, [row(name, case) for name, case in found.items()])
+        write_json(options, f"reward_{title}", found)
+
+
+if __name__ == "__main__":
+    main()
