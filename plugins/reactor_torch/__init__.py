@@ -20,7 +20,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.threads import torch_threads
-    from reactor_torch.updater import Loss, Updater, Updates, carry_out
+    from reactor_torch.updater import Loss, Task, Updater, Updates, carry_out
 
 __all__ = [
     "FILLING",
@@ -56,6 +56,7 @@ __all__ = [
     "SharedLoss",
     "SliceLayout",
     "Stacked",
+    "Task",
     "TorchNetwork",
     "Updater",
     "Updates",

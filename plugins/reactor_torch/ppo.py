@@ -11,7 +11,7 @@ import torch
 from reactor_torch.actor_critic import ActorCritic
 from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.batches import Batch
-from reactor_torch.flat import FlatParameters
+from reactor_torch.updater import Loss
 
 __all__ = ["PPOBatch", "PPOLoss", "normalized"]
 
@@ -57,7 +57,7 @@ def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:
     return torch.cat(done)
 
 
-class PPOLoss:
+class PPOLoss(Loss):
     """Clipped surrogate, value loss and entropy, with the gradients of all.
 
     Args:
@@ -75,7 +75,6 @@ class PPOLoss:
     )  # fmt: skip
     """What :meth:`gradients` returns, under the names that SB3 logs them by."""
     settings: ClassVar[tuple[str, ...]] = ("clip_range", "clip_range_vf", "ent_coef", "vf_coef")
-    reads: tuple[FlatParameters, ...] = ()
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import torch
 from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.batches import Batch
 from reactor_torch.dense import Function
-from reactor_torch.flat import FlatParameters
+from reactor_torch.updater import Loss
 
 __all__ = ["DQNBatch", "DQNLoss", "QBatch", "QLoss"]
 
@@ -49,7 +49,7 @@ class DQNBatch(Batch):
     discounts: torch.Tensor | float
 
 
-class QLoss:
+class QLoss(Loss):
     """How far values of actions are from returns: PQN's loss.
 
     Args:
@@ -60,7 +60,6 @@ class QLoss:
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)
     settings: ClassVar[tuple[str, ...]] = ("kind",)
-    reads: tuple[FlatParameters, ...] = ()
 
     def __init__(self, q_net: Function, kind: LossKind = "mse", weight: float = 1.0) -> None:
         if kind not in ("huber", "mse"):
@@ -94,7 +93,7 @@ class QLoss:
         return numbers([loss])
 
 
-class DQNLoss:
+class DQNLoss(Loss):
     """DQN's loss: rewards and what a target network says of the next observation.
 
     Args:
@@ -109,7 +108,7 @@ class DQNLoss:
 
     def __init__(self, q_net: Function, target: Function, double_q: bool = False, kind: LossKind = "huber") -> None:
         self.q_net, self.target, self.double_q, self.flat = q_net, target, double_q, q_net.flat
-        self.reads: tuple[FlatParameters, ...] = (target.flat,)
+        self.reads = (target.flat,)
         self.errors = QLoss(q_net, kind)
 
     @property

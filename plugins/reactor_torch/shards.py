@@ -19,7 +19,7 @@ from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_torch.slices import SliceLayout, SliceView, parts_of, slice_of
 from reactor_torch.streams import torch_state, torch_stream
 from reactor_torch.threads import torch_threads
-from reactor_torch.updater import Loss
+from reactor_torch.updater import Loss, Task
 
 __all__ = ["LearnerShard", "LossMaker", "Round", "SharedLoss", "ShardPlan", "check_sliceable", "draws"]
 
@@ -56,10 +56,13 @@ def check_sliceable(module: nn.Module) -> None:
 
 
 class LossMaker(Protocol):
-    """What makes a loss where it is to live; picklable."""
+    """What makes a learner's losses where they are to live; picklable."""
 
-    def __call__(self) -> tuple[Loss, nn.Module]:
-        """The loss, and the module that all its parameters and buffers belong to."""
+    def __call__(self) -> tuple[tuple[Loss, ...], nn.Module]:
+        """The losses, and the module that all their parameters and buffers belong to.
+
+        Parameters that several of them have are the same :class:`~reactor_torch.FlatParameters`.
+        """
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,14 @@ class SharedLoss:
     """A loss as the learner sees it that has shards.
 
     Args:
-        loss: The loss of the learner itself.
+        losses: The losses of the learner itself.
         module: The module that its parameters belong to.
         layout: The layout of slices.
         slices: How many there are.
     """
 
-    def __init__(self, loss: Loss, module: nn.Module, layout: SliceLayout, slices: int) -> None:
+    def __init__(self, losses: Sequence[Loss], module: nn.Module, layout: SliceLayout, slices: int) -> None:
+        (loss,) = losses
         self.loss, self.module, self.layout, self.slices = loss, module, layout, slices
         self._size = len(loss.flat.data)
         self._weights, self._gradients = loss.flat.data.numpy(), loss.flat.gradients.numpy()
@@ -137,15 +141,15 @@ class SharedLoss:
         others = [part.cpu().numpy() for part in _others(self.loss, self.module)]
         return Round(settings, others, [flat.data.numpy() for flat in self.loss.reads], list(seeds))
 
-    def send(self, batch: Any, rows: slice, weights: Array, slices: Array) -> None:
+    def send(self, tasks: Sequence[Task], weights: Array, slices: Array) -> None:
         """Write weights, and all slices but the first.
 
         Args:
-            batch: The batch that the minibatch is a part of.
-            rows: Rows of the minibatch.
+            tasks: What is to be computed.
             weights: Where they go, ``(size,)``.
             slices: Where they go, ``(slices - 1,)``, records.
         """
+        ((_, batch, rows),) = tasks
         weights[:] = self._weights
         if batch is not self._batch:
             self._batch, self._parts = batch, parts_of(batch)
@@ -161,8 +165,9 @@ class SharedLoss:
         for index, view in enumerate(self._views):
             view.write(self._parts, slice_of(rows, self.slices, 1 + index), of)
 
-    def compute(self, batch: Any, rows: slice, stream: torch.Tensor) -> None:
+    def compute(self, tasks: Sequence[Task], stream: torch.Tensor) -> None:
         """The first slice's gradients; what is drawn for them comes from a random stream."""
+        ((_, batch, rows),) = tasks
         own, of = batch[slice_of(rows, self.slices, 0)], rows.stop - rows.start
         if not self._draws:
             self._statistics = self.loss.gradients(own, of)
@@ -170,13 +175,13 @@ class SharedLoss:
         with torch_stream(stream):
             self._statistics = self.loss.gradients(own, of)
 
-    def add(self, computed: Array) -> Array:
-        """Add what shards have computed, in order, ``(slices - 1, size + statistics)``; returns the minibatch's statistics."""
+    def add(self, computed: Array) -> tuple[Array, ...]:
+        """Add what shards have computed, in order, ``(slices - 1, size + statistics)``; returns each task's statistics."""
         statistics = self._statistics
         for row in computed:
             np.add(self._gradients, row[: self._size], out=self._gradients)
             statistics = statistics + row[self._size :]
-        return statistics
+        return (statistics,)
 
 
 class LearnerShard(Reactor):
@@ -198,7 +203,7 @@ class LearnerShard(Reactor):
     @reaction(startup)
     def build(self) -> None:
         """Make the loss, here where it will live."""
-        self.loss, self.module = self.plan.make()
+        (self.loss,), self.module = self.plan.make()
         self.module.train(True)
         self.aside = draws(self.module) or self.plan.threads > 1
         self.stream = torch_state(0)

@@ -1,58 +1,87 @@
-"""What updates a network: a loss with its gradients, and an optimiser that steps along them."""
+"""What updates networks: losses with their gradients, and optimisers that step along them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy.typing as npt
 
 from reactor_torch.flat import FlatParameters
 from reactor_torch.optimizing import FlatOptimizer
 
-__all__ = ["Updater", "Loss", "Updates", "carry_out"]
+__all__ = ["Loss", "Task", "Updater", "Updates", "carry_out"]
 
 Array = npt.NDArray[Any]
 R = TypeVar("R")
 
-Updates = Generator[tuple[Any, slice], Array, R]
+
+class Task(NamedTuple):
+    """Gradients that an update needs.
+
+    Attributes:
+        loss: Number of the loss, of those that a learner has.
+        batch: The batch that the minibatch is a part of.
+        rows: Rows of the minibatch.
+    """
+
+    loss: int
+    batch: Any
+    rows: slice
+
+    def minibatch(self) -> Any:
+        """The minibatch itself."""
+        return self.batch if self.rows.stop - self.rows.start == len(self.batch) else self.batch[self.rows]
+
+
+Updates = Generator[tuple[Task, ...], tuple[Array, ...], R]
 """Updates whose gradients somebody else computes.
 
-Yields a batch and which of its rows are the next minibatch. When it goes on, the gradients are in the flat array, and it is sent
-the loss's statistics.
+Yields tasks that may be done at the same time, each of another loss. When it goes on, the gradients are in the losses' flat arrays,
+and it is sent the statistics of each.
 """
 
 
-def carry_out(updates: Updates[R], gradients: Callable[[Any], Array]) -> R:
-    """Make all updates here and now, with a function that computes gradients; returns what they end with."""
+def carry_out(updates: Updates[R], gradients: Callable[[int, Any], Array]) -> R:
+    """Make all updates here and now.
+
+    Args:
+        updates: Them.
+        gradients: Computes the gradients of a loss, given by its number, from a minibatch; see :meth:`Loss.gradients`.
+
+    Returns:
+        What the updates end with.
+    """
     statistics: Any = None
     while True:
         try:
-            batch, rows = updates.send(statistics)
+            tasks = updates.send(statistics)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        statistics = gradients(batch if rows.stop - rows.start == len(batch) else batch[rows])
+        statistics = tuple([gradients(task.loss, task.minibatch()) for task in tasks])
 
 
-class Loss(Protocol):
+class Loss(ABC):
     """What a learner makes smaller.
 
     Attributes:
         statistics: Names of what :meth:`gradients` returns.
         settings: Names of those of its attributes that may be other ones in the next round.
+        moving: Names of those that may be other ones in the next update, numbers: SAC's entropy coefficient.
         flat: The parameters.
-        reads: Parameters that it reads only: a target network's.
+        reads: Parameters that it only reads, and that stay as they are during a round: a target network's.
+        follows: Parameters that it only reads, and that may be other ones in the next update: the critics', for an actor's loss.
     """
 
-    @property
-    def statistics(self) -> tuple[str, ...]: ...
-
-    @property
-    def settings(self) -> tuple[str, ...]: ...
-
+    statistics: ClassVar[tuple[str, ...]]
+    settings: ClassVar[tuple[str, ...]] = ()
+    moving: ClassVar[tuple[str, ...]] = ()
     flat: FlatParameters
-    reads: tuple[FlatParameters, ...]
+    reads: tuple[FlatParameters, ...] = ()
+    follows: tuple[FlatParameters, ...] = ()
 
+    @abstractmethod
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """Overwrite ``flat.gradients`` by those of a minibatch, or of a slice of one that has ``of`` rows in all.
 
@@ -61,7 +90,6 @@ class Loss(Protocol):
         Returns:
             The statistics, float32.
         """
-        ...
 
 
 class Updater:
@@ -82,7 +110,7 @@ class Updater:
     def begin(self) -> None:
         """Take over what has been loaded or replaced since the last round."""
         self.optimizer.bind()
-        for one in self.loss.reads:
+        for one in (*self.loss.reads, *self.loss.follows):
             one.bind()
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:

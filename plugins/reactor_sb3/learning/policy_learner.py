@@ -25,10 +25,12 @@ class PolicyLearner:
     Attributes:
         policy: What learns.
         dense: Whether gradients come from formulas, and not from autograd.
+        losses: The losses, as tasks count them.
     """
 
     def __init__(self, policy: Any, dense: bool, *updaters: Updater) -> None:
         self.policy, self.dense, self._updaters = policy, dense, updaters
+        self.losses = tuple(updater.loss for updater in updaters)
 
     def begin_round(self, max_grad_norm: float | None) -> None:
         """Take over what has been loaded or replaced since the last round.
@@ -47,6 +49,6 @@ class PolicyLearner:
         seen: Any = preprocess_obs(rows, self.policy.observation_space, normalize_images=self.policy.normalize_images)
         return seen.flatten(1)
 
-    def gradients(self, minibatch: Any) -> Array:
-        """See :meth:`~reactor_torch.Loss.gradients`."""
-        return self._updaters[0].gradients(minibatch)
+    def gradients(self, loss: int, minibatch: Any) -> Array:
+        """Of one of the losses; see :meth:`~reactor_torch.Loss.gradients`."""
+        return self._updaters[loss].gradients(minibatch)

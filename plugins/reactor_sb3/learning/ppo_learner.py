@@ -26,13 +26,14 @@ from reactor_torch import (
     LossMaker,
     PPOBatch,
     PPOLoss,
+    Task,
     Updater,
     Updates,
     carry_out,
     normalized,
 )
 
-__all__ = ["APPROX_KL", "PPOLearner", "ppo_loss"]
+__all__ = ["APPROX_KL", "PPOLearner", "ppo_losses"]
 
 Array = npt.NDArray[Any]
 APPROX_KL = PPOLoss.statistics.index("approx_kl")
@@ -50,7 +51,7 @@ class PPOLearner(PolicyLearner):
     """
 
     def __init__(self, policy: ActorCriticPolicy, max_grad_norm: float) -> None:
-        self.loss, _ = ppo_loss(policy)
+        (self.loss,), _ = ppo_losses(policy)
         updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
         super().__init__(policy, isinstance(self.loss.policy, DenseActorCritic), updater)
 
@@ -74,15 +75,16 @@ class PPOLearner(PolicyLearner):
             shuffled.advantages = normalized(shuffled.advantages, batch_size)
         statistics = []
         for begin in range(0, len(order), batch_size):
-            statistics.append((yield shuffled, slice(begin, min(begin + batch_size, len(order)))))
+            (found,) = yield (Task(0, shuffled, slice(begin, min(begin + batch_size, len(order)))),)
+            statistics.append(found)
             if statistics[-1][APPROX_KL] > most_kl:
                 return statistics, False
             self._updaters[0].step()
         return statistics, True
 
     def loss_maker(self) -> LossMaker:
-        """What makes the same loss again, of a copy of the policy."""
-        return partial(ppo_loss, copied(self.policy, {id(self.policy.optimizer): None}))
+        """What makes the same losses again, of a copy of the policy."""
+        return partial(ppo_losses, copied(self.policy, {id(self.policy.optimizer): None}))
 
     def learn(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float
@@ -91,10 +93,10 @@ class PPOLearner(PolicyLearner):
         return carry_out(self.updates(rollout, order, batch_size, normalize, most_kl), self.gradients)
 
 
-def ppo_loss(policy: ActorCriticPolicy) -> tuple[PPOLoss, ActorCriticPolicy]:
-    """The loss of a policy, by formulas where there are some for it, and the policy."""
+def ppo_losses(policy: ActorCriticPolicy) -> tuple[tuple[PPOLoss], ActorCriticPolicy]:
+    """The only loss of a policy, by formulas where there are some for it, and the policy."""
     flat = FlatParameters(policy.named_parameters())
-    return PPOLoss(_dense(policy, flat) or AutogradActorCritic(policy.evaluate_actions, flat)), policy
+    return (PPOLoss(_dense(policy, flat) or AutogradActorCritic(policy.evaluate_actions, flat)),), policy
 
 
 def _dense(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic | None:

@@ -28,12 +28,13 @@ from reactor_torch import (
     Loss,
     LossMaker,
     QBatch,
+    Task,
     Updater,
     Updates,
     carry_out,
 )
 
-__all__ = ["QLearner", "q_loss"]
+__all__ = ["QLearner", "q_losses"]
 
 Array = npt.NDArray[Any]
 
@@ -62,9 +63,9 @@ class QLearner(PolicyLearner):
         super().__init__(policy, isinstance(functions[0], Dense), updater)
 
     def loss_maker(self) -> LossMaker:
-        """What makes the same loss again, of a copy of the policy."""
+        """What makes the same losses again, of a copy of the policy."""
         policy = copy.deepcopy(self.policy, {id(self.policy.optimizer): None})
-        return partial(q_loss, policy, self._flat[0].names, self._make_loss, len(self._networks) > 1)
+        return partial(q_losses, policy, self._flat[0].names, self._make_loss, len(self._networks) > 1)
 
     def updates(self, batches: Iterable[DQNBatch | QBatch]) -> Updates[Array]:
         """An update from each of some minibatches, for gradients that somebody else computes.
@@ -75,9 +76,9 @@ class QLearner(PolicyLearner):
         Returns:
             The loss of each, ``(updates,)``, float32.
         """
-        losses = []
+        losses: list[Array] = []
         for batch in batches:
-            losses.append((yield batch, slice(0, len(batch))))
+            losses += yield (Task(0, batch, slice(0, len(batch))),)
             self._updaters[0].step()
         return np.concatenate(losses)
 
@@ -114,8 +115,8 @@ def _functions(policy: Any, networks: Sequence[nn.Module], flats: Sequence[FlatP
     return [Autograd(network, flat) for network, flat in zip(networks, flats, strict=True)]
 
 
-def q_loss(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool) -> tuple[Loss, nn.Module]:
-    """The loss of a policy that has no optimiser, and the policy.
+def q_losses(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool) -> tuple[tuple[Loss], nn.Module]:
+    """The only loss of a policy that has no optimiser, and the policy.
 
     Args:
         policy: It.
@@ -128,4 +129,4 @@ def q_loss(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_tar
     if has_target:
         networks.append(policy.q_net_target)
         flats.append(FlatParameters(policy.q_net_target.named_parameters(), learned=False))
-    return loss(*_functions(policy, networks, flats)), policy
+    return (loss(*_functions(policy, networks, flats)),), policy

@@ -12,7 +12,7 @@ import torch
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.learning.learner import Learning, LocalRef
-from reactor_torch import ShardPlan, SharedLoss, Updates, torch_stream, write_parameters
+from reactor_torch import ShardPlan, SharedLoss, Task, Updates, torch_stream, write_parameters
 
 __all__ = ["ShardedLearner", "SharedLearning"]
 
@@ -57,26 +57,24 @@ class ShardedLearner(Reactor):
         self.weights = Output((plan.size,), np.float32)
         self.slices = Output((plan.slices - 1,), plan.layout.record)
         self.updates: Updates[None] | None = None
-        self.current: tuple[Any, slice] | None = None
+        self.tasks: tuple[Task, ...] = ()
         self.begins = False
 
     @reaction(minibatch, effects=(weights, slices, round))
     def send(self) -> None:
         """Hand out the weights and the slices."""
         trainer: SharedLearning = self.trainer.target
-        assert self.current is not None
         if self.begins:
             self.begins = False
             self.round.set(trainer.shared_loss.begin_round(trainer.shard_seeds()))
-        trainer.shared_loss.send(*self.current, self.weights.buffer, self.slices.buffer)
+        trainer.shared_loss.send(self.tasks, self.weights.buffer, self.slices.buffer)
 
     @reaction(minibatch)
     def compute(self) -> None:
         """The gradients of the first slice."""
         trainer: SharedLearning = self.trainer.target
-        assert self.current is not None
         with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext():
-            trainer.shared_loss.compute(*self.current, trainer._torch_stream)
+            trainer.shared_loss.compute(self.tasks, trainer._torch_stream)
 
     @reaction(minibatch, uses=computed, effects=(parameters, minibatch))
     def step(self) -> None:
@@ -102,9 +100,9 @@ class ShardedLearner(Reactor):
         first = torch_stream(trainer._torch_stream) if statistics is None else nullcontext()  # a round may begin with evaluations
         with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext(), first:
             try:
-                self.current = self.updates.send(statistics)
+                self.tasks = self.updates.send(statistics)
             except StopIteration:
-                self.updates = self.current = None
+                self.updates, self.tasks = None, ()
         if self.updates is None:
             write_parameters(self.parameters.buffer, trainer.broadcast_state())
         else:

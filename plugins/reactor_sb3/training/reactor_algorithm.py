@@ -30,6 +30,7 @@ from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.specification import Specification, program_of
 from reactor_torch import (
     Batch,
+    Loss,
     LossMaker,
     ShardPlan,
     SharedLoss,
@@ -53,7 +54,8 @@ Array = npt.NDArray[Any]
 class Slicing(Protocol):
     """What is asked of a trainer's learner for its shards."""
 
-    loss: Any
+    @property
+    def losses(self) -> tuple[Loss, ...]: ...
 
     def loss_maker(self) -> LossMaker: ...
 
@@ -215,7 +217,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         check_sliceable(self.policy)
         example = self.example()
         layout = SliceLayout(example, -(-len(example) // self.n_learners))
-        self.shared_loss = SharedLoss(self._learner.loss, self.policy, layout, self.n_learners)
+        self.shared_loss = SharedLoss(self._learner.losses, self.policy, layout, self.n_learners)
         return self.shared_loss.plan(self._learner.loss_maker(), self.learner_threads)
 
     def shard_seeds(self) -> list[int]:

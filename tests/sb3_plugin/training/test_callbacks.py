@@ -96,9 +96,9 @@ class Threads(BaseCallback):
         learner = self.model._learner  # type: ignore[attr-defined]
         gradients = learner.gradients
 
-        def noting(minibatch: Any) -> Any:
+        def noting(loss: int, minibatch: Any) -> Any:
             self.found.add(torch.get_num_threads())
-            return gradients(minibatch)
+            return gradients(loss, minibatch)
 
         learner.gradients = noting
 
