@@ -1,0 +1,237 @@
+"""What the trainers with a replay buffer have in common: rounds of ``train_freq`` steps, and gradient steps on what is sampled."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_rl.plugin import one_numeric_thread
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.learning.replay import BLOCKWISE, store
+from reactor_sb3.learning.replay_sampler import ReplaySampler
+from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.training.trainer import Trainer
+from reactor_torch import Batch, Updates, carry_out, torch_state, torch_stream
+
+__all__ = ["OffPolicy"]
+
+Array = npt.NDArray[Any]
+
+
+class OffPolicy(Trainer, OffPolicyAlgorithm):
+    """A trainer that learns from a replay buffer.
+
+    A subclass says, besides what every trainer does, what learns (:meth:`_learner_of`), which minibatch it makes of what is sampled
+    (:meth:`_batch_of`), and what a round's gradient steps are (:meth:`_training`).
+    """
+
+    usual_train_freq: ClassVar[int] = 1
+    """Default of ``train_freq``."""
+
+    _learner: Any
+    _sampler: ReplaySampler | None
+    _replay_stream: np.random.Generator
+
+    # ------------------------------------------------------------------ construction
+
+    def _set_parallelism(self, env: Any) -> None:
+        arguments = self.arguments
+        batch_size, buffer_size = arguments["batch_size"], arguments["buffer_size"]
+        checked_number("batch_size", batch_size, 1)
+        if buffer_size < batch_size:
+            raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
+        buffer_class = arguments["replay_buffer_class"]
+        if buffer_class is not None and issubclass(buffer_class, HerReplayBuffer):
+            raise ValueError(
+                "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
+                f"theirs to themselves; use SB3's {self.default_log_name}, with ReactorVecEnv"
+            )
+        super()._set_parallelism(env)
+
+    def _round_length(self) -> Any:
+        """What SB3 is given as ``train_freq``, which has two names.
+
+        Raises:
+            ValueError: If they say different things.
+        """
+        rollout_steps, train_freq = self.arguments["rollout_steps"], self.arguments["train_freq"]
+        if rollout_steps is None:
+            return train_freq
+        checked_number("rollout_steps", rollout_steps, 1)
+        if train_freq not in (self.usual_train_freq, rollout_steps, (rollout_steps, "step")):
+            raise ValueError(f"rollout_steps={rollout_steps} and train_freq={train_freq} are two names for one number; give one")
+        return int(rollout_steps)
+
+    def _setup_model(self) -> None:
+        self._setup_actors()
+        with one_numeric_thread():  # a policy of the user's may draw its weights by linear algebra
+            super()._setup_model()
+        assert isinstance(self.train_freq, TrainFreq)
+        if self.train_freq.unit is not TrainFrequencyUnit.STEP:
+            raise ValueError(
+                "train_freq in episodes would make rounds of changing length, and a reactor program has fixed ones; give it in "
+                f'steps: train_freq=({self.train_freq.frequency}, "step")'
+            )
+        if self.rollout_steps < 1:
+            raise ValueError(f"train_freq={self.rollout_steps}: a round has at least one step")
+        assert self.replay_buffer is not None
+        if self.replay_buffer.buffer_size < self.rollout_steps:
+            raise ValueError(
+                f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
+                "environments"
+            )
+        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
+        self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
+        self._learner, self._sampler = self._learner_of(self.policy), None
+        self.shards()  # refuses what cannot be cut into slices
+
+    # ------------------------------------------------------------------ what an algorithm says
+
+    @abstractmethod
+    def _learner_of(self, policy: Any) -> Any:
+        """What learns, of a policy."""
+
+    @abstractmethod
+    def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
+        """What a replay buffer has given, as the learner takes it; draws what chance decides from torch's generator."""
+
+    @abstractmethod
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
+        """The gradient steps of a round, for gradients that somebody else computes."""
+
+    def _rate_at(self, timesteps: int) -> float:
+        """The rate of exploration when learning has started, at a step that follows so many others."""
+        return 0.0
+
+    def _round_stored(self) -> None:
+        """What an algorithm does when a round is in the replay buffer, before its gradient steps."""
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        assert isinstance(self.train_freq, TrainFreq)
+        return self.train_freq.frequency
+
+    @property
+    def update_to_data(self) -> float:
+        """Updates for each step of an environment: ``gradient_steps`` of SB3's says how many there are for a round."""
+        return self._updates() / (self.rollout_steps * self.n_envs)
+
+    def exploration_rates(self) -> Array:
+        """At each step: 1 until learning starts, as in SB3."""
+        steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
+        return np.array([1.0 if at < self.learning_starts else self._rate_at(at) for at in steps.tolist()], np.float32)
+
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
+        """Store a round and make the gradient steps."""
+        if steps := self._receive(transitions, infos):
+            with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
+                self.train(steps, self.batch_size)
+
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute."""
+        if steps := self._receive(transitions, infos):
+            sample = self._sampling(self.batch_size)
+
+            def drawn() -> ReplayBufferSamples:
+                with drawing_from(self._replay_stream):
+                    return sample()
+
+            yield from self._training(steps, drawn)
+
+    def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
+        """What comes before the gradient steps; returns how many there are to be."""
+        assert self.replay_buffer is not None
+        store(self.replay_buffer, self._layout, transitions, infos)
+        if self._late_cut is not None:
+            self.cut_episodes(self._late_cut)
+        self._round_stored()
+        self._learned_timesteps += self.rollout_steps * self.n_envs
+        steps = self._updates() if self._learned_timesteps > self.learning_starts else 0
+        if steps:
+            self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
+        return steps
+
+    def cut_episodes(self, which: Array) -> None:
+        """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
+        super().cut_episodes(which)
+        buffer = self.replay_buffer
+        if buffer is None or not (buffer.full or buffer.pos):
+            return
+        last = (buffer.pos - 1) % buffer.buffer_size
+        running = which & (buffer.dones[last] == 0)
+        buffer.dones[last][running] = 1
+        if not self.optimize_memory_usage:  # else no value can follow: the next observation is about to be another episode's
+            buffer.timeouts[last][running] = 1
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"replay": self._replay_stream}
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Make gradient steps on the replay buffer; see SB3's ``train``. With ``n_learners > 1`` nobody calls it."""
+        carry_out(self._training(gradient_steps, self._sampling(batch_size)), self._learner.gradients)
+
+    def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
+        """What samples the replay buffer."""
+        buffer = self.replay_buffer
+        assert buffer is not None
+        if type(buffer) not in BLOCKWISE or self._vec_normalize_env is not None:
+            return partial(buffer.sample, batch_size, env=self._vec_normalize_env)
+        if self._sampler is None or self._sampler.buffer is not buffer or self._sampler.batch_size != batch_size:
+            self._sampler = ReplaySampler(buffer, batch_size)
+        return self._sampler.sample
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
+        policy = copy.deepcopy(self.policy)
+        policy.set_training_mode(True)
+        return partial(self._learner_of(policy).learn, [self.example()]), self._updates()
+
+    def example(self) -> Batch:
+        """A minibatch of zeros."""
+        observations = self._layout.zeros(self.batch_size, self.device, columns=True)
+        actions = torch.zeros(self.batch_size, get_action_dim(self.action_space), device=self.device)
+        column = torch.zeros(self.batch_size, 1, device=self.device)
+        discounts = column if isinstance(self.replay_buffer, NStepReplayBuffer) else None
+        with torch_stream(torch_state(0)):
+            return self._batch_of(ReplayBufferSamples(observations, actions, observations, column, column, discounts))
+
+    def _updates(self) -> int:
+        return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
+
+    def _round_done(self) -> None:
+        super()._round_done()
+        self.logger.record("time/update_to_data", self.update_to_data)
+
+    def _begin_learning(self, reset_num_timesteps: bool) -> None:
+        buffer = self.replay_buffer
+        afresh = reset_num_timesteps or self._afresh or self._run is None
+        if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
+            warnings.warn(
+                "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "
+                "because new ones begin and optimize_memory_usage=True keeps no next observations",
+                stacklevel=4,
+            )
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, update_to_data={self.update_to_data:g})"
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_learner", "_sampler", "_replay_stream"]
