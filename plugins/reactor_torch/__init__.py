@@ -12,7 +12,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
     from reactor_torch.optimizing import FlatOptimizer
-    from reactor_torch.parameters import FILLING, packed, parameter_record, tensors, write_parameters
+    from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
     from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
     from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan, SharedLoss, check_sliceable, draws
@@ -49,6 +49,7 @@ __all__ = [
     "Network",
     "PPOBatch",
     "PPOLoss",
+    "ParameterWriter",
     "QBatch",
     "QLoss",
     "Round",
@@ -73,7 +74,6 @@ __all__ = [
     "packed",
     "parameter_record",
     "stack",
-    "tensors",
     "torch_state",
     "torch_stream",
     "torch_threads",

@@ -6,18 +6,11 @@ What goes over all parameters is one call then: clipping, an optimiser's step, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_torch.parameters import FILLING, packed
-
 __all__ = ["FlatParameters"]
-
-Array = npt.NDArray[Any]
 
 
 class FlatParameters:
@@ -124,20 +117,3 @@ class FlatParameters:
             self.data.copy_(other.data)
         else:
             self.data.mul_(1 - tau).add_(other.data, alpha=tau)
-
-    def record(self) -> np.dtype[Any]:
-        """A record of the parameters by name that :meth:`write` fills in one copy."""
-        shapes = ((name, np.dtype(np.float32), tuple(view.shape)) for name, view in zip(self.names, self._values, strict=True))
-        return packed(list(shapes))
-
-    def write(self, record: Array) -> None:
-        """Fill a record whose type is :meth:`record`."""
-        if FILLING in (record.dtype.names or ()):
-            record[FILLING] = 0
-        words = record.reshape(1).view(np.float32)
-        torch.from_numpy(words[: len(self.data)]).copy_(self.data)
-
-    def read(self, record: Array) -> None:
-        """Take over the parameters in a record whose type is :meth:`record`."""
-        words = record.reshape(1).view(np.float32)
-        self.data.copy_(torch.from_numpy(words[: len(self.data)].copy()))

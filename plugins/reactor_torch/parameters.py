@@ -5,14 +5,15 @@ One array port carries it, and every parameter of an actor's network is a view o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
-__all__ = ["FILLING", "packed", "parameter_record", "tensors", "write_parameters"]
+__all__ = ["FILLING", "ParameterWriter", "packed", "parameter_record", "write_parameters"]
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
@@ -39,17 +40,68 @@ def parameter_record(state: Mapping[str, torch.Tensor]) -> np.dtype[Any]:
     )
 
 
-def tensors(record: Array) -> Iterator[tuple[str, torch.Tensor]]:
-    """The fields of a record that may be written, as tensors that share its memory."""
-    for name in record.dtype.names or ():
-        if name != FILLING:
-            yield name, torch.from_numpy(record[name])
-
-
 def write_parameters(record: Array, state: Mapping[str, torch.Tensor]) -> None:
-    """Fill a record with parameters."""
+    """Fill a record, or some of its fields, with parameters and buffers."""
     if FILLING in (record.dtype.names or ()):
         record[FILLING] = 0
     with torch.no_grad():
-        for name, target in tensors(record):
-            target.copy_(state[name])
+        for name, tensor in state.items():
+            torch.from_numpy(record[name]).copy_(tensor)
+
+
+class ParameterWriter:
+    """Fills a record with parameters again and again.
+
+    What lies in one piece both in memory and in the record is one copy, as :class:`~reactor_torch.FlatParameters` do.
+
+    Args:
+        state: What the record has fields for, by name. Parameters are looked at again each time; what else there is (buffers)
+            may be another tensor by then, and is left to others.
+        record: The type of the record.
+
+    Attributes:
+        parameters: Names of what is written.
+    """
+
+    def __init__(self, state: Mapping[str, torch.Tensor], record: np.dtype[Any]) -> None:
+        fields: Any = record.fields
+        found = {name: tensor for name, tensor in state.items() if isinstance(tensor, nn.Parameter)}
+        self.parameters = tuple(sorted(found, key=lambda name: fields[name][1]))
+        self._filling = fields[FILLING][1] if FILLING in fields else record.itemsize
+        self._offsets = [fields[name][1] for name in self.parameters]
+        self._tensors = [found[name] for name in self.parameters]
+        self._pointers: list[int] = []
+        self._pieces: list[tuple[slice, torch.Tensor]] = []
+
+    def write(self, record: Array) -> None:
+        """Fill the fields of parameters."""
+        pointers = [tensor.data_ptr() for tensor in self._tensors]
+        if pointers != self._pointers:
+            self._pointers, self._pieces = pointers, self._found()
+        target = torch.from_numpy(record.reshape(1).view(np.uint8))
+        for where, piece in self._pieces:
+            target[where].view(piece.dtype).view(piece.shape).copy_(piece)
+        target[self._filling :].zero_()
+
+    def _found(self) -> list[tuple[slice, torch.Tensor]]:
+        """Where in a record the pieces go, in bytes, and the pieces."""
+        pieces: list[tuple[slice, torch.Tensor]] = []
+        for offset, parameter in zip(self._offsets, self._tensors, strict=True):
+            tensor, end = parameter.detach(), offset + parameter.nbytes
+            if pieces and pieces[-1][0].stop == offset and _follows(tensor, pieces[-1][1]):
+                where, piece = pieces[-1]
+                pieces[-1] = slice(where.start, end), piece.as_strided((piece.numel() + tensor.numel(),), (1,))
+            else:
+                pieces.append((slice(offset, end), tensor))
+        return pieces
+
+
+def _follows(tensor: torch.Tensor, piece: torch.Tensor) -> bool:
+    """Whether a tensor begins in memory where a piece ends."""
+    return (
+        tensor.dtype == piece.dtype
+        and tensor.is_contiguous()
+        and piece.is_contiguous()
+        and tensor.data_ptr() == piece.data_ptr() + piece.nbytes
+        and tensor.untyped_storage().data_ptr() == piece.untyped_storage().data_ptr()
+    )

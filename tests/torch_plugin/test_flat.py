@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
-from reactor_torch import FILLING, FlatOptimizer, FlatParameters
+from reactor_torch import FlatOptimizer, FlatParameters
 
 OPTIMIZERS: dict[str, Any] = {
     "Adam": lambda p: torch.optim.Adam(p, lr=3e-3, eps=1e-5),
@@ -158,26 +158,6 @@ def test_one_that_nobody_learns_has_no_gradients_and_takes_frozen_ones() -> None
     assert len(flat.gradients) == 0
     assert flat.names == tuple(module.state_dict())
     assert all(one.grad is None for one in module.parameters())
-
-
-def test_records() -> None:
-    module = network()
-    flat = flat_of(module)
-    record = np.zeros((), flat.record())
-    flat.write(record)
-    for name, value in module.state_dict().items():
-        assert np.array_equal(record[name], value.numpy())
-    assert record.dtype.itemsize % 64 == 0  # so that the next one begins with a cache line too
-    other = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, bias=False))  # an odd number of numbers
-    layout = flat_of(other).record()
-    record = np.full(layout.itemsize, 255, np.uint8).view(layout).reshape(())
-    flat_of(other).write(record)
-    assert record[FILLING].tolist() == [0] * (64 - 3 * 4)
-    expected = flat_of(other).data.clone()
-    flat_other = flat_of(other)
-    flat_other.data.zero_()
-    flat_other.read(record)
-    assert torch.equal(flat_other.data, expected)
 
 
 def gradients(number: int, flat: FlatParameters) -> torch.Tensor:

@@ -113,7 +113,7 @@ def check_outline(state: Any, size: int) -> None:
     want(_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
     learners = arguments.get("n_learners", 1)
     want(_count(learners, 1) and learners <= _MOST_THREADS, "n_learners")
-    want((state["sent"] is None) == (run is None) and type(state["sent"]) in (str, type(None)), "sent")
+    want((state["sent"] is None) == (run is None) and type(state["sent"]) in (bool, type(None)), "sent")
     if run is not None:
         want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock"}, "a run")
         want(type(run["reactors"]) is dict and type(run["outputs"]) is dict, "a run")

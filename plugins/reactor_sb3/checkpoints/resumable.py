@@ -53,7 +53,7 @@ class Resumable(ReactorAlgorithm):
             "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in self.evaluations],
             "normalization": statistics_state(self._vec_normalize_env),
             "replay_buffer": replay_state(buffer, self.wants_infos),
-            "sent": None if part is None else self._sent,
+            "sent": None if part is None else not self._outdated(),
             "run": None if part is None else run_state(part, whole_infos=self.wants_infos),
         }
 
@@ -101,7 +101,7 @@ class Resumable(ReactorAlgorithm):
         check_run_parts(fresh.part, saved)
         overlay(fresh.part, saved)
         run.restore(fresh)
-        self._sent = state["sent"]
+        self._sent = self._parameters() if state["sent"] else None
         # After the start, which would mark the end of episodes that go on.
         self._fill_replay(state["replay_buffer"])
         self._put_statistics(state["normalization"])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from reactor_rl import Input, Output, Reactor, reaction
 from reactor_sb3.acting.actor import StepInfo
-from reactor_torch import write_parameters
 
 __all__ = ["Learner", "Learning", "LocalRef", "Logger"]
 
@@ -53,7 +51,7 @@ class Learning(Protocol):
 
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None: ...
 
-    def broadcast_state(self) -> Mapping[str, torch.Tensor]: ...
+    def write_parameters(self, record: Array) -> None: ...
 
     def limited_threads(self) -> AbstractContextManager[None]: ...
 
@@ -85,7 +83,7 @@ class Learner(Reactor):
         if np.all(self.transitions.present):
             trainer.add_statistics(self.transitions.value)
             trainer.learn_from(self.transitions.value, self.infos.value if trainer.wants_infos else [])
-        write_parameters(self.parameters.buffer, trainer.broadcast_state())
+        trainer.write_parameters(self.parameters.buffer)
 
 
 class Logger(Reactor):

@@ -12,7 +12,7 @@ import torch
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.learning.learner import Learning, LocalRef
-from reactor_torch import ShardPlan, SharedLoss, Task, Updates, torch_stream, write_parameters
+from reactor_torch import ShardPlan, SharedLoss, Task, Updates, torch_stream
 
 __all__ = ["ShardedLearner", "SharedLearning"]
 
@@ -92,7 +92,7 @@ class ShardedLearner(Reactor):
             self.begins = True
             self._go_on(trainer, None)
         else:
-            write_parameters(self.parameters.buffer, trainer.broadcast_state())
+            trainer.write_parameters(self.parameters.buffer)
 
     def _go_on(self, trainer: SharedLearning, statistics: Any) -> None:
         """To the next minibatch, or to the end of the round."""
@@ -104,6 +104,6 @@ class ShardedLearner(Reactor):
             except StopIteration:
                 self.updates, self.tasks = None, ()
         if self.updates is None:
-            write_parameters(self.parameters.buffer, trainer.broadcast_state())
+            trainer.write_parameters(self.parameters.buffer)
         else:
             self.minibatch.schedule()

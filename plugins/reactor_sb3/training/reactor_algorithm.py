@@ -32,6 +32,7 @@ from reactor_torch import (
     Batch,
     Loss,
     LossMaker,
+    ParameterWriter,
     ShardPlan,
     SharedLoss,
     SliceLayout,
@@ -70,6 +71,8 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
     """Of the constructor."""
     shared_loss: SharedLoss
     _learner: Slicing
+    _writer: ParameterWriter
+    _buffers: list[str]
     _makes: EnvMaker
     """Makes the actors' environments."""
 
@@ -93,7 +96,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         entropy: Any = np.random.SeedSequence().entropy
         self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
         self.evaluations: list[Evaluation] = []
-        self._sent = ""  # fingerprint of the parameters that the actors have
+        self._sent: Array | None = None  # the parameters that the actors have
         self._advice: list[str] = []  # what would make it faster
         self._afresh = True  # whether the actors are to begin new episodes
         self._normalization: Normalization | None = None
@@ -228,18 +231,36 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     def acting_state(self) -> Mapping[str, torch.Tensor]:
         """The parameters and buffers of what the actors evaluate."""
-        return self.acting_network().state_dict()
+        return self.acting_network().state_dict(keep_vars=True)
+
+    def _statistics(self) -> Mapping[str, torch.Tensor]:
+        """What observations and rewards are normalised by."""
+        return {} if self._vec_normalize_env is None else statistics_of(self._vec_normalize_env)
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]:
         """What the actors get: parameters and buffers, and the statistics that observations and rewards are normalised by."""
-        state = self.acting_state()
-        return state if self._vec_normalize_env is None else {**state, **statistics_of(self._vec_normalize_env)}
+        return {**self.acting_state(), **self._statistics()}
 
     def _parameters(self) -> Array:
-        """A record of the parameters that actors get."""
-        record = np.zeros((), parameter_record(self.broadcast_state()))
-        write_parameters(record, self.broadcast_state())
+        """A record of what the actors get; from now on :meth:`write_parameters` writes those of the networks that there are."""
+        state = self.broadcast_state()
+        record = np.zeros((), parameter_record(state))
+        self._writer = ParameterWriter(state, record.dtype)
+        self._buffers = [name for name in self.acting_state() if name not in self._writer.parameters]
+        write_parameters(record, state)
         return record
+
+    def write_parameters(self, record: Array) -> None:
+        """Fill a record with what the actors get."""
+        self._writer.write(record)
+        if self._buffers:
+            state = self.acting_state()
+            write_parameters(record, {name: state[name] for name in self._buffers})
+        write_parameters(record, self._statistics())
+
+    def _outdated(self) -> bool:
+        """Whether the actors have other parameters than there are: somebody may have set some."""
+        return self._sent is None or self._sent.tobytes() != self._parameters().tobytes()
 
     def fingerprint(self) -> str:
         """A hash of the parameters that actors get: the same for every executor and number of workers."""
@@ -318,7 +339,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             self._set_order = self._run.writer("orders")
             self._set_exploration = self._run.writer("exploration")
             self._episodes: Array = self._run.view("episodes")
-            self._sent = self.fingerprint()
+            self._sent = specification.parameters
             self._afresh = False  # they will begin with new episodes anyway
         return self._run
 

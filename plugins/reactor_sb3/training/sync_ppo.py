@@ -170,7 +170,7 @@ class SyncPPO(Trainer, PPO):
         """The policy's parameters and buffers, each of them once: networks that are shared have several names."""
         first_names: dict[int, str] = {}
         state = self.policy.state_dict(keep_vars=True)
-        return {name: tensor.detach() for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
+        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
 
     def behaviour(self) -> OnPolicy:
         """How the actors act."""

@@ -27,7 +27,7 @@ def toys(space: gymnasium.Space[Any] = WIDE, **settings: Any) -> VecNormalize:
 
 
 def weights(model: Any) -> list[Array]:
-    return [tensor.numpy() for tensor in model.acting_state().values()]
+    return [tensor.detach().numpy() for tensor in model.acting_state().values()]
 
 
 def statistics(venv: VecNormalize) -> list[Any]:
