@@ -6,9 +6,11 @@ from the same moments.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.radam import radam
 
 from reactor_torch.flat import FlatParameters
@@ -27,17 +29,18 @@ class FlatOptimizer:
     gradient in an update counts as one whose gradient is 0; torch leaves it out.
 
     Args:
-        optimizer: Torch's; its parameters are those of ``flat``, but for frozen ones.
+        optimizer: Torch's; its parameters are those of ``flat``, but for frozen ones and idle ones.
         flat: The parameters.
+        idle: Parameters that the optimiser has too, and never a gradient for: another one learns them.
 
     Raises:
         ValueError: If they are not the same parameters.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters) -> None:
-        self.optimizer, self.flat = optimizer, flat
+    def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters, idle: Iterable[nn.Parameter] = ()) -> None:
+        self.optimizer, self.flat, self.idle = optimizer, flat, tuple(idle)
         own = {id(one) for group in optimizer.param_groups for one in group["params"] if one.requires_grad}
-        if own != {id(one) for one in flat.parameters}:
+        if own - {id(one) for one in self.idle} != {id(one) for one in flat.parameters}:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
         self.at_once = False
         self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
@@ -85,6 +88,8 @@ class FlatOptimizer:
     def step(self) -> None:
         """One step along the gradients, at the learning rate that the optimiser's group has now."""
         if not self.at_once:
+            for one in self.idle:
+                one.grad = None
             self.optimizer.step()
             return
         group = self.optimizer.param_groups[0]

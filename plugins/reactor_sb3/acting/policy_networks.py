@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from torch import nn
 
 from reactor_sb3.acting.networks import features_of
 from reactor_sb3.acting.plain_policy import BoundNetworks, Observed
@@ -24,6 +25,7 @@ from reactor_torch import Layered, layers_of
 __all__ = ["DenseNetworks", "TorchNetworks", "TorchStructure", "copied", "dense_networks_of"]
 
 Array = npt.NDArray[Any]
+P = TypeVar("P", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -90,17 +92,21 @@ def dense_networks_of(policy: ActorCriticPolicy) -> DenseNetworks | None:
 # ---------------------------------------------------------------------- any networks, by torch
 
 
-def copied(policy: ActorCriticPolicy, memo: dict[int, Any]) -> ActorCriticPolicy:
-    """A deep copy, without what the policy's distribution remembers of its last actions, which torch does not copy.
+def copied(policy: P, memo: dict[int, Any]) -> P:
+    """A deep copy, without what distributions remember of their last actions, which torch does not copy.
 
     Args:
         policy: It.
         memo: What is to be found in the copy, by the number of what it stands for.
     """
-    distribution = copy.copy(policy.action_dist)
-    vars(distribution).clear()
-    vars(distribution).update((name, value) for name, value in vars(policy.action_dist).items() if not _is_computed(value))
-    return copy.deepcopy(policy, {**memo, id(policy.action_dist): distribution})
+    forgetful = {}
+    for part in policy.modules():
+        known = getattr(part, "action_dist", None)
+        if known is not None:
+            forgetful[id(known)] = distribution = copy.copy(known)
+            vars(distribution).clear()
+            vars(distribution).update((name, value) for name, value in vars(known).items() if not _is_computed(value))
+    return copy.deepcopy(policy, {**memo, **forgetful})
 
 
 class TorchStructure:

@@ -32,7 +32,7 @@ class PolicyLearner:
         self.policy, self.dense, self._updaters = policy, dense, updaters
         self.losses = tuple(updater.loss for updater in updaters)
 
-    def begin_round(self, max_grad_norm: float | None) -> None:
+    def begin_round(self, max_grad_norm: float | None = None) -> None:
         """Take over what has been loaded or replaced since the last round.
 
         Args:

@@ -1,0 +1,117 @@
+"""Critics of states and continuous actions as losses see them: values, their derivatives by parameters, and those by actions.
+
+The loss of the critics needs the former, the loss of an actor the latter: never both, so that neither pays for the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from reactor_torch.flat import FlatParameters
+
+__all__ = ["AutogradCritics", "Critics", "Transitions", "fit"]
+
+
+class Critics(Protocol):
+    """Several networks that value the same observations and actions."""
+
+    flat: FlatParameters
+
+    def values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+        """What each critic says, ``(critics, rows)``, cut off from autograd's graph."""
+        ...
+
+    def backward(self, slopes: torch.Tensor) -> None:
+        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`values` gave."""
+        ...
+
+    def worth(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """What an actor is to make larger, without gradients of parameters.
+
+        Args:
+            observations: ``(rows, ...)``.
+            actions: ``(rows, n)``.
+            first: Whether the first critic alone is asked, and not the least of what all say.
+
+        Returns:
+            Values ``(rows,)`` and the derivative of each by its action, ``(rows, n)``, which may be overwritten.
+        """
+        ...
+
+
+class Transitions(Protocol):
+    """What critics learn from: see :class:`SACBatch`."""
+
+    observations: Any
+    actions: torch.Tensor
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | float
+
+
+def fit(critics: Critics, batch: Transitions, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
+    """Gradients of the squared errors of all critics.
+
+    Args:
+        critics: They.
+        batch: Transitions, or a slice of them.
+        following: What comes after them is worth, ``(rows,)``, not discounted; may be overwritten.
+        weight: Weight of the loss.
+        of: Rows of the whole minibatch.
+
+    Returns:
+        The loss, or the slice's share of it: a scalar.
+    """
+    rows = len(following)
+    discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
+    returns = following.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows))
+    errors = critics.values(batch.observations, batch.actions).sub_(returns)
+    share, flat = weight / (of or rows), errors.view(-1)
+    loss = torch.dot(flat, flat).mul_(share)
+    critics.backward(errors.mul_(2 * share))
+    return loss
+
+
+class AutogradCritics:
+    """Any critics, differentiated by autograd.
+
+    Args:
+        evaluate: From observations and actions to the values of each critic, ``(rows, 1)``, as SB3's ``ContinuousCritic``.
+        first: The same for the first critic alone, as its ``q1_forward``.
+        flat: Parameters of all critics.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Any, torch.Tensor], Sequence[torch.Tensor]],
+        first: Callable[[Any, torch.Tensor], torch.Tensor],
+        flat: FlatParameters,
+    ) -> None:
+        self.evaluate, self.first, self.flat = evaluate, first, flat
+        self._values = torch.empty(0)
+
+    def values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.values`; observations are what the critics take."""
+        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
+            self._values = torch.cat([one.view(1, -1) for one in self.evaluate(observations, actions)])
+        return self._values.detach().clone()
+
+    def backward(self, slopes: torch.Tensor) -> None:
+        """See :meth:`Critics.backward`."""
+        self.flat.begin_gradients()
+        self._values.backward(slopes)  # type: ignore[no-untyped-call]
+        self._values = torch.empty(0)
+
+    @torch.enable_grad()
+    def worth(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.worth`."""
+        actions = actions.detach().requires_grad_()
+        if first:
+            values = self.first(observations, actions).view(-1)
+        else:
+            values = torch.cat(tuple(self.evaluate(observations, actions)), 1).min(1).values
+        (slopes,) = torch.autograd.grad(values.sum(), actions)
+        return values.detach(), slopes

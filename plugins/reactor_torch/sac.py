@@ -1,0 +1,114 @@
+"""The losses of SAC and their gradients: the critics' and the actor's.
+
+Soft actor-critic: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018, with the weights of Stable-Baselines3's
+implementation. Nothing is drawn here: the noise of actions comes with the transitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+import torch
+
+from reactor_torch.arrays import numbers
+from reactor_torch.batches import Batch
+from reactor_torch.critics import Critics, fit
+from reactor_torch.squashed import SquashedActor
+from reactor_torch.updater import Loss
+
+__all__ = ["SACActorLoss", "SACBatch", "SACCriticLoss"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class SACBatch(Batch):
+    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``, and the noise of the actions that are chosen for them.
+
+    Attributes:
+        observations: ``(rows, ...)``.
+        actions: ``(rows, n)``, float32, in [-1, 1].
+        next_observations: ``(rows, ...)``.
+        dones: Whether nothing follows, ``(rows, 1)``, float32.
+        rewards: ``(rows, 1)``, float32, of n steps where there are n.
+        discounts: Discount of what follows: a number, or one for each row, ``(rows, 1)``.
+        noise: Of the actions chosen for observations: standard normal, ``(rows, n)``, float32.
+        next_noise: The same for next observations.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | float
+    noise: torch.Tensor
+    next_noise: torch.Tensor
+
+
+class SACCriticLoss(Loss):
+    """How far critics are from rewards and what target critics say of the actor's next action, less its log-probability.
+
+    Args:
+        critics: What learns.
+        target: Their targets; nobody asks for their gradients.
+        actor: What chooses next actions.
+
+    Attributes:
+        entropy_coefficient: What a unit of log-probability costs.
+    """
+
+    statistics: ClassVar[tuple[str, ...]] = ("critic_loss",)
+    moving: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)
+
+    def __init__(self, critics: Critics, target: Critics, actor: SquashedActor) -> None:
+        self.critics, self.target, self.actor, self.flat = critics, target, actor, critics.flat
+        self.follows = (target.flat, actor.flat)
+        self.entropy_coefficient = 1.0
+
+    def gradients(self, batch: SACBatch, of: int | None = None) -> Array:
+        """See :meth:`Loss.gradients`.
+
+        Returns:
+            Half the mean squared error, added up over the critics, ``(1,)``, float32.
+        """
+        actions, log_prob = self.actor.act(batch.next_observations, batch.next_noise)
+        following = self.target.values(batch.next_observations, actions).amin(0).sub_(log_prob, alpha=self.entropy_coefficient)
+        return numbers([fit(self.critics, batch, following, 0.5, of)])
+
+
+class SACActorLoss(Loss):
+    """What the actor's own actions cost: their log-probability, less the least value that a critic gives them.
+
+    Args:
+        actor: What learns.
+        critics: What values its actions.
+
+    Attributes:
+        entropy_coefficient: What a unit of log-probability costs.
+    """
+
+    statistics: ClassVar[tuple[str, ...]] = ("actor_loss", "log_prob")
+    """The loss, and the mean log-probability of the actions, from which the entropy coefficient learns."""
+    moving: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)
+
+    def __init__(self, actor: SquashedActor, critics: Critics) -> None:
+        self.actor, self.critics, self.flat = actor, critics, actor.flat
+        self.follows = (critics.flat,)
+        self.entropy_coefficient = 1.0
+
+    def gradients(self, batch: SACBatch, of: int | None = None) -> Array:
+        """See :meth:`Loss.gradients`.
+
+        Returns:
+            :attr:`statistics`, float32.
+        """
+        actions, log_prob = self.actor.act(batch.observations, batch.noise)
+        worth, slopes = self.critics.worth(batch.observations, actions)
+        share = 1 / (of or len(worth))
+        likely = log_prob.sum() * share
+        loss = likely * self.entropy_coefficient - worth.sum() * share
+        self.actor.backward(slopes.mul_(-share), self.entropy_coefficient * share)
+        return numbers([loss, likely])

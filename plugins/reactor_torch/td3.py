@@ -1,0 +1,99 @@
+"""The losses of TD3 and their gradients: the critics' and the actor's.
+
+Twin delayed deterministic policy gradients: Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods",
+2018. Nothing is drawn here: the noise that smooths the target comes with the transitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+import torch
+
+from reactor_torch.arrays import numbers
+from reactor_torch.batches import Batch
+from reactor_torch.critics import Critics, fit
+from reactor_torch.dense import Function
+from reactor_torch.updater import Loss
+
+__all__ = ["TD3ActorLoss", "TD3Batch", "TD3CriticLoss"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class TD3Batch(Batch):
+    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``, and the noise that is added to next actions.
+
+    Attributes:
+        observations: ``(rows, ...)``.
+        actions: ``(rows, n)``, float32, in [-1, 1].
+        next_observations: ``(rows, ...)``.
+        dones: Whether nothing follows, ``(rows, 1)``, float32.
+        rewards: ``(rows, 1)``, float32, of n steps where there are n.
+        discounts: Discount of what follows: a number, or one for each row, ``(rows, 1)``.
+        next_noise: As it is added to the target actor's actions, ``(rows, n)``, float32: scaled and clipped already.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | float
+    next_noise: torch.Tensor
+
+
+class TD3CriticLoss(Loss):
+    """How far critics are from rewards and what target critics say of the target actor's next action with some noise.
+
+    Args:
+        critics: What learns.
+        target: Their targets; nobody asks for their gradients.
+        target_actor: What chooses next actions, in [-1, 1].
+    """
+
+    statistics: ClassVar[tuple[str, ...]] = ("critic_loss",)
+
+    def __init__(self, critics: Critics, target: Critics, target_actor: Function) -> None:
+        self.critics, self.target, self.target_actor, self.flat = critics, target, target_actor, critics.flat
+        self.follows = (target.flat, target_actor.flat)
+
+    def gradients(self, batch: TD3Batch, of: int | None = None) -> Array:
+        """See :meth:`Loss.gradients`.
+
+        Returns:
+            The mean squared error, added up over the critics, ``(1,)``, float32.
+        """
+        actions = (self.target_actor.forward(batch.next_observations) + batch.next_noise).clamp_(-1, 1)
+        following = self.target.values(batch.next_observations, actions).amin(0)
+        return numbers([fit(self.critics, batch, following, 1.0, of)])
+
+
+class TD3ActorLoss(Loss):
+    """What the first critic says of the actor's own actions, negative.
+
+    Args:
+        actor: What learns.
+        critics: What values its actions.
+    """
+
+    statistics: ClassVar[tuple[str, ...]] = ("actor_loss",)
+
+    def __init__(self, actor: Function, critics: Critics) -> None:
+        self.actor, self.critics, self.flat = actor, critics, actor.flat
+        self.follows = (critics.flat,)
+
+    def gradients(self, batch: TD3Batch, of: int | None = None) -> Array:
+        """See :meth:`Loss.gradients`.
+
+        Returns:
+            The loss, ``(1,)``, float32.
+        """
+        actions = self.actor.forward(batch.observations)
+        worth, slopes = self.critics.worth(batch.observations, actions, first=True)
+        share = 1 / (of or len(worth))
+        self.actor.backward(slopes.mul_(-share))
+        return numbers([-worth.sum() * share])

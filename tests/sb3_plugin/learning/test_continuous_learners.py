@@ -1,0 +1,190 @@
+"""Each update of SAC and TD3, begun from SB3's own weights and moments, ends with the weights of SB3's own ``train()``."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import SAC, TD3
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from torch import nn
+
+from reactor_sb3.learning.entropy import FixedEntropy, LearnedEntropy
+from reactor_sb3.learning.sac_learner import SACLearner
+from reactor_sb3.learning.td3_learner import TD3Learner
+from reactor_torch import SACBatch, TD3Batch
+
+UPDATES, ROWS = 100, 32
+CLOSE = 1e-5
+ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
+SPACES: dict[str, tuple[str, spaces.Space[Any]]] = {
+    "box": ("MlpPolicy", spaces.Box(-np.inf, np.inf, (5,), np.float32)),
+    "discrete": ("MlpPolicy", spaces.Discrete(4)),
+    "image": ("CnnPolicy", spaces.Box(0, 255, (1, 36, 36), np.uint8)),
+    "dict": (
+        "MultiInputPolicy",
+        spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Discrete(3)}),
+    ),
+}
+
+
+class Nothing(gymnasium.Env[Any, Any]):
+    """Spaces; nobody steps it."""
+
+    def __init__(self, observed: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observed, ACTIONS
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+
+def model_of(algorithm: str, kind: str = "box", **changed: Any) -> Any:
+    """SB3's, in the state in which its ``train`` is called."""
+    policy, observed = SPACES[kind]
+    network: dict[str, Any] = {"net_arch": [24, 16], **changed.pop("policy_kwargs", {})}
+    if kind == "image":
+        network["features_extractor_kwargs"] = {"features_dim": 16}
+    made: Any = {"sac": SAC, "td3": TD3}[algorithm]
+    model = made(
+        policy, Nothing(observed), **{"buffer_size": 10, "seed": 1, "device": "cpu", "policy_kwargs": network, **changed}
+    )  # fmt: skip
+    model.set_logger(configure(None, []))
+    return model
+
+
+def observations_of(space: spaces.Space[Any], rows: int, generator: np.random.Generator) -> Any:
+    """As a replay buffer gives them."""
+    if isinstance(space, spaces.Dict):
+        return {key: observations_of(one, rows, generator) for key, one in space.items()}
+    if isinstance(space, spaces.Discrete):
+        return torch.from_numpy(generator.integers(0, int(space.n), (rows, 1)))
+    assert isinstance(space, spaces.Box)
+    if space.dtype == np.uint8:
+        return torch.from_numpy(generator.integers(0, 256, (rows, *space.shape)).astype(np.uint8))
+    return torch.from_numpy(generator.normal(size=(rows, *space.shape)).astype(np.float32))
+
+
+def replay(model: Any, rows: int, generator: np.random.Generator, discounts: bool = False) -> ReplayBufferSamples:
+    """What a replay buffer might give."""
+    columns = torch.from_numpy(generator.normal(size=(2, rows, 1)).astype(np.float32))
+    return ReplayBufferSamples(
+        observations_of(model.observation_space, rows, generator),
+        torch.from_numpy(generator.uniform(-1, 1, (rows, *ACTIONS.shape)).astype(np.float32)),
+        observations_of(model.observation_space, rows, generator),
+        (columns[0] > 1).float(), 3 * columns[1],
+        torch.from_numpy(generator.uniform(0.9, 1, (rows, 1)).astype(np.float32)) if discounts else None,
+    )  # fmt: skip
+
+
+def learner_of(model: Any, split: bool = False) -> Any:
+    if isinstance(model, TD3):
+        return TD3Learner(model.policy, split)
+    learned = model.ent_coef_optimizer is not None
+    entropy: Any = (
+        LearnedEntropy(model.log_ent_coef, model.ent_coef_optimizer, model.target_entropy)
+        if learned
+        else FixedEntropy(float(model.ent_coef_tensor))
+    )
+    return SACLearner(model.policy, entropy, split)
+
+
+def batch_of(model: Any, learner: Any, given: ReplayBufferSamples) -> Any:
+    """With noise that torch's generator gives in the order in which SB3 draws it."""
+    seen, shape = learner.observations, given.actions.shape
+    parts = (
+        seen(given.observations), given.actions, seen(given.next_observations), given.dones, given.rewards,
+        model.gamma if given.discounts is None else given.discounts,
+    )  # fmt: skip
+    if isinstance(model, SAC):
+        return SACBatch(*parts, torch.randn(shape), torch.randn(shape))
+    limit = model.target_noise_clip
+    return TD3Batch(*parts, torch.empty(shape).normal_(0, model.target_policy_noise).clamp_(-limit, limit))
+
+
+def learn(model: Any, learner: Any, given: ReplayBufferSamples, before: int) -> dict[str, Any]:
+    learner.begin_round()
+    batches = [batch_of(model, learner, given)]
+    if isinstance(model, SAC):
+        return learner.learn(batches, model.tau, model.target_update_interval)
+    return learner.learn(batches, model.tau, model.policy_delay, before)
+
+
+def load_state(ours: Any, theirs: Any) -> None:
+    ours.set_parameters(deepcopy(theirs.get_parameters()))
+    if isinstance(ours, SAC) and ours.log_ent_coef is not None:
+        ours.log_ent_coef.data = theirs.log_ent_coef.data.clone()
+
+
+def optimizers_of(model: Any) -> list[tuple[list[nn.Parameter], torch.optim.Optimizer]]:
+    return [(group["params"], one.optimizer) for one in (model.actor, model.critic) for group in one.optimizer.param_groups]
+
+
+def check_weights(ours: Any, theirs: Any, update: int) -> None:
+    """All weights, but for those whose gradient is only rounding, which Adam divides by itself."""
+    vague = {
+        id(parameter): theirs_optimizer.state[parameter]["exp_avg_sq"].sqrt() < 1e-9
+        for parameters, theirs_optimizer in optimizers_of(theirs)
+        for parameter in parameters
+        if parameter in theirs_optimizer.state
+    }
+    for (name, mine), wanted in zip(ours.policy.named_parameters(), theirs.policy.parameters(), strict=True):
+        off = (mine - wanted).abs() > CLOSE
+        if id(wanted) in vague:
+            off &= ~vague[id(wanted)]
+        assert not off.any(), (update, name, float((mine - wanted).abs().max()))
+
+
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "SAC": ("sac", "box", {}),
+    "SAC, auto_0.1": ("sac", "box", {"ent_coef": "auto_0.1", "target_entropy": -0.5}),
+    "SAC, fixed": ("sac", "box", {"ent_coef": 0.2, "learning_rate": 1e-3}),
+    "TD3": ("td3", "box", {}),
+    "TD3, no delay": ("td3", "box", {"policy_delay": 1}),
+    "TD3, delay 3": ("td3", "box", {"policy_delay": 3, "target_policy_noise": 0.4, "target_noise_clip": 0.3}),
+    **{
+        f"{algorithm.upper()}, {kind}{', shared' * shared}": (
+            algorithm, kind, {"policy_kwargs": {"share_features_extractor": shared}},
+        )
+        for algorithm in ("sac", "td3")
+        for kind in ("image", "dict")
+        for shared in (False, True)
+    },
+    **{
+        f"{algorithm.upper()}, {count} critics": (algorithm, "box", {"policy_kwargs": {"n_critics": count}})
+        for algorithm in ("sac", "td3")
+        for count in (1, 3)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("discounts", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
+    algorithm, kind, changed = CASES[case]
+    theirs, ours = (model_of(algorithm, kind, **changed) for _ in range(2))
+    learner = learner_of(ours)
+    generator = np.random.default_rng(0)
+    updates, rows = (10, 8) if kind == "image" else (UPDATES, ROWS)
+    for update in range(updates):
+        given = replay(theirs, rows, generator, discounts)
+        load_state(ours, theirs)
+        theirs.replay_buffer.sample = lambda *_, given=given, **__: given
+        before = theirs._n_updates
+        torch.manual_seed(update)
+        theirs.train(1, rows)
+        torch.manual_seed(update)
+        found = learn(ours, learner, given, before)
+        check_weights(ours, theirs, update)
+        logged = theirs.logger.name_to_value
+        for name, values in found.items():
+            if len(values):
+                assert values[0] == pytest.approx(logged[f"train/{name}"], rel=2e-5, abs=2e-6), (update, name)
+        if algorithm == "sac" and theirs.log_ent_coef is not None:
+            assert ours.log_ent_coef.item() == pytest.approx(theirs.log_ent_coef.item(), abs=1e-6)
