@@ -9,8 +9,20 @@ with needs("sb3", "reactor_sb3"):
     from reactor_sb3.training.pqn import PQN
     from reactor_sb3.training.sync_dqn import SyncDQN
     from reactor_sb3.training.sync_ppo import SyncPPO
+    from reactor_sb3.training.sync_sac import SyncSAC
+    from reactor_sb3.training.sync_td3 import SyncTD3
 
-__all__ = ["PQN", "ReactorVecEnv", "SaveCheckpoint", "StopOnEvaluation", "SyncDQN", "SyncPPO", "from_vector_env"]
+__all__ = [
+    "PQN",
+    "ReactorVecEnv",
+    "SaveCheckpoint",
+    "StopOnEvaluation",
+    "SyncDQN",
+    "SyncPPO",
+    "SyncSAC",
+    "SyncTD3",
+    "from_vector_env",
+]
 
 preload(
     "stable_baselines3.common.monitor",

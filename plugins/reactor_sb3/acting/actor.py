@@ -47,8 +47,11 @@ class Behaviour(Protocol):
     def fields(self) -> Fields:
         """What a round's record holds of each step's action: ``"actions"``, and whatever the learner wants to know besides."""
 
+    def memory(self, first: int, envs: int) -> Any:
+        """What an actor of environments from ``first`` on remembers of these episodes besides its stream; picklable."""
+
     def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Any, record: Array
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Any, record: Array, memory: Any
     ) -> Callable[[int], Array]:
         """A function that gives the actions of a step, one for each environment, and notes them in the round's record.
 
@@ -59,9 +62,10 @@ class Behaviour(Protocol):
             random: The actor's random stream.
             bound: What :attr:`network` gives when it is bound to parameters and observations.
             record: The round, see :func:`reactor_sb3.acting.records.transition_record`.
+            memory: The actor's.
         """
 
-    def end_round(self, bound: Any, record: Array) -> None:
+    def end_round(self, bound: Any, record: Array, memory: Any) -> None:
         """Add to the round's record what is known when all its steps have been taken."""
 
 
@@ -155,6 +159,7 @@ class Actor(Reactor):
         plan = self.blueprint
         first = self.index * plan.envs
         self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
+        self.memory = plan.behaviour.memory(first, plan.envs)
         self.slots: dict[int, Slot] = {}
         self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
         try:
@@ -182,13 +187,15 @@ class Actor(Reactor):
         afresh, watched = self.orders.value.tolist()
         for kept in self.envs:
             kept.begin_round(afresh)
+        if afresh:
+            self.memory = self.blueprint.behaviour.memory(self.index * self.blueprint.envs, self.blueprint.envs)
         normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
         ended = self._roll(slot, greedy, watched, normalizing)
         self._check(slot)
         if normalizing is not None:
             normalizing.observations(slot.given_nexts, slot.nexts)
             record["rewards"] = normalizing.rewards(slot.rewards)
-        self.blueprint.behaviour.end_round(greedy, record)
+        self.blueprint.behaviour.end_round(greedy, record, self.memory)
         if ended or watched:
             self.infos.set(ended)
 
@@ -204,7 +211,9 @@ class Actor(Reactor):
     def _roll(self, slot: Slot, greedy: Greedy, watched: bool, normalizing: Normalizing | None) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
-        act = plan.behaviour.begin_round(self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record)
+        act = plan.behaviour.begin_round(
+            self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record, self.memory
+        )
         rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
@@ -299,12 +308,13 @@ class Actor(Reactor):
     def __getstate__(self) -> dict[str, Any]:
         if not self.envs:
             return self.__dict__.copy()
-        return {"random": state_of(self.random), "envs": [kept.saved() for kept in self.envs]}
+        return {"random": state_of(self.random), "memory": self.memory, "envs": [kept.saved() for kept in self.envs]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "random" not in state:
             self.__dict__.update(state)
             return
         restore(self.random, state["random"])
+        self.memory = state["memory"]
         for kept, saved in zip(self.envs, state["envs"], strict=True):
             kept.put_back(saved)

@@ -37,8 +37,11 @@ class EpsilonGreedy:
         """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         return (("actions", np.dtype(np.int64), ()),)
 
+    def memory(self, first: int, envs: int) -> None:
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
+
     def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Greedy, record: Array
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Greedy, record: Array, memory: None
     ) -> Callable[[int], Array]:
         """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         chosen: Array = record["actions"]
@@ -57,5 +60,5 @@ class EpsilonGreedy:
 
         return act
 
-    def end_round(self, bound: Greedy, record: Array) -> None:
+    def end_round(self, bound: Greedy, record: Array, memory: None) -> None:
         """See :class:`~reactor_sb3.acting.actor.Behaviour`."""

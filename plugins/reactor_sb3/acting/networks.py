@@ -37,12 +37,18 @@ def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
     return layered_of(q_net, space) or TorchNetwork(q_net, keyed=isinstance(space, spaces.Dict))
 
 
-def layered_of(q_net: nn.Module, space: spaces.Space[Any]) -> Layered | None:
-    """The layers of a Q-network, if there is nothing but what :class:`~reactor_torch.Layered` evaluates."""
-    body = getattr(q_net, "q_net", None)
-    flat = features_of(space, normalized=getattr(q_net, "normalize_images", True))
-    if type(getattr(q_net, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
+def layered_of(network: nn.Module, space: spaces.Space[Any], name: str = "q_net") -> Layered | None:
+    """The layers of a network, if there is nothing but what :class:`~reactor_torch.Layered` evaluates.
+
+    Args:
+        network: One of SB3's.
+        space: Of observations.
+        name: Of the layers in it, which follow its features extractor.
+    """
+    body = getattr(network, name, None)
+    flat = features_of(space, normalized=getattr(network, "normalize_images", True))
+    if type(getattr(network, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
         return None
     features, one_hot = flat
-    layers = layers_of(((f"q_net.{number}", module) for number, module in enumerate(body)), features)
+    layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features)
     return Layered(layers, features, one_hot) if layers is not None and Layered.knows(layers) else None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import nn
 
@@ -110,19 +110,20 @@ def copied(policy: P, memo: dict[int, Any]) -> P:
 
 
 class TorchStructure:
-    """A policy without its weights, its optimiser, and what its distribution remembers.
+    """A policy without its weights, its optimisers, and what its distributions remember.
 
     Args:
         policy: It.
         keyed: Whether it is given a dict of observations.
     """
 
-    def __init__(self, policy: ActorCriticPolicy, keyed: bool) -> None:
-        self.policy: ActorCriticPolicy = copied(policy, {id(policy.optimizer): None}).to("meta")
+    def __init__(self, policy: BasePolicy, keyed: bool) -> None:
+        optimizers = {id(part.optimizer): None for part in policy.modules() if hasattr(part, "optimizer")}
+        self.policy: Any = copied(policy, optimizers).to("meta")
         self.policy.train(False)
         self.keyed = keyed
 
-    def with_weights(self, parameters: Array) -> ActorCriticPolicy:
+    def with_weights(self, parameters: Array) -> Any:
         """The policy with its weights in a record of parameters."""
         policy = copy.deepcopy(self.policy)
         with warnings.catch_warnings():

@@ -48,13 +48,16 @@ class OnPolicy:
             return (("actions", np.result_type(number, space.dtype), space.shape), ("drawn", number, space.shape), *judged)
         return (("actions", np.dtype(space.dtype), space.shape), *judged)
 
+    def memory(self, first: int, envs: int) -> None:
+        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
+
     def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Drawing, record: Array
+        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Drawing, record: Array, memory: None
     ) -> Callable[[int], Array]:
         """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
         return bound.begin_round(random, record)
 
-    def end_round(self, bound: Drawing, record: Array) -> None:
+    def end_round(self, bound: Drawing, record: Array, memory: None) -> None:
         """Add values, probabilities and advantages.
 
         As in SB3, a return goes on with the value of the last observation where a time limit has ended an episode.

@@ -31,7 +31,7 @@ from reactor_torch import computing, differentiating
 
 __all__ = ["is_checkpoint", "load", "save"]
 
-FORMAT = 3
+FORMAT = 4
 
 
 # ---------------------------------------------------------------------- saving

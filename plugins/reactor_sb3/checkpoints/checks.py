@@ -99,7 +99,7 @@ def check_outline(state: Any, size: int) -> None:
         CorruptError: If it is something else.
     """
     names = {
-        "arguments", "environment", "counters", "policy", "optimizer", "streams", "torch_stream", "episodes", "successes",
+        "arguments", "environment", "counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes", "successes",
         "evaluations", "normalization", "replay_buffer", "sent", "run",
     }  # fmt: skip
     want(type(state) is dict and state.keys() == names, "what is there")
@@ -188,13 +188,15 @@ def _unchecked_distributions() -> Iterator[None]:
 # ---------------------------------------------------------------------- before anything is put into it
 
 
-def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torch.optim.Optimizer, buffer: Any) -> None:
+def check_state(
+    state: dict[str, Any], fresh: Mapping[str, Any], optimizers: Mapping[str, torch.optim.Optimizer], buffer: Any
+) -> None:
     """Refuse what does not fit a trainer that was just made.
 
     Args:
         state: What was saved.
         fresh: The trainer's own.
-        optimizer: The trainer's.
+        optimizers: The trainer's, by name.
         buffer: The trainer's replay buffer, ``None`` if it has none.
 
     Raises:
@@ -209,7 +211,10 @@ def check_state(state: dict[str, Any], fresh: Mapping[str, Any], optimizer: torc
         want(value >= 0 or name in ("_learned_timesteps", "_current_progress_remaining"), name)
     alike(state["policy"], fresh["policy"], "policy")
     alike(state["normalization"], fresh["normalization"], "normalization")
-    _check_optimizer(optimizer, state["optimizer"])
+    alike(state["learned"], fresh["learned"], "what is learned besides")
+    want(type(state["optimizers"]) is dict and state["optimizers"].keys() == optimizers.keys(), "the optimizers")
+    for name, optimizer in optimizers.items():
+        _check_optimizer(optimizer, state["optimizers"][name])
     streams = fresh["streams"]
     want(type(state["streams"]) is dict and state["streams"].keys() == streams.keys(), "the random streams")
     for name, stream in streams.items():
@@ -318,13 +323,15 @@ def check_run(run: dict[str, Any], specification: Specification, topology: Topol
     actions = specification.actors.record["actions"].base
     for index, state in run["reactors"].items():
         actor = reactors[index] == "Actor"
-        names = {"random", "envs"} if actor else {"envs", "snapshot", "began", "wait", "returns", "lengths"}
+        names = {"random", "memory", "envs"} if actor else {"envs", "snapshot", "began", "wait", "returns", "lengths"}
         want(type(state) is dict and state.keys() == names and type(state["envs"]) is list, "a reactor")
         want(len(state["envs"]) == (specification.actors.envs if actor else 1), "a reactor's environments")
         for saved in state["envs"]:
             kept_env.check(saved, specification.actors.action_space, actions)
         if actor:
             _check_stream(state["random"], dict(np.random.PCG64().state))
+            fresh = specification.actors.behaviour.memory(0, specification.actors.envs)
+            want(type(state["memory"]) is type(fresh), "what an actor remembers")
         else:
             alike(state["snapshot"], np.zeros((), specification.parameters.dtype), "the evaluated parameters")
             want((state["began"] is None or _count(state["began"])) and _count(state["wait"], -_LARGE), "the evaluator")

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from stable_baselines3.common.save_util import recursive_getattr
 
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
@@ -45,7 +47,8 @@ class Resumable(ReactorAlgorithm):
             "environment": environment_state(self._makes),
             "counters": {name: getattr(self, name) for name in COUNTERS if hasattr(self, name)},
             "policy": dict(self.policy.state_dict()),
-            "optimizer": self.policy.optimizer.state_dict(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers().items()},
+            "learned": self._learned_tensors(),
             "streams": {name: state_of(generator) for name, generator in self.streams().items()},
             "torch_stream": self._torch_stream,
             "episodes": [dict(info) for info in self.ep_info_buffer or ()],
@@ -56,6 +59,15 @@ class Resumable(ReactorAlgorithm):
             "sent": None if part is None else not self._outdated(),
             "run": None if part is None else run_state(part, whole_infos=self.wants_infos),
         }
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """All that step, by the names that SB3 has for them."""
+        known = {name: recursive_getattr(self, name) for name in self._get_torch_save_params()[0]}
+        return {name: part for name, part in known.items() if isinstance(part, torch.optim.Optimizer)}
+
+    def _learned_tensors(self) -> dict[str, torch.Tensor]:
+        """What is learned besides the policy, likewise: a coefficient, say."""
+        return {name: recursive_getattr(self, name) for name in self._get_torch_save_params()[1]}
 
     def _plain_now(self, name: str, value: Any) -> Any:
         """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
@@ -69,11 +81,16 @@ class Resumable(ReactorAlgorithm):
         Raises:
             CorruptError: If the state is none of such a trainer.
         """
-        check_state(state, self.state(), self.policy.optimizer, getattr(self, "replay_buffer", None))
+        optimizers, learned = self._optimizers(), self._learned_tensors()
+        check_state(state, self.state(), optimizers, getattr(self, "replay_buffer", None))
         for name, value in state["counters"].items():
             setattr(self, name, value)
         self.policy.load_state_dict(state["policy"])
-        self.policy.optimizer.load_state_dict(state["optimizer"])
+        for name, optimizer in optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        with torch.no_grad():
+            for name, tensor in learned.items():
+                tensor.copy_(state["learned"][name])
         for name, generator in self.streams().items():
             restore(generator, state["streams"][name])
         self._torch_stream = state["torch_stream"].clone()

@@ -25,14 +25,16 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
         buffer: SB3's, or one of the user's.
         layout: Of observations as the policy sees them.
         transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`. What is normalised in it
-            is stored as it was before, as in SB3, which normalises what it samples.
+            is stored as it was before, as in SB3, which normalises what it samples; actions are stored as the policy has them.
         infos: Of each actor; only a buffer that is not in :data:`BLOCKWISE` gets them.
     """
-    original = "original_" if "original_rewards" in (transitions.dtype.names or ()) else ""
+    names = transitions.dtype.names or ()
+    actions = transitions["drawn" if "drawn" in names else "actions"]
+    original = "original_" if "original_rewards" in names else ""
     if type(buffer) in BLOCKWISE:
-        _put(buffer, layout, transitions, original)
+        _put(buffer, layout, transitions, actions, original)
         return
-    fields = {name: by_step(transitions[name]) for name in ("actions", "dones", "timeouts")}
+    fields = {"actions": by_step(actions), **{name: by_step(transitions[name]) for name in ("dones", "timeouts")}}
     rewards = by_step(transitions[original + "rewards"])
     observations = {key: by_step(part) for key, part in layout.of(transitions, original + "observations").items()}
     nexts = {key: by_step(part) for key, part in layout.of(transitions, original + "next_observations").items()}
@@ -48,9 +50,9 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
         )
 
 
-def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, original: str) -> None:
+def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, actions: Array, original: str) -> None:
     """What ``add`` does, for all steps of a round at once."""
-    steps = transitions["actions"].shape[1]
+    steps = actions.shape[1]
     done = 0
     while done < steps:
         count = min(steps - done, buffer.buffer_size - buffer.pos)
@@ -70,7 +72,7 @@ def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, origina
                 target[(last + 1) % buffer.buffer_size].reshape(final.shape)[...] = final
             else:
                 put(buffer.next_observations[key] if layout.keys else buffer.next_observations, field)
-        put(buffer.actions, transitions["actions"])
+        put(buffer.actions, actions)
         put(buffer.rewards, transitions[original + "rewards"])
         put(buffer.dones, transitions["dones"])
         if buffer.handle_timeout_termination:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.policy_networks import copied
 from reactor_sb3.learning.replay import BLOCKWISE, store
 from reactor_sb3.learning.replay_sampler import ReplaySampler
 from reactor_sb3.streams import Purpose, drawing_from, stream
@@ -104,6 +104,10 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     @abstractmethod
     def _learner_of(self, policy: Any) -> Any:
         """What learns, of a policy."""
+
+    @abstractmethod
+    def _update_of(self, policy: Any) -> Callable[[], object]:
+        """A function that makes an update of a throw-away policy, with a batch of zeros."""
 
     @abstractmethod
     def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
@@ -200,9 +204,9 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
-        policy = copy.deepcopy(self.policy)
+        policy = copied(self.policy, {})
         policy.set_training_mode(True)
-        return partial(self._learner_of(policy).learn, [self.example()]), self._updates()
+        return self._update_of(policy), self._updates()
 
     def example(self) -> Batch:
         """A minibatch of zeros."""

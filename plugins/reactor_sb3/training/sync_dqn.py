@@ -173,6 +173,9 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         loss = partial(DQNLoss, double_q=self.double_q, kind=self.loss)
         return QLearner(policy, loss, self.max_grad_norm, policy.q_net_target)
 
+    def _update_of(self, policy: DQNPolicy) -> Callable[[], object]:
+        return partial(self._learner_of(policy).learn, [self.example()])
+
     def _batch_of(self, samples: ReplayBufferSamples) -> DQNBatch:
         seen = self._learner.observations
         return DQNBatch(

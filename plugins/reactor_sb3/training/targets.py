@@ -10,9 +10,11 @@ from reactor_rl.plugin import Target, global_random_state
 from reactor_sb3.training.pqn import PQN
 from reactor_sb3.training.sync_dqn import SyncDQN
 from reactor_sb3.training.sync_ppo import SyncPPO
+from reactor_sb3.training.sync_sac import SyncSAC
+from reactor_sb3.training.sync_td3 import SyncTD3
 from reactor_sb3.training.trainer import Trainer
 
-__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_shards"]
+__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_shards", "sync_sac", "sync_td3"]
 
 
 class Training(Target[Trainer]):
@@ -50,4 +52,10 @@ pqn = partial(Training, PQN, "CartPole-v1", envs_per_actor=2, rollout_steps=16, 
 sync_ppo = partial(
     Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, pipeline=1, evaluate_steps=1000, **_shared
 )  # fmt: skip
+_pendulum: dict[str, Any] = {
+    **_shared, "train_freq": 8, "gradient_steps": 2, "batch_size": 32, "learning_starts": 64, "pipeline": 1, "evaluate_steps": 200,
+    "policy_kwargs": {"net_arch": [32, 32]},
+}  # fmt: skip
+sync_sac = partial(Training, SyncSAC, "Pendulum-v1", **_pendulum)
+sync_td3 = partial(Training, SyncTD3, "Pendulum-v1", **_pendulum)
 sync_ppo_shards = partial(Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, n_learners=3, **_shared)

@@ -1,0 +1,81 @@
+"""SB3's action noise as actors have it: one process for each environment, drawn from the actor's own random stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+
+from reactor_sb3.streams import drawing_from
+
+__all__ = ["EnvNoises", "check_noise"]
+
+Array = npt.NDArray[Any]
+
+
+def check_noise(noise: ActionNoise | None, envs: int) -> None:
+    """Refuse what is no noise of so many environments.
+
+    Raises:
+        TypeError: If it is no action noise.
+        ValueError: If it is vectorised for another number of environments.
+    """
+    if noise is not None and not isinstance(noise, ActionNoise):
+        raise TypeError(f"action_noise={noise!r} is none of SB3's; derive its class from stable_baselines3.common.noise.ActionNoise")
+    if isinstance(noise, VectorizedActionNoise) and noise.n_envs != envs:
+        raise ValueError(
+            f"action_noise is for {noise.n_envs} environments, and the actors have {envs}: give the noise of one, which each of them "
+            "gets a copy of"
+        )
+
+
+class EnvNoises:
+    """The noise of an actor's environments; its state goes on from round to round.
+
+    Args:
+        noise: Of one environment, or vectorised for all those of all actors. It is copied.
+        first: Number of the actor's first environment.
+        envs: How many it has.
+    """
+
+    def __init__(self, noise: ActionNoise, first: int, envs: int) -> None:
+        given = noise.noises[first : first + envs] if isinstance(noise, VectorizedActionNoise) else [noise] * envs
+        self.noises = [deepcopy(one) for one in given]
+        for one in self.noises:
+            one.reset()
+
+    def begin_round(self, random: np.random.Generator, dones: Array) -> Callable[[int], Array]:
+        """A function that gives the noise of each step, ``(envs, *shape)``, in order.
+
+        Args:
+            random: Where it comes from.
+            dones: Which episodes have ended by now, ``(steps, envs)``: it is read as the round goes on.
+        """
+        if all(type(one) is NormalActionNoise for one in self.noises):
+            return self._normal(random, len(dones)).__getitem__
+
+        def of_step(step: int) -> Array:
+            if step:
+                self._reset(dones[step - 1])
+            with drawing_from(random):  # which is what a class of the user's draws from
+                return np.stack([one() for one in self.noises])
+
+        return of_step
+
+    def end_round(self, dones: Array) -> None:
+        """To be called when all steps have been taken."""
+        self._reset(dones[-1])
+
+    def _normal(self, random: np.random.Generator, steps: int) -> Array:
+        """Noise without a memory, for a whole round at once."""
+        noises: list[Any] = self.noises
+        mean, sigma = np.stack([one._mu for one in noises]), np.stack([one._sigma for one in noises])
+        return random.normal(mean, sigma, (steps, *np.broadcast_shapes(mean.shape, sigma.shape))).astype(noises[0]._dtype)
+
+    def _reset(self, dones: Array) -> None:
+        for number in np.flatnonzero(dones):
+            self.noises[number].reset()

@@ -1,0 +1,114 @@
+"""What ``SyncSAC`` and ``SyncTD3`` have in common: bounded continuous actions, an actor that acts, and critics that judge."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import TD3Policy
+
+from reactor_sb3.acting.action_noise import check_noise
+from reactor_sb3.acting.bounded_actor import bounded_actor_of
+from reactor_sb3.acting.continuous import Continuous
+from reactor_sb3.learning.continuous import ContinuousLearner
+from reactor_sb3.training.off_policy import OffPolicy
+from reactor_torch import Batch, Updates
+
+__all__ = ["ContinuousControl", "standard_normal"]
+
+Array = npt.NDArray[Any]
+
+
+class ContinuousControl(OffPolicy):
+    """A trainer of an actor and critics.
+
+    A subclass says, besides what every trainer with a replay buffer does, what a round's updates are (:meth:`_updates_of`).
+    """
+
+    action_noise: ActionNoise | None
+    _learner: ContinuousLearner
+
+    def _set_parallelism(self, env: Any) -> None:
+        super()._set_parallelism(env)
+        learning_starts, buffer_size = self.arguments["learning_starts"], self.arguments["buffer_size"]
+        if learning_starts > buffer_size:
+            raise ValueError(
+                f"learning_starts={learning_starts} is beyond what buffer_size={buffer_size} can hold: the first transitions would be "
+                "lost before anything is learned from them"
+            )
+        check_noise(self.arguments["action_noise"], self.n_actors * self.envs_per_actor)
+        self.split = bool(self.arguments["split"])
+
+    # ------------------------------------------------------------------ what a trainer says
+
+    def acting_network(self) -> BasePolicy:
+        """The actor; the whole policy, if it has its own way to predict."""
+        policy: Any = self.policy
+        usual = any(type(policy)._predict is kind._predict for kind in (SACPolicy, TD3Policy))
+        network: BasePolicy = policy.actor if usual else policy
+        return network
+
+    def behaviour(self) -> Continuous:
+        """How the actors act."""
+        return Continuous(bounded_actor_of(self.acting_network()), self.action_space, self.action_noise)
+
+    @abstractmethod
+    def _updates_of(self, batches: Iterator[Any], before: int) -> Updates[dict[str, Array]]:
+        """The updates of a round.
+
+        Args:
+            batches: Minibatches.
+            before: How many updates there have been before.
+
+        Returns:
+            Losses and the like by SB3's names, a number for each update that has one.
+        """
+
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
+        policy: Any = self.policy
+        policy.set_training_mode(True)
+        self._update_learning_rate(list(self._optimizers().values()))
+        self._learner.begin_round(None)
+        before = self._n_updates
+        found = yield from self._updates_of((self._batch_of(sample()) for _ in range(gradient_steps)), before)
+        policy.set_training_mode(False)
+        self._n_updates += gradient_steps
+        for name, values in found.items():
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    f"{name} is {values[~np.isfinite(values)][0]} in update {before + 1 + int(np.argmin(np.isfinite(values)))}: the "
+                    "parameters are spoilt. Lower the learning rate, or look at the rewards"
+                )
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name, values in found.items():
+            if len(values):
+                self.logger.record(f"train/{name}", float(values.mean()))
+
+    def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
+        seen = self._learner.observations
+        parts = (seen(samples.observations), samples.actions, seen(samples.next_observations), samples.dones, samples.rewards)
+        return self._with_noise(*parts, self.gamma if samples.discounts is None else samples.discounts)
+
+    @abstractmethod
+    def _with_noise(self, *parts: Any) -> Batch:
+        """A minibatch of transitions, with noise that is drawn in SB3's order."""
+
+    def __repr__(self) -> str:
+        gradients, split = "formulas" if self._learner.dense else "autograd", ", split=True" if self.split else ""
+        return f"{super().__repr__()[:-1]}{split}, gradients={gradients!r})"
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "actor", "critic", "critic_target", "actor_target"]
+
+
+def standard_normal(actions: torch.Tensor) -> torch.Tensor:
+    """Numbers from torch's generator, one for each of some actions."""
+    return torch.randn(actions.shape).to(actions.device)

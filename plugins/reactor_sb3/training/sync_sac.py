@@ -1,0 +1,172 @@
+"""``SyncSAC``: soft actor-critic, SB3's ``SAC`` as a reactor program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy.typing as npt
+import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.sac.policies import SACPolicy
+
+from reactor_rl.plugin import ExecutorName
+from reactor_sb3.learning.entropy import EntropyCoefficient, FixedEntropy, LearnedEntropy
+from reactor_sb3.learning.sac_learner import SACLearner
+from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.training.continuous_control import ContinuousControl, standard_normal
+from reactor_torch import SACBatch, Updates
+
+__all__ = ["SyncSAC"]
+
+Array = npt.NDArray[Any]
+
+
+class SyncSAC(ContinuousControl, SAC):
+    """Soft actor-critic whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything up
+    to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
+    change a bit of the weights.
+
+    Args:
+        policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
+        env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
+            ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
+        train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
+        gradient_steps: Updates in a round; -1 for as many as transitions of a round. What that is for each step of an environment
+            is in ``update_to_data``, in ``repr`` and in the log: the same ``gradient_steps`` are fewer of them with more
+            environments.
+        action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
+            with each episode.
+        use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
+        rollout_steps: Another name for ``train_freq``; give one of them.
+        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
+            the number of its environments, and by default each has an actor.
+        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
+        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
+        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees the
+            critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
+            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
+        learner_threads: Torch's threads in the learner, and in each of its slices.
+        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
+            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
+        evaluate_episodes: Episodes of an evaluation, in which actions are not random.
+        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
+        evaluate_env: Where it takes place, if not in ``env``.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
+            the learner, chooses, and places reactors so that all workers end together.
+        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+
+    Raises:
+        TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
+        AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
+        ValueError: If a number makes no sense, the replay buffer is smaller than a batch, a round or ``learning_starts``, or
+            something is asked for that there is not: a device, episodic ``train_freq``, hindsight replay,
+            state-dependent exploration.
+
+    Example:
+        >>> from reactor_sb3 import SyncSAC
+        >>> with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps, model.update_to_data
+        (128, 0.125)
+    """
+
+    default_log_name: ClassVar[str] = "SAC"
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[SACPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 3e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        tau: float = 0.005,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int = 1,
+        action_noise: ActionNoise | None = None,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        ent_coef: str | float = "auto",
+        target_update_interval: int = 1,
+        target_entropy: str | float = "auto",
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        use_sde_at_warmup: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        rollout_steps: int | None = None,
+        n_actors: int | None = None,
+        envs_per_actor: int | None = None,
+        pipeline: int = 0,
+        split: bool = False,
+        n_learners: int = 1,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        if use_sde:
+            raise ValueError(
+                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+                "policy; use SB3's SAC, with ReactorVecEnv"
+            )
+        self._set_parallelism(env)
+        spare: Any = self._spare(env)  # SB3 takes None too, for load()
+        super().__init__(
+            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
+            gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, ent_coef,
+            target_update_interval, target_entropy, use_sde, sde_sample_freq, use_sde_at_warmup, stats_window_size,
+            tensorboard_log, policy_kwargs, verbose, seed, device, _init_setup_model,
+        )  # fmt: skip
+
+    _learner: SACLearner
+
+    # ------------------------------------------------------------------ what an off-policy trainer says
+
+    def _learner_of(self, policy: SACPolicy) -> SACLearner:
+        entropy: EntropyCoefficient = FixedEntropy(float(self.ent_coef_tensor)) if self.log_ent_coef is None else self._learned()
+        return SACLearner(policy, entropy, self.split)
+
+    def _learned(self) -> LearnedEntropy:
+        assert self.log_ent_coef is not None and self.ent_coef_optimizer is not None
+        return LearnedEntropy(self.log_ent_coef, self.ent_coef_optimizer, float(self.target_entropy))
+
+    def _update_of(self, policy: SACPolicy) -> Callable[[], object]:
+        return partial(SACLearner(policy, FixedEntropy(1.0), self.split).learn, [self.example()], self.tau)
+
+    def _updates_of(self, batches: Iterator[SACBatch], before: int) -> Updates[dict[str, Array]]:
+        entropy = self._learner.entropy
+        if isinstance(entropy, LearnedEntropy):
+            entropy.target = float(self.target_entropy)
+        elif isinstance(entropy, FixedEntropy):
+            entropy.coefficient = float(self.ent_coef_tensor)
+        return self._learner.updates(batches, self.tau, self.target_update_interval)
+
+    def _with_noise(self, *parts: Any) -> SACBatch:
+        actions = parts[1]
+        return SACBatch(*parts, standard_normal(actions), standard_normal(actions))

@@ -1,0 +1,153 @@
+"""``SyncTD3``: twin delayed deterministic policy gradients, SB3's ``TD3`` as a reactor program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy.typing as npt
+import torch
+from stable_baselines3 import TD3
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.td3.policies import TD3Policy
+
+from reactor_rl.plugin import ExecutorName
+from reactor_sb3.learning.td3_learner import TD3Learner
+from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.training.continuous_control import ContinuousControl
+from reactor_torch import TD3Batch, Updates
+
+__all__ = ["SyncTD3"]
+
+Array = npt.NDArray[Any]
+
+
+class SyncTD3(ContinuousControl, TD3):
+    """Twin delayed DDPG whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything up
+    to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
+    change a bit of the weights.
+
+    Args:
+        policy: As for SB3's ``TD3``, and so is every parameter that is not named here.
+        env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
+            ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
+        train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
+        gradient_steps: Updates in a round; -1 for as many as transitions of a round. What that is for each step of an environment
+            is in ``update_to_data``, in ``repr`` and in the log: the same ``gradient_steps`` are fewer of them with more
+            environments.
+        action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
+            with each episode.
+        rollout_steps: Another name for ``train_freq``; give one of them.
+        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
+            the number of its environments, and by default each has an actor.
+        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
+        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
+        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees the
+            critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
+            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
+        learner_threads: Torch's threads in the learner, and in each of its slices.
+        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
+            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
+        evaluate_episodes: Episodes of an evaluation, in which actions are not random.
+        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
+        evaluate_env: Where it takes place, if not in ``env``.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
+            the learner, chooses, and places reactors so that all workers end together.
+        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+
+    Raises:
+        TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
+        AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
+        ValueError: If a number makes no sense, the replay buffer is smaller than a batch, a round or ``learning_starts``, or
+            something is asked for that there is not: a device, episodic ``train_freq``, hindsight replay.
+
+    Example:
+        >>> from reactor_sb3 import SyncTD3
+        >>> with SyncTD3("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps, model.update_to_data
+        (128, 0.125)
+    """
+
+    default_log_name: ClassVar[str] = "TD3"
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[TD3Policy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 1e-3,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        tau: float = 0.005,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int = 1,
+        action_noise: ActionNoise | None = None,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        policy_delay: int = 2,
+        target_policy_noise: float = 0.2,
+        target_noise_clip: float = 0.5,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        rollout_steps: int | None = None,
+        n_actors: int | None = None,
+        envs_per_actor: int | None = None,
+        pipeline: int = 0,
+        split: bool = False,
+        n_learners: int = 1,
+        learner_threads: int = 1,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 20,
+        evaluate_steps: int | None = None,
+        evaluate_env: Any = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        start_method: str | None = None,
+    ) -> None:
+        self._set_parallelism(env)
+        spare: Any = self._spare(env)  # SB3 takes None too, for load()
+        super().__init__(
+            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
+            gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, policy_delay,
+            target_policy_noise, target_noise_clip, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device,
+            _init_setup_model,
+        )  # fmt: skip
+
+    _learner: TD3Learner
+
+    # ------------------------------------------------------------------ what an off-policy trainer says
+
+    def _learner_of(self, policy: TD3Policy) -> TD3Learner:
+        return TD3Learner(policy, self.split)
+
+    def _update_of(self, policy: TD3Policy) -> Callable[[], object]:
+        delay = self.policy_delay
+        return partial(self._learner_of(policy).learn, [self.example()], self.tau, delay, delay - 1)
+
+    def _updates_of(self, batches: Iterator[TD3Batch], before: int) -> Updates[dict[str, Array]]:
+        return self._learner.updates(batches, self.tau, self.policy_delay, before)
+
+    def _with_noise(self, *parts: Any) -> TD3Batch:
+        actions, clip = parts[1], self.target_noise_clip
+        noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise).clamp_(-clip, clip)
+        return TD3Batch(*parts, noise.to(actions.device))
