@@ -25,11 +25,11 @@ def check_noise(noise: ActionNoise | None, envs: int) -> None:
         ValueError: If it is vectorised for another number of environments.
     """
     if noise is not None and not isinstance(noise, ActionNoise):
-        raise TypeError(f"action_noise={noise!r} is none of SB3's; derive its class from stable_baselines3.common.noise.ActionNoise")
+        raise TypeError(f"action_noise={noise!r} is none: derive its class from stable_baselines3.common.noise.ActionNoise")
     if isinstance(noise, VectorizedActionNoise) and noise.n_envs != envs:
         raise ValueError(
-            f"action_noise is for {noise.n_envs} environments, and the actors have {envs}: give the noise of one, which each of them "
-            "gets a copy of"
+            f"action_noise is for {noise.n_envs} environments, and the actors have {envs}: give the noise of one, "
+            "which each of them gets a copy of"
         )
 
 

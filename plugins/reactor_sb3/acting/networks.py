@@ -47,7 +47,8 @@ def layered_of(network: nn.Module, space: spaces.Space[Any], name: str = "q_net"
     """
     body = getattr(network, name, None)
     flat = features_of(space, normalized=getattr(network, "normalize_images", True))
-    if type(getattr(network, "features_extractor", None)) is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
+    extractor = type(getattr(network, "features_extractor", None))
+    if extractor is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
         return None
     features, one_hot = flat
     layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features)

@@ -82,4 +82,4 @@ class OwnDrawing:
     def values_of(self, observations: Observed) -> Array:
         """See :class:`~reactor_sb3.acting.plain_policy.Drawing`."""
         with torch.inference_mode():
-            return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()
+            return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()  # type: ignore[no-any-return]

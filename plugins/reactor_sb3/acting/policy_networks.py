@@ -199,4 +199,4 @@ class TorchEvaluation:
     def values_of(self, observations: Observed) -> Array:
         """See :class:`BoundNetworks`."""
         with torch.inference_mode():
-            return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()
+            return self.policy.predict_values(self.structure.copies(observations)).flatten().numpy()  # type: ignore[no-any-return]

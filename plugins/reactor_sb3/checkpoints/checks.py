@@ -99,8 +99,8 @@ def check_outline(state: Any, size: int) -> None:
         CorruptError: If it is something else.
     """
     names = {
-        "arguments", "environment", "counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes", "successes",
-        "evaluations", "normalization", "replay_buffer", "sent", "run",
+        "arguments", "environment", "counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes",
+        "successes", "evaluations", "normalization", "replay_buffer", "sent", "run",
     }  # fmt: skip
     want(type(state) is dict and state.keys() == names, "what is there")
     arguments, environment, run = state["arguments"], state["environment"], state["run"]

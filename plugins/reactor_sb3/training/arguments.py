@@ -99,8 +99,8 @@ def check_device(device: torch.device | str) -> None:
     wanted = get_device("cpu") if device == "auto" else torch.device(device)
     if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f'device="{wanted}": torch sees {torch.cuda.device_count()} CUDA devices here; use device="cpu", or "auto" for one of them '
-            "if there is any"
+            f'device="{wanted}": torch sees {torch.cuda.device_count()} CUDA devices here; use device="cpu", or "auto" '
+            "for one of them if there is any"
         )
 
 

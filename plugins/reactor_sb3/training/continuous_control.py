@@ -41,8 +41,8 @@ class ContinuousControl(OffPolicy):
         learning_starts, buffer_size = self.arguments["learning_starts"], self.arguments["buffer_size"]
         if learning_starts > buffer_size:
             raise ValueError(
-                f"learning_starts={learning_starts} is beyond what buffer_size={buffer_size} can hold: the first transitions would be "
-                "lost before anything is learned from them"
+                f"learning_starts={learning_starts} is beyond what buffer_size={buffer_size} can hold: the first transitions would "
+                "be lost before anything is learned from them"
             )
         check_noise(self.arguments["action_noise"], self.n_actors * self.envs_per_actor)
         self.split = bool(self.arguments["split"])
@@ -81,12 +81,7 @@ class ContinuousControl(OffPolicy):
         found = yield from self._updates_of((self._batch_of(sample()) for _ in range(gradient_steps)), before)
         policy.set_training_mode(False)
         self._n_updates += gradient_steps
-        for name, values in found.items():
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"{name} is {values[~np.isfinite(values)][0]} in update {before + 1 + int(np.argmin(np.isfinite(values)))}: the "
-                    "parameters are spoilt. Lower the learning rate, or look at the rewards"
-                )
+        _check(found, before)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, values in found.items():
             if len(values):
@@ -94,12 +89,17 @@ class ContinuousControl(OffPolicy):
 
     def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
         seen = self._learner.observations
-        parts = (seen(samples.observations), samples.actions, seen(samples.next_observations), samples.dones, samples.rewards)
-        return self._with_noise(*parts, self.gamma if samples.discounts is None else samples.discounts)
+        return self._with_noise(
+            {
+                "observations": seen(samples.observations), "actions": samples.actions,
+                "next_observations": seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
+                "discounts": self.gamma if samples.discounts is None else samples.discounts,
+            }
+        )  # fmt: skip
 
     @abstractmethod
-    def _with_noise(self, *parts: Any) -> Batch:
-        """A minibatch of transitions, with noise that is drawn in SB3's order."""
+    def _with_noise(self, transitions: dict[str, Any]) -> Batch:
+        """A minibatch of transitions, by name, with noise that is drawn in SB3's order."""
 
     def __repr__(self) -> str:
         gradients, split = "formulas" if self._learner.dense else "autograd", ", split=True" if self.split else ""
@@ -107,6 +107,17 @@ class ContinuousControl(OffPolicy):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "actor", "critic", "critic_target", "actor_target"]
+
+
+def _check(found: dict[str, Array], before: int) -> None:
+    """Refuse losses that are no numbers: parameters are spoilt then, or about to be."""
+    for name, values in found.items():
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise ValueError(
+                f"{name} is {values[wrong[0]]} in update {before + 1 + int(wrong[0])}, and so are the parameters from then on: "
+                "lower the learning rate, or look at the rewards"
+            )
 
 
 def standard_normal(actions: torch.Tensor) -> torch.Tensor:

@@ -208,7 +208,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         policy.set_training_mode(True)
         return self._update_of(policy), self._updates()
 
-    def example(self) -> Batch:
+    def example(self) -> Any:
         """A minibatch of zeros."""
         observations = self._layout.zeros(self.batch_size, self.device, columns=True)
         actions = torch.zeros(self.batch_size, get_action_dim(self.action_space), device=self.device)

@@ -31,9 +31,9 @@ class SyncSAC(ContinuousControl, SAC):
     """Soft actor-critic whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
-    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything up
-    to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
-    change a bit of the weights.
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything
+    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
+    never change a bit of the weights.
 
     Args:
         policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
@@ -51,8 +51,8 @@ class SyncSAC(ContinuousControl, SAC):
             the number of its environments, and by default each has an actor.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
-        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees the
-            critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
+            the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
         n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
             workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
         learner_threads: Torch's threads in the learner, and in each of its slices.
@@ -135,6 +135,8 @@ class SyncSAC(ContinuousControl, SAC):
                 "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
                 "policy; use SB3's SAC, with ReactorVecEnv"
             )
+        if policy_kwargs is not None:
+            policy_kwargs = dict(policy_kwargs)  # SB3 writes into it
         self._set_parallelism(env)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(
@@ -167,6 +169,6 @@ class SyncSAC(ContinuousControl, SAC):
             entropy.coefficient = float(self.ent_coef_tensor)
         return self._learner.updates(batches, self.tau, self.target_update_interval)
 
-    def _with_noise(self, *parts: Any) -> SACBatch:
-        actions = parts[1]
-        return SACBatch(*parts, standard_normal(actions), standard_normal(actions))
+    def _with_noise(self, transitions: dict[str, Any]) -> SACBatch:
+        actions = transitions["actions"]
+        return SACBatch(**transitions, noise=standard_normal(actions), next_noise=standard_normal(actions))

@@ -30,9 +30,9 @@ class SyncTD3(ContinuousControl, TD3):
     """Twin delayed DDPG whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
-    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything up
-    to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and never
-    change a bit of the weights.
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything
+    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
+    never change a bit of the weights.
 
     Args:
         policy: As for SB3's ``TD3``, and so is every parameter that is not named here.
@@ -49,8 +49,8 @@ class SyncTD3(ContinuousControl, TD3):
             the number of its environments, and by default each has an actor.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
-        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees the
-            critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
+            the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
         n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
             workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
         learner_threads: Torch's threads in the learner, and in each of its slices.
@@ -147,7 +147,7 @@ class SyncTD3(ContinuousControl, TD3):
     def _updates_of(self, batches: Iterator[TD3Batch], before: int) -> Updates[dict[str, Array]]:
         return self._learner.updates(batches, self.tau, self.policy_delay, before)
 
-    def _with_noise(self, *parts: Any) -> TD3Batch:
-        actions, clip = parts[1], self.target_noise_clip
+    def _with_noise(self, transitions: dict[str, Any]) -> TD3Batch:
+        actions, clip = transitions["actions"], self.target_noise_clip
         noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise).clamp_(-clip, clip)
-        return TD3Batch(*parts, noise.to(actions.device))
+        return TD3Batch(**transitions, next_noise=noise.to(actions.device))

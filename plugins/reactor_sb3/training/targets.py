@@ -53,7 +53,7 @@ sync_ppo = partial(
     Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, pipeline=1, evaluate_steps=1000, **_shared
 )  # fmt: skip
 _pendulum: dict[str, Any] = {
-    **_shared, "train_freq": 8, "gradient_steps": 2, "batch_size": 32, "learning_starts": 64, "pipeline": 1, "evaluate_steps": 200,
+    **_shared, "train_freq": 25, "gradient_steps": 2, "batch_size": 32, "learning_starts": 64, "pipeline": 1, "evaluate_steps": 200,
     "policy_kwargs": {"net_arch": [32, 32]},
 }  # fmt: skip
 sync_sac = partial(Training, SyncSAC, "Pendulum-v1", **_pendulum)

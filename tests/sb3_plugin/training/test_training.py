@@ -18,9 +18,9 @@ import pytest
 from reactor_rl.__main__ import main
 from reactor_rl.verify import verify
 from reactor_sb3 import PQN, SyncDQN
-from reactor_sb3.training.targets import Training, pqn, sync_dqn, sync_ppo
+from reactor_sb3.training.targets import Training, pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
 
-TARGETS: dict[str, Any] = {"sync_dqn": sync_dqn, "pqn": pqn, "sync_ppo": sync_ppo}
+TARGETS: dict[str, Any] = {"sync_dqn": sync_dqn, "pqn": pqn, "sync_ppo": sync_ppo, "sync_sac": sync_sac, "sync_td3": sync_td3}
 TICKS = 12
 """Enough for several updates, and for a second evaluation to begin."""
 each = pytest.mark.parametrize("name", sorted(TARGETS))
