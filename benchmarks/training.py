@@ -1,7 +1,8 @@
 """How fast does an algorithm train?
 
 Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
-suits it best: torch with one thread or all cores, on each vector environment that might serve. Ours is told the executor in no
+suits it best: torch with one thread or all cores, on each vector environment that might serve; so does SBX, which is SB3 with JAX
+and takes all cores by itself. Ours is told the executor in no
 row. What settings bring is another question, which ``time_to_reward.py`` answers.
 
 An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
@@ -122,6 +123,20 @@ def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
     return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **case.settings)
 
 
+def jax_of(case: Case, kind: str, seed: int = 0) -> Any:
+    """The trainer of SBX, which is SB3's with networks and updates in JAX."""
+    try:
+        import flax.linen
+        import sbx
+    except ImportError as error:
+        raise ImportError(f"pip install sbx-rl ({error})") from None
+    settings = dict(case.settings)
+    if "activation_fn" in settings.get("policy_kwargs", {}):
+        activation = getattr(flax.linen, settings["policy_kwargs"]["activation_fn"].__name__.lower())
+        settings["policy_kwargs"] = {**settings["policy_kwargs"], "activation_fn": activation}
+    return getattr(sbx, case.algorithm)(case.policy, vec_env_of(case, kind, seed), seed=seed, **settings)
+
+
 class Trains(Contender):
     """A trainer that goes on for so many rounds."""
 
@@ -156,6 +171,7 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
             makers[f"SB3, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
+        makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
     fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(name, 1)
     fixed = max(1, fixed // 4) if options.quick else fixed
