@@ -6,7 +6,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch
-    from reactor_torch.critics import AutogradCritics, Critics
+    from reactor_torch.critics import AutogradCritics, Critics, DenseCritics
     from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
     from reactor_torch.flat import FlatParameters
@@ -19,7 +19,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.sac import SACActorLoss, SACBatch, SACCriticLoss
     from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan, SharedLoss, check_sliceable, draws
     from reactor_torch.slices import SliceLayout
-    from reactor_torch.squashed import AutogradSquashedActor, SquashedActor
+    from reactor_torch.squashed import AutogradSquashedActor, DenseSquashedActor, SquashedActor
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.td3 import TD3ActorLoss, TD3Batch, TD3CriticLoss
@@ -27,6 +27,8 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.updater import Loss, Task, Updater, Updates, carry_out
 
 __all__ = [
+    "DenseSquashedActor",
+    "DenseCritics",
     "TD3CriticLoss",
     "TD3Batch",
     "TD3ActorLoss",

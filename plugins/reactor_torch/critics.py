@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 import torch
 
+from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
+from reactor_torch.layers import Layer
 
-__all__ = ["AutogradCritics", "Critics", "Transitions", "fit"]
+__all__ = ["AutogradCritics", "Critics", "DenseCritics", "Transitions", "fit"]
 
 
 class Critics(Protocol):
@@ -73,6 +75,52 @@ def fit(critics: Critics, batch: Transitions, following: torch.Tensor, weight: f
     loss = torch.dot(flat, flat).mul_(share)
     critics.backward(errors.mul_(2 * share))
     return loss
+
+
+class DenseCritics:
+    """Critics of dense layers without common parameters, each given observations and behind them actions.
+
+    Args:
+        networks: Layers of each critic; the first is linear.
+        flat: Parameters of all critics.
+    """
+
+    def __init__(self, networks: Sequence[Sequence[Layer]], flat: FlatParameters) -> None:
+        self.networks, self.flat = [Dense(layers, flat) for layers in networks], flat
+        self._of_rows: dict[int, torch.Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_of_rows": {}}
+
+    def values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.values`; observations are ``(rows, features)``, float32."""
+        inputs = self._inputs(observations, actions)
+        return torch.stack([network.forward(inputs).view(-1) for network in self.networks])
+
+    def backward(self, slopes: torch.Tensor) -> None:
+        """See :meth:`Critics.backward`."""
+        for network, column in zip(self.networks, slopes[:, :, None], strict=True):
+            network.backward(column)
+
+    def worth(self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.worth`; each critic is differentiated only where its value is the least."""
+        inputs, features = self._inputs(observations, actions), observations.shape[1]
+        if first or len(self.networks) == 1:
+            values = self.networks[0].forward(inputs).view(-1)
+            return values, self.networks[0].slopes(None, features)
+        values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
+        slopes = torch.empty_like(actions)
+        for number, network in enumerate(self.networks):
+            rows = (which == number).nonzero().view(-1)
+            slopes.index_copy_(0, rows, network.slopes(rows, features))
+        return values, slopes
+
+    def _inputs(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        inputs = self._of_rows.get(len(actions))
+        if inputs is None:
+            width = observations.shape[1] + actions.shape[1]
+            inputs = self._of_rows[len(actions)] = torch.zeros(len(actions), width, device=self.flat.device)
+        return torch.cat((observations, actions), 1, out=inputs)
 
 
 class AutogradCritics:

@@ -60,19 +60,21 @@ class Dense:
     Args:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in ``flat``.
         flat: The parameters.
+        passes_on: Whether :meth:`through` is to give the gradients of the inputs.
 
     Raises:
         ValueError: If a layer is of another kind.
     """
 
-    def __init__(self, layers: Sequence[Layer], flat: FlatParameters) -> None:
+    def __init__(self, layers: Sequence[Layer], flat: FlatParameters, passes_on: bool = False) -> None:
         if not self.knows(layers, flat):
             raise ValueError(
                 f"no derivatives here for {[layer.kind for layer in layers]} with these parameters: let autograd do it"
             )
-        self.layers, self.flat = tuple(layers), flat
+        self.layers, self.flat, self.passes_on = tuple(layers), flat, passes_on
         self._of_rows: dict[int, list[_Step]] = {}
         self._steps: list[_Step] = []
+        self._rows = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_of_rows": {}, "_steps": []}  # what is seen by torch and by numpy is not so in a copy
@@ -86,7 +88,7 @@ class Dense:
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
-        rows = len(observations)
+        self._rows = rows = len(observations)
         self._steps = self._of_rows.get(rows) or self._build(rows)
         current = observations
         for step in self._steps:
@@ -95,23 +97,47 @@ class Dense:
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
+        self.through(gradient)
+
+    def through(self, gradient: torch.Tensor) -> torch.Tensor:
+        """As :meth:`backward`; returns the gradient of the loss by the inputs, for a network that passes it on."""
         assert len(self.flat.gradients), "a network whose parameters are not learned has no gradients"
         for step in reversed(self._steps):
             gradient = step.backward(gradient)
+        return gradient
+
+    def slopes(self, rows: torch.Tensor | None, first: int) -> torch.Tensor:
+        """The derivative of the one number that the last :meth:`forward` gave for a row by the inputs of that row.
+
+        No gradients of parameters are computed, and nothing is for rows that nobody asks about.
+
+        Args:
+            rows: Indices of the rows; ``None`` for all.
+            first: The first input that is asked about; so are all behind it.
+
+        Returns:
+            ``(rows, inputs - first)``.
+        """
+        last = self.layers[-1]
+        assert last.outputs == 1 and self.layers[0].kind == "linear", "slopes are those of one number, through a linear layer first"
+        gradient = torch.ones(self._rows if rows is None else len(rows), 1, device=self.flat.device)
+        for step in reversed(self._steps[1:]):
+            gradient = step.slopes(gradient, rows)
+        return self._steps[0].slopes(gradient, rows, first)
 
     def _build(self, rows: int) -> list[_Step]:
         steps: list[_Step] = []
         rest = list(self.layers)
         while rest:
-            layer = rest.pop(0)
+            layer, passes_on = rest.pop(0), self.passes_on or bool(steps)
             if layer.kind == "linear":
                 if _layers is None or self.flat.device.type != "cpu":
-                    steps.append(_Linear(layer, self.flat, rows, passes_on=bool(steps)))
+                    steps.append(_Linear(layer, self.flat, rows, passes_on))
                 else:
                     kind = rest.pop(0).kind if rest and rest[0].kind in _NUMBERS else "none"
-                    steps.append(_CompiledLinear(layer, self.flat, rows, passes_on=bool(steps), activation=_NUMBERS[kind]))
+                    steps.append(_CompiledLinear(layer, self.flat, rows, passes_on, activation=_NUMBERS[kind]))
             elif layer.kind == "normalised":
-                steps.append(_Normalised(layer, self.flat, passes_on=bool(steps)))
+                steps.append(_Normalised(layer, self.flat, passes_on))
             else:
                 # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
                 in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
@@ -127,6 +153,10 @@ class _Step(Protocol):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
+
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        """The gradient by what comes in from ``first`` on, of some rows; see :meth:`Dense.slopes`."""
+        ...
 
 
 class _Linear:
@@ -154,6 +184,9 @@ class _Linear:
             torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        return torch.mm(gradient, self.weight[:, first:])
+
 
 class _CompiledLinear:
     """A linear layer and the activation that follows: torch multiplies, the extension does the rest in one pass each way."""
@@ -169,10 +202,11 @@ class _CompiledLinear:
         self.values = self.out.numpy()
         self.below = torch.zeros(rows, layer.inputs) if passes_on else None
         self.activate, self.differentiate = _layers.activate, _layers.differentiate
+        self.picked: torch.Tensor | None = None
         self._turn(self.out)
 
     def _turn(self, gradient: torch.Tensor) -> None:
-        self.gradient, self.gradient_transposed, self.slopes = gradient, gradient.t(), gradient.numpy()
+        self.gradient, self.gradient_transposed, self.by_values = gradient, gradient.t(), gradient.numpy()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.inputs = inputs
@@ -183,9 +217,19 @@ class _CompiledLinear:
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient is not self.gradient:
             self._turn(gradient)
-        self.differentiate(self.activation, self.values, self.slopes, self.bias_gradient)
+        self.differentiate(self.activation, self.values, self.by_values, self.bias_gradient)
         torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
+
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        if self.activation:
+            if self.picked is None:
+                self.picked, self.sums = torch.zeros_like(self.out), torch.zeros(self.out.shape[1]).numpy()
+            values = self.out if rows is None else torch.index_select(self.out, 0, rows, out=self.picked[: len(rows)])
+            self.differentiate(self.activation, values.numpy(), gradient.numpy(), self.sums)
+        if self.below is None or first:
+            return torch.mm(gradient, self.weight[:, first:])
+        return torch.mm(gradient, self.weight, out=self.below[: len(gradient)])
 
 
 class _Normalised:
@@ -211,6 +255,13 @@ class _Normalised:
         self.bias_gradient.copy_(by_bias)
         return gradient if below is None else below
 
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        inputs, mean, scale = (_picked(one, rows) for one in (self.inputs, self.mean, self.scale))
+        below: torch.Tensor = torch.ops.aten.native_layer_norm_backward(
+            gradient, inputs, self.shape, mean, scale, self.weight, self.bias, [True, False, False]
+        )[0]
+        return below
+
 
 class _Tanh:
     def __init__(self, buffer: torch.Tensor | None) -> None:
@@ -226,6 +277,9 @@ class _Tanh:
         self.differentiate(gradient, self.out, grad_input=gradient)
         return gradient
 
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        return self.differentiate(gradient, _picked(self.out, rows), grad_input=gradient)  # type: ignore[no-any-return]
+
 
 class _Rectified:
     def __init__(self, buffer: torch.Tensor | None) -> None:
@@ -240,3 +294,10 @@ class _Rectified:
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
         self.differentiate(gradient, self.out, 0, grad_input=gradient)
         return gradient
+
+    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        return self.differentiate(gradient, _picked(self.out, rows), 0, grad_input=gradient)  # type: ignore[no-any-return]
+
+
+def _picked(values: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    return values if rows is None else torch.index_select(values, 0, rows)

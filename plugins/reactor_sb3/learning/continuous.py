@@ -7,14 +7,32 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
+from stable_baselines3.common.policies import BaseModel, ContinuousCritic
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 from torch import nn
 
+from reactor_sb3.acting.networks import features_of
 from reactor_sb3.acting.policy_networks import copied
 from reactor_sb3.learning.policy_learner import PolicyLearner
-from reactor_torch import FlatOptimizer, FlatParameters, Loss, LossMaker, Task, Updater, Updates
+from reactor_torch import (
+    AutogradCritics,
+    Critics,
+    Dense,
+    DenseCritics,
+    FlatOptimizer,
+    FlatParameters,
+    Layer,
+    Loss,
+    LossMaker,
+    Task,
+    Updater,
+    Updates,
+    layers_of,
+)
 
-__all__ = ["ContinuousLearner", "Flats", "Learned", "Losses", "MakeLosses", "flats_of"]
+__all__ = ["ContinuousLearner", "Flats", "Losses", "autograd_critics", "dense_critics", "dense_layers"]
 
 Array = npt.NDArray[Any]
 
@@ -163,3 +181,40 @@ def _losses(policy: Any, learned: Learned, make: MakeLosses) -> tuple[tuple[Loss
     """The losses of a policy that has no optimisers, and the policy."""
     losses = make(policy, flats_of(policy, learned))
     return (losses.critics, losses.actor), policy
+
+
+# ---------------------------------------------------------------------- networks as losses see them
+
+
+def dense_layers(network: BaseModel, modules: nn.Module, name: str, flat: FlatParameters, actions: int = 0) -> list[Layer] | None:
+    """Layers of a network of SB3's, if there is nothing else between observations and what they give.
+
+    Args:
+        network: Actor or critic.
+        modules: The layers, which follow its features extractor.
+        name: Of them in the network.
+        flat: The network's parameters, all of which have to be there.
+        actions: How many numbers of actions come behind those of observations.
+    """
+    flattened = features_of(network.observation_space, normalized=network.normalize_images)
+    plain = type(network.features_extractor) is FlattenExtractor and type(network).extract_features is BaseModel.extract_features
+    whole = flat.names == tuple(name for name, _ in network.named_parameters())
+    if not plain or not whole or flattened is None or type(modules) is not nn.Sequential:
+        return None
+    layers = layers_of(((f"{name}.{at}", module) for at, module in modules.named_children()), flattened[0] + actions)
+    return list(layers) if layers is not None and Dense.knows(layers, flat) else None
+
+
+def dense_critics(critic: ContinuousCritic, flat: FlatParameters) -> DenseCritics | None:
+    """Critics for hand-derived gradients, if they consist of nothing else than what there are formulas for."""
+    if any(getattr(type(critic), name) is not getattr(ContinuousCritic, name) for name in ("forward", "q1_forward")):
+        return None
+    count = get_action_dim(critic.action_space)
+    networks = [dense_layers(critic, one, f"qf{number}", flat, count) for number, one in enumerate(critic.q_networks)]
+    known = [layers for layers in networks if layers and layers[0].kind == "linear"]
+    return DenseCritics(known, flat) if len(known) == len(networks) else None
+
+
+def autograd_critics(critic: ContinuousCritic, flat: FlatParameters) -> Critics:
+    """Any critics."""
+    return AutogradCritics(critic, critic.q1_forward, flat)

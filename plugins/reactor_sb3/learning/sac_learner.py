@@ -13,9 +13,28 @@ from stable_baselines3.common.distributions import SquashedDiagGaussianDistribut
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
-from reactor_sb3.learning.continuous import ContinuousLearner, Flats, Losses
+from reactor_sb3.learning.continuous import (
+    ContinuousLearner,
+    Flats,
+    Losses,
+    autograd_critics,
+    dense_critics,
+    dense_layers,
+)
 from reactor_sb3.learning.entropy import EntropyCoefficient
-from reactor_torch import AutogradCritics, AutogradSquashedActor, SACActorLoss, SACBatch, SACCriticLoss, Updates, carry_out
+from reactor_torch import (
+    AutogradSquashedActor,
+    Dense,
+    DenseSquashedActor,
+    FlatParameters,
+    SACActorLoss,
+    SACBatch,
+    SACCriticLoss,
+    SquashedActor,
+    Updates,
+    carry_out,
+    layers_of,
+)
 
 __all__ = ["SACLearner", "sac_losses"]
 
@@ -87,10 +106,25 @@ class SACLearner(ContinuousLearner):
 
 def sac_losses(policy: SACPolicy, flats: Flats) -> Losses:
     """The losses of a policy, by formulas where there are some for it."""
+    actor: SquashedActor | None = _dense_actor(policy.actor, flats.actor)
+    critics, target = dense_critics(policy.critic, flats.critics), dense_critics(policy.critic_target, flats.target)
+    if actor and critics and target:
+        return Losses(SACCriticLoss(critics, target, actor), SACActorLoss(actor, critics), True)
     actor = AutogradSquashedActor(partial(_parameters_of, policy.actor), flats.actor)
-    critics = AutogradCritics(policy.critic, policy.critic.q1_forward, flats.critics)
-    target = AutogradCritics(policy.critic_target, policy.critic_target.q1_forward, flats.target)
-    return Losses(SACCriticLoss(critics, target, actor), SACActorLoss(actor, critics), False)
+    seen = autograd_critics(policy.critic, flats.critics)
+    loss = SACCriticLoss(seen, autograd_critics(policy.critic_target, flats.target), actor)
+    return Losses(loss, SACActorLoss(actor, seen), False)
+
+
+def _dense_actor(actor: Actor, flat: FlatParameters) -> DenseSquashedActor | None:
+    """The actor for hand-derived gradients, if it consists of nothing else than what there are formulas for."""
+    body = dense_layers(actor, actor.latent_pi, "latent_pi", flat)
+    if body is None or type(actor).get_action_dist_params is not Actor.get_action_dist_params:
+        return None
+    width = body[-1].outputs if body else actor.features_dim
+    heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
+    known = [head[0] for head in heads if head and Dense.knows(head, flat)]
+    return DenseSquashedActor(body, known[0], known[1], flat) if len(known) == 2 else None
 
 
 def _parameters_of(actor: Actor, observations: Any) -> tuple[torch.Tensor, torch.Tensor]:

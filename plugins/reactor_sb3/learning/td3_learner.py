@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.td3.policies import TD3Policy
+from stable_baselines3.td3.policies import Actor, TD3Policy
 
-from reactor_sb3.learning.continuous import ContinuousLearner, Flats, Losses
-from reactor_torch import Autograd, AutogradCritics, TD3ActorLoss, TD3Batch, TD3CriticLoss, Updates, carry_out
+from reactor_sb3.learning.continuous import (
+    ContinuousLearner,
+    Flats,
+    Losses,
+    autograd_critics,
+    dense_critics,
+    dense_layers,
+)
+from reactor_torch import Autograd, Dense, TD3ActorLoss, TD3Batch, TD3CriticLoss, Updates, carry_out
 
 __all__ = ["TD3Learner", "td3_losses"]
 
@@ -68,10 +75,15 @@ class TD3Learner(ContinuousLearner):
 def td3_losses(policy: TD3Policy, flats: Flats) -> Losses:
     """The losses of a policy, by formulas where there are some for it."""
     assert flats.target_actor is not None
-    actor, target_actor = Autograd(policy.actor, flats.actor), Autograd(policy.actor_target, flats.target_actor)
-    critics = AutogradCritics(policy.critic, policy.critic.q1_forward, flats.critics)
-    target = AutogradCritics(policy.critic_target, policy.critic_target.q1_forward, flats.target)
-    loss = TD3CriticLoss(critics, target, target_actor)
+    actors = [(policy.actor, flats.actor), (policy.actor_target, flats.target_actor)]
+    layers = [dense_layers(actor, actor.mu, "mu", flat) for actor, flat in actors if type(actor).forward is Actor.forward]
+    critics, target = dense_critics(policy.critic, flats.critics), dense_critics(policy.critic_target, flats.target)
+    if len(layers) == 2 and layers[0] and layers[1] and critics and target:
+        actor, target_actor = Dense(layers[0], flats.actor), Dense(layers[1], flats.target_actor)
+        return Losses(TD3CriticLoss(critics, target, target_actor), TD3ActorLoss(actor, critics), True)
+    seen = autograd_critics(policy.critic, flats.critics)
+    following = Autograd(policy.actor_target, flats.target_actor)
+    loss = TD3CriticLoss(seen, autograd_critics(policy.critic_target, flats.target), following)
     if policy.share_features_extractor:  # the critics look through the actor's
         loss.follows += (flats.actor,)
-    return Losses(loss, TD3ActorLoss(actor, critics), False)
+    return Losses(loss, TD3ActorLoss(Autograd(policy.actor, flats.actor), seen), False)

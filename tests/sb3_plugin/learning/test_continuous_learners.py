@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -32,6 +33,14 @@ SPACES: dict[str, tuple[str, spaces.Space[Any]]] = {
         spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Discrete(3)}),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Nothing(gymnasium.Env[Any, Any]):
@@ -170,6 +179,7 @@ def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
     algorithm, kind, changed = CASES[case]
     theirs, ours = (model_of(algorithm, kind, **changed) for _ in range(2))
     learner = learner_of(ours)
+    assert learner.dense == (kind == "box")
     generator = np.random.default_rng(0)
     updates, rows = (10, 8) if kind == "image" else (UPDATES, ROWS)
     for update in range(updates):
