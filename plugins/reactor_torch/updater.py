@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy.typing as npt
 
+from reactor_torch.cutting import Cutter
 from reactor_torch.flat import FlatParameters
 from reactor_torch.optimizing import FlatOptimizer
 
@@ -30,10 +31,6 @@ class Task(NamedTuple):
     batch: Any
     rows: slice
 
-    def minibatch(self) -> Any:
-        """The minibatch itself."""
-        return self.batch if self.rows.stop - self.rows.start == len(self.batch) else self.batch[self.rows]
-
 
 Updates = Generator[tuple[Task, ...], tuple[Array, ...], R]
 """Updates whose gradients somebody else computes.
@@ -54,12 +51,13 @@ def carry_out(updates: Updates[R], gradients: Callable[[int, Any], Array]) -> R:
         What the updates end with.
     """
     statistics: Any = None
+    cut = Cutter()
     while True:
         try:
             tasks = updates.send(statistics)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        statistics = tuple([gradients(task.loss, task.minibatch()) for task in tasks])
+        statistics = tuple([gradients(task.loss, cut(task.batch, task.rows)) for task in tasks])
 
 
 class Loss(ABC):
