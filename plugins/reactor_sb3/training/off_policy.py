@@ -217,6 +217,11 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         with torch_stream(torch_state(0)):
             return self._batch_of(ReplayBufferSamples(observations, actions, observations, column, column, discounts))
 
+    @property
+    def update_rows(self) -> int:
+        """Rows of a minibatch."""
+        return self.batch_size
+
     def _updates(self) -> int:
         return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
 

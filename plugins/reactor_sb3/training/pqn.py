@@ -255,10 +255,15 @@ class PQN(QLearning):
 
     def example(self) -> QBatch:
         """A minibatch of zeros."""
-        size = self.rollout_steps * self.n_envs // self.n_minibatches
+        size = self.update_rows
         observations = self._learner.observations(self._layout.zeros(size, self.device))
         returns = torch.zeros(size, device=self.device)
         return QBatch(observations, returns.long(), returns)
+
+    @property
+    def update_rows(self) -> int:
+        """Rows of a minibatch."""
+        return self.rollout_steps * self.n_envs // self.n_minibatches
 
     def _present_rate(self) -> float:
         return float(self._rate(np.array(1.0 - self._current_progress_remaining)))

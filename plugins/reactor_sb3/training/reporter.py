@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -27,10 +28,21 @@ Array = npt.NDArray[Any]
 
 
 class Reporter(ReactorAlgorithm):
-    """The part of a trainer that looks at what a round has brought and changes nothing in it."""
+    """The part of a trainer that looks at what a round has brought and changes nothing in it.
+
+    Besides what SB3 logs there are two rates, since the last log or the beginning of ``learn()``. Spreeze (Hou et al. 2025) has its
+    speed in them, as sampling frame rate and update frame rate:
+
+    * ``time/sampling_hz``: steps of all environments a second;
+    * ``time/update_frames_hz``: transitions that updates were made from, a second: updates a second times the rows of a minibatch.
+      One that is learned from twice counts twice.
+    """
 
     log_unit: ClassVar[str] = "episodes"
     """What ``log_interval`` counts."""
+    _n_updates: int
+    _logged: tuple[int, int, int]
+    """When the rates were logged last, in nanoseconds, with the steps and the updates by then."""
     _episodes: Array
     """What the actors say of episodes that ended, ``(actors, steps, envs)``; of the last round."""
     _records: tuple[dict[str, Any], dict[str, Any], int] | None
@@ -132,6 +144,22 @@ class Reporter(ReactorAlgorithm):
 
     # ------------------------------------------------------------------ logs
 
+    @property
+    @abstractmethod
+    def update_rows(self) -> int:
+        """Transitions that one of what ``train/n_updates`` counts is made from."""
+
+    def _begin_rates(self) -> None:
+        self._logged = time.time_ns(), self.num_timesteps, self._n_updates
+
+    def _record_rates(self) -> None:
+        then, steps, updates = self._logged
+        self._begin_rates()
+        now, steps_now, updates_now = self._logged
+        seconds = max((now - then) / 1e9, 1e-9)
+        self.logger.record("time/sampling_hz", int((steps_now - steps) / seconds))
+        self.logger.record("time/update_frames_hz", int((updates_now - updates) * self.update_rows / seconds))
+
     def dump_logs(self) -> None:
         """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
         assert self.ep_info_buffer is not None and self.ep_success_buffer is not None
@@ -142,6 +170,7 @@ class Reporter(ReactorAlgorithm):
             record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in self.ep_info_buffer]))
             record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in self.ep_info_buffer]))
         record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        self._record_rates()
         record("time/time_elapsed", int(elapsed), exclude="tensorboard")
         record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         if self.ep_success_buffer:

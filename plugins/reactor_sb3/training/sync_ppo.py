@@ -275,6 +275,11 @@ class SyncPPO(Trainer, PPO):
         """As every trainer's; ``iteration`` is known."""
         super().dump_logs()
 
+    @property
+    def update_rows(self) -> int:
+        """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
+        return self.n_steps * self.n_envs
+
     def _counted(self) -> int:
         return (self.num_timesteps - self._num_timesteps_at_start) // (self.n_steps * self.n_envs)
 

@@ -74,6 +74,7 @@ class Trainer(Resumable, Reporter):
         try:
             run = self.start()
             self.start_time = time.time_ns()  # starting workers is no sampling
+            self._begin_rates()
             if self._outdated():  # set_parameters(), say: what is under way is out of date
                 run.set(parameters=self._parameters())
             for sentence in self._advice:
@@ -181,5 +182,5 @@ class Trainer(Resumable, Reporter):
         return [
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
             "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_normalization", "_layout",
-            "evaluations", "_in_round", "_due", "shared_loss", "_writer", "_buffers",
+            "evaluations", "_in_round", "_due", "shared_loss", "_writer", "_buffers", "_logged",
         ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from stable_baselines3.common.callbacks import (
     StopTrainingOnMaxEpisodes,
     StopTrainingOnRewardThreshold,
 )
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
 from trainers import (
     ALGORITHMS,
@@ -173,3 +175,39 @@ def test_a_progress_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     with new("dqn") as model:
         model.learn(320, progress_bar=True)
     assert "320/320" in capsys.readouterr().out
+
+
+class Kept(KVWriter):
+    """What is logged."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
+        self.rows.append(key_values)
+
+
+class Passing(BaseCallback):
+    """Lets two seconds pass in each round."""
+
+    now = 0
+
+    def _on_rollout_start(self) -> None:
+        self.now += 2 * 10**9
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "rows"), [("dqn", 32, [0, 0, 32, 32]), ("pqn", 64, [128] * 4), ("ppo", 64, [128] * 4)]
+)
+def test_the_rates_are_those_since_the_last_log(algorithm: str, steps: int, rows: list[int], monkeypatch: Any) -> None:
+    """``rows`` are learned from in each round."""
+    clock = Passing()
+    monkeypatch.setattr("reactor_sb3.training.reporter.time", SimpleNamespace(time_ns=lambda: clock.now))
+    with new(algorithm, partial(Toy, length=3)) as model:
+        model.set_logger(Logger(None, [kept := Kept()]))
+        model.learn(4 * steps, callback=clock, log_interval=1)
+    assert [row["time/sampling_hz"] for row in kept.rows] == [steps // 2] * 4
+    assert [row["time/update_frames_hz"] for row in kept.rows] == [learned // 2 for learned in rows]
