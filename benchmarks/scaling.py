@@ -82,7 +82,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
     import torch
 
     from reactor_rl.plugin import tick_cost
-    from reactor_torch import SharedLoss, SliceLayout, Task
+    from reactor_torch import Task, shared_losses
 
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"actor": {}, "tick": tick_cost(), "slices": {}}
@@ -100,15 +100,15 @@ def costs(name: str, least: float) -> dict[str, Any]:
         measured["slices"][count] = seconds(lambda part=part: learner.loss.gradients(part, len(batch)), least)
     measured["besides"] = {1: 0.0}
     for count in CORES[1:]:
-        shared = SharedLoss(learner.losses, model.policy, SliceLayout(batch, math.ceil(len(batch) / count)), count)
+        (shared,) = shared_losses(learner.losses, model.policy, batch, count, split=False)
         shared.begin_round([0] * count)
-        tasks = (Task(0, batch, slice(0, len(batch))),)
-        shared.compute(tasks, torch.zeros(0))
+        task = Task(0, batch, slice(0, len(batch)))
+        shared.compute(task, torch.zeros(0))
         size, width = len(learner.loss.flat.data), len(learner.loss.statistics)
         weights, slices = np.zeros(size, np.float32), np.zeros(count - 1, shared.layout.record)
         computed = np.zeros((count - 1, size + width), np.float32)
-        send = seconds(lambda s=shared, t=tasks, w=weights, p=slices: s.send(t, w, p), least)
-        measured["besides"][count] = send + seconds(lambda s=shared, c=computed: s.add(c), least)
+        send = seconds(lambda s=shared, t=task, w=weights, p=slices: s.send(t, w, p), least)
+        measured["besides"][count] = send + seconds(lambda s=shared, t=task, c=computed: s.add(t, c), least)
     return measured
 
 

@@ -17,8 +17,9 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
     from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
     from reactor_torch.sac import SACActorLoss, SACBatch, SACCriticLoss
-    from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan, SharedLoss, check_sliceable, draws
-    from reactor_torch.slices import SliceLayout
+    from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan
+    from reactor_torch.sharing import SharedLosses, shared_losses
+    from reactor_torch.sliceable import check_sliceable, draws
     from reactor_torch.squashed import AutogradSquashedActor, DenseSquashedActor, SquashedActor
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
@@ -70,8 +71,7 @@ __all__ = [
     "QLoss",
     "Round",
     "ShardPlan",
-    "SharedLoss",
-    "SliceLayout",
+    "SharedLosses",
     "Stacked",
     "Task",
     "TorchNetwork",
@@ -89,6 +89,7 @@ __all__ = [
     "normalized",
     "packed",
     "parameter_record",
+    "shared_losses",
     "stack",
     "torch_state",
     "torch_stream",

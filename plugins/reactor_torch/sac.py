@@ -62,6 +62,7 @@ class SACCriticLoss(Loss):
 
     statistics: ClassVar[tuple[str, ...]] = ("critic_loss",)
     moving: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)
+    ignores: ClassVar[tuple[str, ...]] = ("noise",)
 
     def __init__(self, critics: Critics, target: Critics, actor: SquashedActor) -> None:
         self.critics, self.target, self.actor, self.flat = critics, target, actor, critics.flat
@@ -93,6 +94,7 @@ class SACActorLoss(Loss):
     statistics: ClassVar[tuple[str, ...]] = ("actor_loss", "log_prob")
     """The loss, and the mean log-probability of the actions, from which the entropy coefficient learns."""
     moving: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)
+    ignores: ClassVar[tuple[str, ...]] = ("next_observations", "dones", "rewards", "discounts", "next_noise")
 
     def __init__(self, actor: SquashedActor, critics: Critics) -> None:
         self.actor, self.critics, self.flat = actor, critics, actor.flat

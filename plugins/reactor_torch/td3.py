@@ -81,6 +81,7 @@ class TD3ActorLoss(Loss):
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("actor_loss",)
+    ignores: ClassVar[tuple[str, ...]] = ("next_observations", "dones", "rewards", "discounts", "next_noise")
 
     def __init__(self, actor: Function, critics: Critics) -> None:
         self.actor, self.critics, self.flat = actor, critics, actor.flat

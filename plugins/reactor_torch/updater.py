@@ -70,6 +70,7 @@ class Loss(ABC):
         flat: The parameters.
         reads: Parameters that it only reads, and that stay as they are during a round: a target network's.
         follows: Parameters that it only reads, and that may be other ones in the next update: the critics', for an actor's loss.
+        ignores: Names of fields of a minibatch that it does not look at, and that need not travel; never ``actions``.
     """
 
     statistics: ClassVar[tuple[str, ...]]
@@ -78,6 +79,7 @@ class Loss(ABC):
     flat: FlatParameters
     reads: tuple[FlatParameters, ...] = ()
     follows: tuple[FlatParameters, ...] = ()
+    ignores: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def gradients(self, batch: Any, of: int | None = None) -> Array:

@@ -14,7 +14,6 @@ from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 from torch import nn
 
 from reactor_sb3.acting.networks import features_of
-from reactor_sb3.acting.policy_networks import copied
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradCritics,
@@ -109,8 +108,7 @@ class ContinuousLearner(PolicyLearner):
 
     def loss_maker(self) -> LossMaker:
         """What makes the same losses again, of a copy of the policy."""
-        optimizers = {id(self.policy.critic.optimizer): None, id(self.policy.actor.optimizer): None}
-        return partial(_losses, copied(self.policy, optimizers), self._learned, self._make)
+        return partial(_losses, self.learning_copy(), self._learned, self._make)
 
     def _update(self, batch: Any, with_actor: bool) -> Updates[tuple[Array, ...]]:
         """Steps of the critics and perhaps of the actor, from one minibatch; returns the statistics of each loss."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy.typing as npt
 from stable_baselines3.common.preprocessing import preprocess_obs
 
+from reactor_sb3.acting.policy_networks import copied
 from reactor_torch import Updater
 
 __all__ = ["PolicyLearner"]
@@ -31,6 +32,12 @@ class PolicyLearner:
     def __init__(self, policy: Any, dense: bool, *updaters: Updater) -> None:
         self.policy, self.dense, self._updaters = policy, dense, updaters
         self.losses = tuple(updater.loss for updater in updaters)
+
+    def learning_copy(self) -> Any:
+        """A copy of the policy in the mode in which it learns, without its optimisers."""
+        policy = copied(self.policy, {id(updater.optimizer.optimizer): None for updater in self._updaters})
+        policy.set_training_mode(True)
+        return policy
 
     def begin_round(self, max_grad_norm: float | None = None) -> None:
         """Take over what has been loaded or replaced since the last round.

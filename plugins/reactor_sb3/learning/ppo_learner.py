@@ -12,7 +12,7 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from reactor_sb3.acting.acting_policy import is_plain
-from reactor_sb3.acting.policy_networks import copied, dense_networks_of
+from reactor_sb3.acting.policy_networks import dense_networks_of
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradActorCritic,
@@ -84,7 +84,7 @@ class PPOLearner(PolicyLearner):
 
     def loss_maker(self) -> LossMaker:
         """What makes the same losses again, of a copy of the policy."""
-        return partial(ppo_losses, copied(self.policy, {id(self.policy.optimizer): None}))
+        return partial(ppo_losses, self.learning_copy())
 
     def learn(
         self, rollout: PPOBatch, order: torch.Tensor, batch_size: int, normalize: bool, most_kl: float

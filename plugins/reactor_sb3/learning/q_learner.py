@@ -5,7 +5,6 @@ Q-networks of dense layers are differentiated by formulas, any other by autograd
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -64,8 +63,7 @@ class QLearner(PolicyLearner):
 
     def loss_maker(self) -> LossMaker:
         """What makes the same losses again, of a copy of the policy."""
-        policy = copy.deepcopy(self.policy, {id(self.policy.optimizer): None})
-        return partial(q_losses, policy, self._flat[0].names, self._make_loss, len(self._networks) > 1)
+        return partial(q_losses, self.learning_copy(), self._flat[0].names, self._make_loss, len(self._networks) > 1)
 
     def updates(self, batches: Iterable[DQNBatch | QBatch]) -> Updates[Array]:
         """An update from each of some minibatches, for gradients that somebody else computes.

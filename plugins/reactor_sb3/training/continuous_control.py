@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ class ContinuousControl(OffPolicy):
     A subclass says, besides what every trainer with a replay buffer does, what a round's updates are (:meth:`_updates_of`).
     """
 
+    draws_noise: ClassVar[bool] = True
     action_noise: ActionNoise | None
     _learner: ContinuousLearner
 

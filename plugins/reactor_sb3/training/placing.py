@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from reactor_rl.plugin import NamedExecutor, may_start_processes, tick_cost, usable_cores
 from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.costs import actor_cost, learner_cost
-from reactor_sb3.training.specification import Specification
+from reactor_sb3.training.specification import SHARDS, Specification
 
 __all__ = ["Placement", "choose", "gained", "placed", "recommendations"]
 
@@ -72,7 +72,8 @@ def choose(specification: Specification, learning: Learning) -> Placement:
         workers = 1
     unit = actor or 1.0
     evaluating = None if evaluator is None else unit * evaluator
-    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=specification.learners)
+    policy = sum(plan.shards for plan in specification.shards[1:])
+    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=learners, policy=policy)
     return Placement(executor, workers, homes, actor, learner, updates)
 
 
@@ -86,7 +87,7 @@ def gained(actors: int, workers: int, actor: float, learner: float, evaluator: f
         learner: Seconds of the learner's round.
         evaluator: Its steps in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
-        learners: Slices in which it learns, when all others are done.
+        learners: Reactors that compute its gradients, when all others are done.
     """
     others = (actors + evaluator) * actor
     if learners > 1:
@@ -100,13 +101,22 @@ def gained(actors: int, workers: int, actor: float, learner: float, evaluator: f
 
 
 def placed(
-    actors: int, workers: int, actor: float, learner: float, evaluator: float | None, *, overlap: bool, learners: int = 1
+    actors: int,
+    workers: int,
+    actor: float,
+    learner: float,
+    evaluator: float | None,
+    *,
+    overlap: bool,
+    learners: int = 1,
+    policy: int = 0,
 ) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
     The learner and the logger are on worker 0, which is the caller; the evaluator on the last one. Actors go one by one to the
     worker with the least to do: where the learner waits for them (``overlap=False``), its time is the evaluator's for nothing.
-    Shards of the learner go round: each microstep has a slice for all of them, and ends when everybody is done.
+    Shards of the learner go round, the last ``policy`` of them being the policy's: each microstep has a slice for all of them, and
+    ends when everybody is done.
     """
     load = [0.0] * workers
     if learners > 1:
@@ -117,7 +127,9 @@ def placed(
         load[-1] += evaluator if overlap else max(0.0, evaluator - learner)
     heap = [(seconds, worker) for worker, seconds in enumerate(load)]
     heapq.heapify(heap)
-    homes = {"learner": 0, "logger": 0} | {f"shard[{index}]": (index + 1) % workers for index in range(learners - 1)}
+    counts = zip(SHARDS, (learners - 1 - policy, policy), strict=True)
+    shards = [f"{name}[{index}]" for name, count in counts for index in range(count)]
+    homes = {"learner": 0, "logger": 0} | {name: number % workers for number, name in enumerate(shards, 1)}
     if evaluator is not None:
         homes["evaluator"] = workers - 1
     for index in range(actors):
@@ -152,7 +164,7 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
     cores = usable_cores()
     if (
         not specification.pipeline
-        and specification.shards is None
+        and not specification.shards
         and choice.workers > 1
         and min(sampling, learning) > 0.2 * (sampling + learning)
     ):
@@ -191,7 +203,7 @@ def best_slices(specification: Specification, choice: Placement, sampling: float
         sampling: Seconds of a round's sampling.
     """
     learners, learning = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0
-    if learners < 2 or specification.shards is not None or not specification.may_be_sliced or not may_start_processes():
+    if learners < 2 or specification.shards or not specification.may_be_sliced or not may_start_processes():
         return None
     if learning < LEAST_UPDATE * choice.updates:
         return None

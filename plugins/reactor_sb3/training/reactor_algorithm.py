@@ -34,11 +34,11 @@ from reactor_torch import (
     LossMaker,
     ParameterWriter,
     ShardPlan,
-    SharedLoss,
-    SliceLayout,
+    SharedLosses,
     Updates,
     check_sliceable,
     parameter_record,
+    shared_losses,
     torch_state,
     torch_threads,
     write_parameters,
@@ -69,7 +69,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     arguments: dict[str, Any]
     """Of the constructor."""
-    shared_loss: SharedLoss
+    shared_losses: tuple[SharedLosses, ...]
     _learner: Slicing
     _writer: ParameterWriter
     _buffers: list[str]
@@ -78,6 +78,10 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
+    draws_noise: ClassVar[bool] = False
+    """Whether minibatches have noise in them, from torch's generator."""
+    split: bool = False
+    """Whether the policy's loss is computed beside the critics'."""
 
     # ------------------------------------------------------------------ construction
 
@@ -125,10 +129,13 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
 
     def _setup_actors(self) -> None:
         """What an algorithm's ``_setup_model`` begins with."""
-        if self.n_learners > 1 and self.device.type != "cpu":
+        if (self.n_learners > 1 or self.split) and self.device.type != "cpu":
+            said, instead = f"n_learners={self.n_learners}", "n_learners=1"
+            if self.split:
+                said, instead = f"{said}, split=True", f"{instead}, split=False"
             raise ValueError(
-                f"n_learners={self.n_learners} shares minibatches among cores, and the networks are to be on {self.device}: use "
-                'device="cpu", or n_learners=1'
+                f"{said} shares what is learned among cores, and the networks are to be on {self.device}: use "
+                f'device="cpu", or {instead}'
             )
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
@@ -209,23 +216,25 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
     def example(self) -> Batch:
         """A minibatch of zeros, as large as there are any."""
 
-    def shards(self) -> ShardPlan | None:
-        """What each shard of the learner is made from, ``None`` for a learner without.
+    def shards(self) -> tuple[ShardPlan, ...]:
+        """What the shards of the learner are made from, and those of the policy if it is split; empty for a learner without.
 
         Raises:
             ValueError: If the policy cannot learn in slices.
         """
-        if self.n_learners == 1:
-            return None
-        check_sliceable(self.policy)
-        example = self.example()
-        layout = SliceLayout(example, -(-len(example) // self.n_learners))
-        self.shared_loss = SharedLoss(self._learner.losses, self.policy, layout, self.n_learners)
-        return self.shared_loss.plan(self._learner.loss_maker(), self.learner_threads)
+        if self.n_learners == 1 and not self.split:
+            return ()
+        if self.n_learners > 1:
+            check_sliceable(self.policy)
+        self.shared_losses = shared_losses(self._learner.losses, self.policy, self.example(), self.n_learners, self.split)
+        make = self._learner.loss_maker()
+        return tuple([shared.plan(make, self.learner_threads) for shared in self.shared_losses])
 
-    def shard_seeds(self) -> list[int]:
-        """Of each shard's random stream in the round that begins."""
-        return [seed_of(self._base_seed, Purpose.TORCH, shard, self._n_updates) for shard in range(1, self.n_learners)]
+    def shard_seeds(self, group: int) -> list[int]:
+        """Of the random stream, in the round that begins, of each of the learner's shards (0) or the policy's (1)."""
+        count = self.n_learners
+        shards = range(count, 2 * count) if group else range(1, count)
+        return [seed_of(self._base_seed, Purpose.TORCH, shard, self._n_updates) for shard in shards]
 
     # ------------------------------------------------------------------ parameters
 

@@ -17,7 +17,10 @@ from reactor_sb3.learning.learner import Learner, LocalRef, Logger
 from reactor_sb3.learning.sharded_learner import ShardedLearner
 from reactor_torch import LearnerShard, ShardPlan
 
-__all__ = ["Specification", "program_of"]
+__all__ = ["SHARDS", "Specification", "program_of"]
+
+SHARDS = ("shard", "policy_shard")
+"""Names of the learner's shards, and of those that compute the policy's loss."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Specification:
         executor: As the user has named it.
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
-        shards: For every shard of the learner, ``None`` if it computes all gradients itself.
+        shards: For every shard of the learner, and for those that compute the policy's loss if it is split; empty if the learner
+            computes all gradients itself.
         may_be_sliced: Whether it could have some.
     """
 
@@ -47,13 +51,13 @@ class Specification:
     executor: ExecutorName
     workers: int | None
     learner_threads: int
-    shards: ShardPlan | None = None
+    shards: tuple[ShardPlan, ...] = ()
     may_be_sliced: bool = False
 
     @property
     def learners(self) -> int:
-        """Slices that each minibatch is cut into."""
-        return 1 if self.shards is None else self.shards.slices
+        """How many reactors compute gradients at the same time, the learner included."""
+        return 1 + sum(plan.shards for plan in self.shards)
 
     @property
     def evaluator_cost(self) -> float | None:
@@ -67,7 +71,7 @@ def program_of(specification: Specification) -> Program:
     program = Program(specification.name)
     actors = program.bank(Actor, specification.actors.actors, specification.actors, name="actor")
     learner = (
-        _sharded(program, specification, specification.shards)
+        _sharded(program, specification)
         if specification.shards
         else program.add(Learner, specification.live, record, name="learner")
     )
@@ -95,12 +99,22 @@ def program_of(specification: Specification) -> Program:
     return program
 
 
-def _sharded(program: Program, specification: Specification, plan: ShardPlan) -> Any:
+def _sharded(program: Program, specification: Specification) -> Any:
     """A learner and its shards, which come first: what is wrong with a slice is raised before what follows from it."""
-    shards = program.bank(LearnerShard, plan.slices - 1, plan, name="shard")
-    learner = program.add(ShardedLearner, specification.live, specification.parameters.dtype, plan, name="learner")
-    program.connect(learner.weights, shards.weights)
-    program.connect(learner.slices.rows, shards.slice)
-    program.connect(learner.round, shards.round)
-    program.connect(shards.computed, learner.computed.rows)
+    plans = specification.shards
+    banks = [
+        program.bank(LearnerShard, plan.shards, plan, name=name) if plan.shards else None
+        for plan, name in zip(plans, SHARDS, strict=False)
+    ]
+    learner = program.add(ShardedLearner, specification.live, specification.parameters.dtype, *plans, name="learner")
+    ports = (
+        (learner.weights, learner.slices, learner.round, learner.computed),
+        (learner.policy_weights, learner.policy_slices, learner.policy_round, learner.policy_computed),
+    )
+    for shards, (weights, slices, round, computed) in zip(banks, ports, strict=False):
+        if shards is not None:
+            program.connect(weights, shards.weights)
+            program.connect(slices.rows, shards.slice)
+            program.connect(round, shards.round)
+            program.connect(shards.computed, computed.rows)
     return learner

@@ -182,5 +182,5 @@ class Trainer(Resumable, Reporter):
         return [
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
             "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_normalization", "_layout",
-            "evaluations", "_in_round", "_due", "shared_loss", "_writer", "_buffers", "_logged",
+            "evaluations", "_in_round", "_due", "shared_losses", "_writer", "_buffers", "_logged",
         ]  # fmt: skip

@@ -148,6 +148,12 @@ def test_shards_go_round_the_workers_and_actors_are_spread_beside_them() -> None
     assert [homes[f"actor[{index}]"] for index in range(4)].count(0) == 3  # the evaluator has the time of the fourth and a fifth
 
 
+def test_the_shards_of_critics_and_policy_go_round_together() -> None:
+    assert placed(1, 2, 1.0, 1.0, None, overlap=False, learners=2, policy=1)["policy_shard[0]"] == 1
+    homes = placed(1, 4, 1.0, 1.0, None, overlap=False, learners=4, policy=2)
+    assert [homes[name] for name in ("learner", "shard[0]", "policy_shard[0]", "policy_shard[1]")] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("learners", "workers", "shared"), [(2, 2, 2.0 + 5.0), (3, 2, 2.0 + 10.0 * 2 / 3), (2, 4, 1.0 + 5.0), (4, 4, 1.0 + 2.5)]
 )

@@ -1,0 +1,173 @@
+"""Critics and actor in slices and side by side: one result wherever they are computed, and that of the losses without shards."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from test_learner_shards import Dropping
+from torch import nn
+from trainers import BOX, INLINE, PLACES, SPACES, Toy, outcome
+
+from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
+from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_torch import Batch, SACActorLoss, SACCriticLoss, TD3ActorLoss, TD3CriticLoss
+
+ALGORITHMS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
+STEPS = 160
+EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 40}
+each = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+splits = pytest.mark.parametrize("split", [False, True])
+
+
+class Pushed(Toy):
+    """Its actions are numbers."""
+
+    def __init__(self, space: gymnasium.Space[Any] = BOX) -> None:
+        super().__init__(space)
+        self.action_space = spaces.Box(-2, 1, (2,), np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(round(float(action.sum())))
+
+
+def new(algorithm: str, env: Any = "Pendulum-v1", policy: str = "MlpPolicy", **changed: Any) -> Any:
+    """Five updates a round, which TD3's delay of two does not divide."""
+    network: dict[str, Any] = {"net_arch": [16]}
+    if policy == "CnnPolicy":
+        network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    given = {
+        "n_actors": 2, "train_freq": 8, "gradient_steps": 5, "learning_starts": 32, "batch_size": 31, "seed": 0, "tau": 0.1,
+        "buffer_size": 500, "policy_kwargs": network, "learning_rate": 1e-2,
+    }  # fmt: skip
+    return ALGORITHMS[algorithm](policy, env, **{**given, **INLINE, **changed})
+
+
+@cache
+def alone(algorithm: str, learners: int, split: bool) -> dict[str, Any]:
+    with new(algorithm, n_learners=learners, split=split, pipeline=1, **EVALUATED) as model:
+        return outcome(model.learn(STEPS))
+
+
+@pytest.mark.parametrize("place", [PLACES[1], *PLACES[4:]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize(("learners", "split"), [(3, False), (1, True), (2, True)])
+@each
+def test_one_result(algorithm: str, learners: int, split: bool, place: dict[str, Any]) -> None:
+    with new(algorithm, n_learners=learners, split=split, pipeline=1, **EVALUATED, **place) as model:
+        assert outcome(model.learn(STEPS)) == alone(algorithm, learners, split)
+    assert alone(algorithm, learners, split)["evaluations"]
+
+
+@each
+def test_what_is_part_of_the_algorithm(algorithm: str) -> None:
+    results = [alone(algorithm, learners, split) for learners in (1, 2) for split in (False, True)]
+    assert len({one["weights"] for one in results}) == 4
+
+
+OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "image": (partial(Pushed, SPACES["image"][1]), "CnnPolicy", {"batch_size": 9}),
+    "dict": (partial(Pushed, SPACES["dict"][1]), "MultiInputPolicy", {}),
+    "3 steps": (Pushed, "MlpPolicy", {"n_steps": 3}),
+    "dropout": (Pushed, "MlpPolicy", {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Dropping}}),
+}
+
+
+@splits
+@pytest.mark.parametrize("name", OTHERS)
+@each
+def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
+    env, policy, given = OTHERS[name]
+    results = []
+    for place in (INLINE, PLACES[1], PLACES[4]) if name == "dropout" else (INLINE, PLACES[4]):
+        with new(algorithm, env, policy, n_learners=2, split=split, pipeline=1, **given, **place) as model:
+            results.append(outcome(model.learn(96)))
+    assert all(one == results[0] for one in results)
+    assert model._n_updates >= 2 * 5  # the last round is still under way
+
+
+def logarithm_of(model: Any) -> float:
+    return 0.0 if model.log_ent_coef is None else float(model.log_ent_coef.detach())
+
+
+@pytest.mark.parametrize("ent_coef", ["auto", 0.2])
+@splits
+def test_slices_add_up_to_the_minibatch(split: bool, ent_coef: Any) -> None:
+    """A few updates in slices end where those without do, but for rounding; so do losses and the entropy coefficient."""
+    ends = []
+    for learners in (1, 2, 3):
+        with new("sac", Pushed, n_learners=learners, split=split, ent_coef=ent_coef, learning_rate=1e-3) as model:
+            model.learn(48, log_interval=None)
+            assert model._n_updates == 5
+            ends.append((model.policy.state_dict(), dict(model.logger.name_to_value), logarithm_of(model)))
+    for weights, logged, logarithm in ends[1:]:
+        for key, values in ends[0][0].items():
+            torch.testing.assert_close(weights[key], values, rtol=0, atol=1e-4)
+        assert logarithm == pytest.approx(ends[0][2], rel=1e-4)
+        for key in ("train/critic_loss", "train/actor_loss"):
+            assert logged[key] == pytest.approx(ends[0][1][key], rel=1e-3), key
+
+
+@each
+def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
+    """A learner that computes both losses itself, from the same weights, comes to the same bits."""
+    monkeypatch.setattr(ReactorAlgorithm, "shards", lambda model: ())
+    with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
+        assert outcome(model.learn(STEPS)) == alone(algorithm, 1, True)
+
+
+@each
+def test_resumed(algorithm: str, tmp_path: Any) -> None:
+    path = tmp_path / "run.zip"
+    with new(algorithm, n_learners=2, split=True, pipeline=1, **EVALUATED) as model:
+        model.learn(STEPS, callback=SaveCheckpoint(path, every=4))
+    with type(model).resume(path, **PLACES[4]) as resumed:
+        assert resumed.remaining_timesteps > 0 and resumed.split and resumed.n_learners == 2
+        assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, 2, True)
+
+
+class Fails(FlattenExtractor):
+    """Cannot evaluate the slices of the actor's shards."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        if self.training and len(observations) == 15:
+            raise ArithmeticError("fifteen rows")
+        return super().forward(observations)
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+def test_errors_of_the_policys_shards_are_raised(place: dict[str, Any]) -> None:
+    kwargs = {"net_arch": [16], "features_extractor_class": Fails}
+    model = new("sac", Pushed, policy_kwargs=kwargs, batch_size=15, split=True, n_learners=1, **place)
+    with model, pytest.raises(ArithmeticError, match="fifteen rows") as raised:
+        model.learn(48)
+    assert "policy_shard[0]" in "".join(raised.value.__notes__)
+
+
+def test_split_is_asked_for_on_one_device() -> None:
+    with pytest.raises(ValueError, match='use device="cpu", or n_learners=1, split=False'):
+        new("sac", Pushed, split=True, device="meta")
+
+
+class Normalised(FlattenExtractor):
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space)
+        self.normal = nn.BatchNorm1d(self.features_dim)
+
+
+def test_statistics_in_two_places_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"split=True .*features_extractor.normal"):
+        new("td3", Pushed, split=True, policy_kwargs={"features_extractor_class": Normalised})
+
+
+@pytest.mark.parametrize("loss", [SACCriticLoss, SACActorLoss, TD3CriticLoss, TD3ActorLoss])
+def test_what_losses_ignore_is_there(loss: Any) -> None:
+    """Fields of their minibatches, and none that says how many rows there are."""
+    with new("sac" if loss.__module__.endswith("sac") else "td3", Pushed) as model:
+        example: Batch = model.example()
+    assert set(loss.ignores) <= set(vars(example)) - {"actions"}
