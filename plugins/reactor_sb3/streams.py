@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 import numpy as np
 
 __all__ = ["Purpose", "drawing_from", "restore", "seed_of", "state_of", "stream"]
+
+
+_global = threading.RLock()
+"""Held by the thread that draws from ``np.random``, of which a process has one."""
 
 
 class Purpose(IntEnum):
@@ -35,14 +40,18 @@ def seed_of(seed: int, purpose: Purpose, *index: int) -> int:
 
 @contextlib.contextmanager
 def drawing_from(generator: np.random.Generator) -> Iterator[None]:
-    """Let ``np.random``'s functions, which SB3's replay buffers draw from, draw from a generator of ours."""
+    """Let ``np.random``'s functions, which SB3's replay buffers and action noise draw from, draw from a generator of ours.
+
+    Other threads wait: reactors that draw at the same time must not draw from each other's generators.
+    """
     random: Any = np.random  # numpy's stubs do not export these two
-    before = random.get_bit_generator()
-    random.set_bit_generator(generator.bit_generator)
-    try:
-        yield
-    finally:
-        random.set_bit_generator(before)
+    with _global:
+        before = random.get_bit_generator()
+        random.set_bit_generator(generator.bit_generator)
+        try:
+            yield
+        finally:
+            random.set_bit_generator(before)
 
 
 def state_of(generator: np.random.Generator) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import gymnasium
@@ -13,9 +13,14 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import VecEnv
 
-from reactor_sb3 import PQN, SyncDQN, SyncPPO
+from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
 
+_CONTINUOUS: dict[str, Any] = {
+    "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
+}  # fmt: skip
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "dqn": (
         SyncDQN,
@@ -26,6 +31,8 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "pqn": (PQN, {"rollout_steps": 16, "n_minibatches": 2, "n_epochs": 2}),
     "ppo": (SyncPPO, {"n_steps": 16, "batch_size": 32, "n_epochs": 2}),
+    "sac": (SyncSAC, _CONTINUOUS),
+    "td3": (SyncTD3, {**_CONTINUOUS, "action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}),
 }  # fmt: skip
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
@@ -41,8 +48,40 @@ SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
     "discrete": ("MlpPolicy", spaces.Discrete(5)),
 }
 each = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+most = pytest.mark.parametrize("algorithm", ["dqn", "pqn", "sac", "td3"])
+"""Those whose tests have no file of their own."""
+discrete = pytest.mark.parametrize("algorithm", ["dqn", "pqn", "ppo"])
+"""Those that can have discrete actions."""
 both = pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
 """Those that learn Q-networks, and explore."""
+
+
+class Pushed(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Choices as a number: each has a part of an interval."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action_space = spaces.Box(-2, 1, (1,), np.float32)
+
+    def action(self, action: Any) -> Any:
+        choices: Any = self.env.action_space
+        return min(int((action[0] + 2) / 3 * choices.n), int(choices.n) - 1)
+
+
+def _pushed(make: Any) -> gymnasium.Env[Any, Any]:
+    env = make()
+    return Pushed(env) if isinstance(env.action_space, spaces.Discrete) else env
+
+
+def suited(algorithm: str, env: Any) -> Any:
+    """The environment, with actions that the algorithm can have."""
+    if algorithm not in ("sac", "td3") or isinstance(env, VecEnv):
+        return env
+    if isinstance(env, str):
+        env = partial(gymnasium.make, env)
+    if isinstance(env, gymnasium.Env):
+        return _pushed(lambda: env)
+    return partial(_pushed, env) if callable(env) else env
 
 
 class Toy(gymnasium.Env[Any, Any]):
@@ -77,7 +116,9 @@ def new(algorithm: str, env: Any = "CartPole-v1", policy: str = "MlpPolicy", **c
         network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
     if algorithm == "ppo" and "rollout_steps" in changed:
         changed["n_steps"] = changed.pop("rollout_steps")
-    return cls(policy, env, **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed})
+    return cls(
+        policy, suited(algorithm, env), **{"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **arguments, **changed}
+    )
 
 
 def outcome(model: Any) -> dict[str, Any]:

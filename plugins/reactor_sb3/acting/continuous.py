@@ -60,6 +60,8 @@ class Continuous:
         def act(step: int) -> Array:
             chosen = evenly[step] if at_random[step] else own(step).reshape(shape)
             drawn[step] = chosen if noise is None else np.clip(chosen + noise(step), -1, 1)
+            if step == 0:  # before an environment is given what spoilt parameters say
+                _check(drawn[:1])
             actions[step] = bounds(drawn[step])
             return actions[step]  # type: ignore[no-any-return]
 
@@ -69,10 +71,13 @@ class Continuous:
         """Refuse actions that are NaN, which would spoil what is stored."""
         if memory is not None:
             memory.end_round(record["dones"])
-        drawn = record["drawn"]
-        if not np.isfinite(drawn.sum(dtype=np.float64)):
-            step, env = np.argwhere(np.isnan(drawn.reshape(*drawn.shape[:2], -1)).any(-1))[0].tolist()
-            raise ValueError(
-                f"the policy's action at step {step} of this round in environment {env} of this actor is NaN: its parameters are "
-                "spoilt, by a learning rate that is too high, say, or its observation was infinite"
-            )
+        _check(record["drawn"])
+
+
+def _check(drawn: Array) -> None:
+    if np.isnan(drawn.sum(dtype=np.float64)):
+        step, env = np.argwhere(np.isnan(drawn.reshape(*drawn.shape[:2], -1)).any(-1))[0].tolist()
+        raise ValueError(
+            f"the policy's action at step {step} of this round in environment {env} of this actor is NaN: its parameters are "
+            "spoilt, by a learning rate that is too high, say, or its observation was infinite"
+        )

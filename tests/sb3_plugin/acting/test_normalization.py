@@ -15,15 +15,15 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
-from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, each, new, outcome
+from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, each, new, outcome, suited
 
 pytestmark = pytest.mark.timeout(60)
 WIDE = spaces.Box(-30, 90, (3,), np.float32)
 Array = np.ndarray[Any, Any]
 
 
-def toys(space: gymnasium.Space[Any] = WIDE, **settings: Any) -> VecNormalize:
-    return VecNormalize(make_vec_env(partial(Toy, space), n_envs=4), **settings)
+def toys(space: gymnasium.Space[Any] = WIDE, algorithm: str = "dqn", **settings: Any) -> VecNormalize:
+    return VecNormalize(make_vec_env(suited(algorithm, partial(Toy, space)), n_envs=4), **settings)
 
 
 def weights(model: Any) -> list[Array]:
@@ -39,7 +39,7 @@ def statistics(venv: VecNormalize) -> list[Any]:
 def test_statistics_are_the_same_everywhere(algorithm: str, pipeline: int) -> None:
     found = []
     for place in (INLINE, PLACES[2], PLACES[4], PLACES[6]):
-        with new(algorithm, (venv := toys()), pipeline=pipeline, **{**place, **EVALUATED}) as model:
+        with new(algorithm, (venv := toys(algorithm=algorithm)), pipeline=pipeline, **{**place, **EVALUATED}) as model:
             found.append((outcome(model.learn(320)), statistics(venv)))
     for one in found:
         np.testing.assert_equal(one, found[0])
@@ -75,7 +75,8 @@ def test_they_are_those_of_vec_normalize(pipeline: int) -> None:
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each
 def test_returns_begin_anew_with_new_episodes(algorithm: str, pipeline: int) -> None:
-    venv = VecNormalize(make_vec_env(lambda: Toy(WIDE, length=10**6, rate=0.0), n_envs=4), norm_reward=False, gamma=1.0)
+    make = suited(algorithm, lambda: Toy(WIDE, length=10**6, rate=0.0))
+    venv = VecNormalize(make_vec_env(make, n_envs=4), norm_reward=False, gamma=1.0)
     with new(algorithm, venv, pipeline=pipeline, rollout_steps=16) as model:
         model.learn(64)
         model.learn(64, callback=(seen := Seen()))  # begins new episodes
@@ -109,14 +110,14 @@ class Normalized(gymnasium.Wrapper[Any, Any, Any, Any]):
 @pytest.mark.parametrize("norm_reward", [False, True])
 @each
 def test_the_policy_sees_what_it_would_see_through_a_wrapper(algorithm: str, norm_reward: bool) -> None:
-    venv = toys(training=False, norm_reward=norm_reward, clip_obs=1.5)
+    venv = toys(algorithm=algorithm, training=False, norm_reward=norm_reward, clip_obs=1.5)
     venv.obs_rms.mean, venv.obs_rms.var = np.array([20.0, 30.0, 40.0]), np.array([900.0, 400.0, 1600.0])
     venv.ret_rms.var = np.float64(30.0)
     before = statistics(venv)
     callbacks = [Seen(), Seen()]
     with new(algorithm, venv, **EVALUATED) as model:
         model.learn(320, callback=callbacks[0])
-    with new(algorithm, lambda: Normalized(Monitor(Toy(WIDE)), venv), **EVALUATED) as alone:
+    with new(algorithm, lambda: Normalized(Monitor(suited(algorithm, Toy(WIDE))), venv), **EVALUATED) as alone:
         alone.learn(320, callback=callbacks[1])
     np.testing.assert_equal(weights(model), weights(alone))
     np.testing.assert_equal(statistics(venv), before)
@@ -133,13 +134,13 @@ MIXED = spaces.Dict(image=spaces.Box(0, 255, (36, 36, 1), np.uint8), vector=WIDE
 
 @each
 def test_keys_and_images(algorithm: str) -> None:
-    venv = toys(MIXED, norm_obs_keys=["vector"])
+    venv = toys(MIXED, algorithm=algorithm, norm_obs_keys=["vector"])
     with new(algorithm, venv, "MultiInputPolicy", n_actors=2, envs_per_actor=2, policy_kwargs={}) as model:
         model.learn(64, callback=(seen := Seen()))
         observed = seen.rows[-1][2]
         assert observed["image"].shape == (4, 1, 36, 36) and observed["image"].dtype == np.uint8
         assert np.abs(observed["vector"]).max() <= 10 and set(venv.obs_rms) == {"vector"}
-    images = toys(spaces.Box(0, 255, (36, 36, 1), np.uint8), norm_obs=False)
+    images = toys(spaces.Box(0, 255, (36, 36, 1), np.uint8), algorithm, norm_obs=False)
     with new(algorithm, images, "CnnPolicy", n_actors=None) as model:
         model.learn(64)
         assert images.ret_rms.count > 60 and model.observation_space.shape == (1, 36, 36)
@@ -149,12 +150,12 @@ def test_keys_and_images(algorithm: str) -> None:
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each
 def test_a_resumed_run_ends_with_the_same_statistics(algorithm: str, pipeline: int, tmp_path: Path) -> None:
-    with new(algorithm, (venv := toys(clip_reward=np.inf)), pipeline=pipeline, **EVALUATED) as model:
+    with new(algorithm, (venv := toys(algorithm=algorithm, clip_reward=np.inf)), pipeline=pipeline, **EVALUATED) as model:
         model.learn(192)
         model.save_checkpoint(tmp_path / "run")
         model.learn(192, reset_num_timesteps=False)
         straight = outcome(model), statistics(venv)
-    for env in (None, toys()):
+    for env in (None, toys(algorithm=algorithm)):
         with ALGORITHMS[algorithm][0].resume(tmp_path / "run", env, workers=2, executor="processes") as resumed:
             outcome_of_resumed = outcome(resumed.learn(192, reset_num_timesteps=False))
             again = resumed.get_vec_normalize_env()
@@ -163,19 +164,19 @@ def test_a_resumed_run_ends_with_the_same_statistics(algorithm: str, pipeline: i
     with new(algorithm, lambda: Toy(WIDE)) as other:
         other.save_checkpoint(tmp_path / "other")
     with pytest.raises(ValueError, match="the run that was saved has no VecNormalize"):
-        ALGORITHMS[algorithm][0].resume(tmp_path / "other", toys())
+        ALGORITHMS[algorithm][0].resume(tmp_path / "other", toys(algorithm=algorithm))
 
 
 @each
 def test_saved_and_loaded_as_sb3_does(algorithm: str, tmp_path: Path) -> None:
-    venv = toys()
-    evaluated = toys(training=False, norm_reward=False)
+    venv = toys(algorithm=algorithm)
+    evaluated = toys(algorithm=algorithm, training=False, norm_reward=False)
     with new(algorithm, venv) as model:
         model.learn(128, callback=EvalCallback(evaluated, n_eval_episodes=2, eval_freq=8, verbose=0))
         assert model.get_vec_normalize_env() is venv and np.abs(evaluated.obs_rms.mean).max() > 5
         model.save(tmp_path / "model")
         venv.save(tmp_path / "statistics")
-    again = VecNormalize.load(tmp_path / "statistics", make_vec_env(partial(Toy, WIDE), n_envs=4))
+    again = VecNormalize.load(tmp_path / "statistics", make_vec_env(suited(algorithm, partial(Toy, WIDE)), n_envs=4))
     with ALGORITHMS[algorithm][0].load(tmp_path / "model", again) as loaded:
         assert loaded.get_vec_normalize_env() is again
         np.testing.assert_equal(statistics(again)[:-1], statistics(venv)[:-1])
@@ -184,7 +185,7 @@ def test_saved_and_loaded_as_sb3_does(algorithm: str, tmp_path: Path) -> None:
         again.training = False
         loaded.learn(64, reset_num_timesteps=False)
         assert again.obs_rms.count == pytest.approx(128 + 64, abs=0.01)
-        loaded.set_env(other := toys())
+        loaded.set_env(other := toys(algorithm=algorithm))
         loaded.learn(64, reset_num_timesteps=False)
         assert loaded.get_vec_normalize_env() is other and other.obs_rms.count == pytest.approx(64, abs=0.01)
 

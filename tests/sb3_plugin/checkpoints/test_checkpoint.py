@@ -24,7 +24,23 @@ import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from trainers import ALGORITHMS, BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Seen, Toy, alone, both, each, new, outcome
+from trainers import (
+    ALGORITHMS,
+    BUFFERS,
+    EVALUATED,
+    INLINE,
+    PLACES,
+    SPACES,
+    Remembering,
+    Seen,
+    Toy,
+    alone,
+    both,
+    each,
+    new,
+    outcome,
+    suited,
+)
 
 from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
@@ -326,12 +342,12 @@ def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
 def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new(algorithm) as model:
-        model.set_env(partial(gymnasium.make, "CartPole-v1", max_episode_steps=9))
+        model.set_env(suited(algorithm, partial(gymnasium.make, "CartPole-v1", max_episode_steps=9)))
         model.learn(320, callback=SaveCheckpoint(path, every=3))
     with resume(algorithm, path) as resumed:  # what set_env() was given has been saved
         assert finished(resumed) == outcome(model)
         assert max(info["l"] for info in resumed.ep_info_buffer) == 9
-    with ALGORITHMS[algorithm][0].resume(path, "CartPole-v1", **INLINE) as resumed:
+    with ALGORITHMS[algorithm][0].resume(path, suited(algorithm, "CartPole-v1"), **INLINE) as resumed:
         assert resumed.get_env().envs[0].get_wrapper_attr("spec").max_episode_steps == 500
 
 

@@ -36,6 +36,7 @@ from trainers import (
     each,
     new,
     outcome,
+    suited,
 )
 
 from reactor_sb3 import StopOnEvaluation
@@ -141,8 +142,9 @@ def test_a_callback_stops_with_its_round(algorithm: str) -> None:
 @each
 def test_callbacks_of_sb3(algorithm: str, tmp_path: Path) -> None:
     check = CheckpointCallback(save_freq=40, save_path=str(tmp_path), name_prefix="net")
+    env = suited(algorithm, gymnasium.make("CartPole-v1"))
     over = EvalCallback(
-        Monitor(gymnasium.make("CartPole-v1")), eval_freq=50, n_eval_episodes=2, log_path=str(tmp_path), verbose=0,
+        Monitor(env), eval_freq=50, n_eval_episodes=2, log_path=str(tmp_path), verbose=0,
         callback_on_new_best=StopTrainingOnRewardThreshold(reward_threshold=1e9),
     )  # fmt: skip
     with new(algorithm) as model:

@@ -13,7 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor, load_results
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecTransposeImage
-from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, alone, each, new, outcome
+from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, alone, each, new, outcome, suited
 
 from reactor_sb3 import ReactorVecEnv
 
@@ -32,8 +32,8 @@ class Numbered(Toy):
         return observation, reward + 100 * self.number, terminated, truncated, info | {"number": self.number}
 
 
-def numbered(count: int = 4) -> VecEnv:
-    return DummyVecEnv([partial(Monitor, Numbered(number)) for number in range(count)])
+def numbered(count: int = 4, algorithm: str = "dqn") -> VecEnv:
+    return DummyVecEnv([partial(Monitor, suited(algorithm, Numbered(number))) for number in range(count)])
 
 
 FORKED = partial(SubprocVecEnv, start_method="fork")
@@ -42,7 +42,7 @@ FORKED = partial(SubprocVecEnv, start_method="fork")
 @pytest.mark.parametrize("kind", [DummyVecEnv, FORKED, ReactorVecEnv], ids=["dummy", "subproc", "reactor"])
 @each
 def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str, kind: Any) -> None:
-    venv = make_vec_env("CartPole-v1", n_envs=4, seed=7, vec_env_cls=kind)
+    venv = make_vec_env(suited(algorithm, "CartPole-v1"), n_envs=4, seed=7, vec_env_cls=kind)
     with new(algorithm, venv, n_actors=None, **EVALUATED) as model:
         assert model.get_env() is venv and model.n_envs == 4
         assert outcome(model.learn(640)) == alone(algorithm, 0)
@@ -55,7 +55,7 @@ def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str,
 def test_environments_that_differ_give_the_same_everywhere(algorithm: str, pipeline: int) -> None:
     found = []
     for place in [INLINE, PLACES[1], PLACES[4], PLACES[5]]:
-        with new(algorithm, VecMonitor(numbered()), pipeline=pipeline, **{**place, **EVALUATED}) as model:
+        with new(algorithm, VecMonitor(numbered(4, algorithm)), pipeline=pipeline, **{**place, **EVALUATED}) as model:
             found.append(outcome(model.learn(320)))
     assert all(one == found[0] for one in found)
     with new(algorithm, Numbered, pipeline=pipeline, **EVALUATED) as model:
@@ -89,14 +89,14 @@ def test_they_cannot_be_shared_out_like_that(asked: dict[str, int]) -> None:
 
 @each
 def test_load_and_set_env(algorithm: str, tmp_path: Path) -> None:
-    with new(algorithm, numbered()) as model:
+    with new(algorithm, numbered(4, algorithm)) as model:
         model.learn(128)
         model.save(tmp_path / "model")
     cls = ALGORITHMS[algorithm][0]
-    with cls.load(tmp_path / "model", env=(venv := numbered(6))) as loaded:
+    with cls.load(tmp_path / "model", env=(venv := numbered(6, algorithm))) as loaded:
         assert (loaded.n_actors, loaded.envs_per_actor, loaded.n_envs) == (6, 1, 6) and loaded.get_env() is venv
         loaded.learn(96)
-        loaded.set_env(other := numbered(6))
+        loaded.set_env(other := numbered(6, algorithm))
         assert loaded.get_env() is other
         loaded.learn(96, callback=(seen := Seen()))
         assert [info["number"] for info in seen.rows[0][-1]] == list(range(6))
@@ -106,12 +106,12 @@ def test_load_and_set_env(algorithm: str, tmp_path: Path) -> None:
 @each
 def test_a_checkpoint_has_all_of_them(algorithm: str, tmp_path: Path) -> None:
     cls = ALGORITHMS[algorithm][0]
-    with new(algorithm, numbered(), **EVALUATED) as model:
+    with new(algorithm, numbered(4, algorithm), **EVALUATED) as model:
         model.learn(192)
         model.save_checkpoint(tmp_path / "run")
         model.learn(192, reset_num_timesteps=False)
         straight = outcome(model)
-    for env in (None, numbered()):
+    for env in (None, numbered(4, algorithm)):
         with cls.resume(tmp_path / "run", env) as resumed:
             assert outcome(resumed.learn(192, reset_num_timesteps=False)) == straight
 
@@ -136,7 +136,7 @@ IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 def test_images_are_stacked_and_turned(algorithm: str) -> None:
     found = []
     for wrap in (lambda venv: VecFrameStack(venv, 2), lambda venv: VecTransposeImage(VecFrameStack(venv, 2))):
-        venv = wrap(make_vec_env(partial(Toy, IMAGE), n_envs=2))
+        venv = wrap(make_vec_env(suited(algorithm, partial(Toy, IMAGE)), n_envs=2))
         with new(algorithm, venv, "CnnPolicy", n_actors=None, executor="processes", workers=2) as model:
             assert model.observation_space.shape == (2, 36, 36)
             found.append(outcome(model.learn(64)))

@@ -29,6 +29,7 @@ from trainers import (
     each,
     new,
     outcome,
+    suited,
 )
 
 from reactor_sb3.training.costs import actor_cost
@@ -90,7 +91,7 @@ def test_environments_are_made_when_they_are_used(algorithm: str) -> None:
     assert len(OPEN) == 4
     env.reset()
     assert len(OPEN) == 8
-    env.step(np.zeros(4, int))
+    env.step(np.zeros((4, *env.action_space.shape), env.action_space.dtype))
     assert isinstance(evaluate_policy(model, env, n_eval_episodes=4)[0], float)
     env.close()
     assert len(OPEN) == 4
@@ -106,15 +107,15 @@ def test_environments_are_made_when_they_are_used(algorithm: str) -> None:
 def test_set_env(algorithm: str) -> None:
     with new(algorithm) as model:
         model.learn(128)
-        model.set_env("CartPole-v1")
-        model.set_env(gymnasium.make("CartPole-v1", max_episode_steps=5))
+        model.set_env(suited(algorithm, "CartPole-v1"))
+        model.set_env(suited(algorithm, gymnasium.make("CartPole-v1", max_episode_steps=5)))
         model.learn(128, callback=(seen := Seen()))
         lengths = [info["episode"]["l"] for row in seen.rows for info in row[-1] if "episode" in info]
         assert len(lengths) > 20 and max(lengths) == 5
         with pytest.raises(ValueError, match="Observation spaces do not match"):
-            model.set_env("MountainCar-v0")
+            model.set_env(suited(algorithm, "MountainCar-v0"))
         with pytest.raises(AssertionError, match="has 1 environments and the model 4"):
-            model.set_env(DummyVecEnv([partial(gymnasium.make, "CartPole-v1")]))
+            model.set_env(DummyVecEnv([suited(algorithm, partial(gymnasium.make, "CartPole-v1"))]))
         model.set_env(model.get_env())
         model.learn(128)
 

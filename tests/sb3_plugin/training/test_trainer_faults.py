@@ -16,6 +16,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from trainers import (
@@ -23,6 +24,7 @@ from trainers import (
     INLINE,
     PLACES,
     Toy,
+    discrete,
     each,
     new,
 )
@@ -52,14 +54,17 @@ def with_a_lock() -> Any:
     return Other(lock=threading.Lock())
 
 
+UNBOUNDED = spaces.Box(-np.inf, np.inf, (2,))
+EPISODIC: dict[str, Any] = {"rollout_steps": None, "train_freq": (1, "episode")}
+NOISE = NormalActionNoise(np.zeros(1), np.ones(1))
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = {
-    "live": ("each", lambda: Unknown([Toy] * 4), {}, TypeError, "a live Unknown cannot be taken apart"),
+    "live": ("discrete", lambda: Unknown([Toy] * 4), {}, TypeError, "a live Unknown cannot be taken apart"),
     "shares": ("each", lambda: DummyVecEnv([Toy] * 5), {}, ValueError, "n_actors=4 cannot share out the 5 environments"),
     "vector": ("each", lambda: SyncVectorEnv([Toy]), {}, TypeError, "a vector environment of Gymnasium's cannot be given"),
     "lock": ("each", with_a_lock, {}, TypeError, "cannot be made again: .*Pass a function that makes one environment"),
     "no env": ("each", lambda: 7, {}, TypeError, "env=7 is neither an id"),
     "continuous": ("both", lambda: continuous, {}, AssertionError, "Discrete"),
-    "start": ("each", lambda: partial(Other, action_space=spaces.Discrete(3, start=1)), {}, ValueError, "counts from 1"),
+    "start": ("discrete", lambda: partial(Other, action_space=spaces.Discrete(3, start=1)), {}, ValueError, "counts from 1"),
     "actors": ("each", lambda: Toy, {"n_actors": 0}, ValueError, "`n_actors` must be positive"),
     "envs": ("each", lambda: Toy, {"envs_per_actor": 1.5}, ValueError, "`envs_per_actor` must be an integer"),
     "workers": ("each", lambda: Toy, {"workers": 0}, ValueError, "`workers` must be positive"),
@@ -72,9 +77,19 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "batch": ("dqn", lambda: Toy, {"buffer_size": 10}, ValueError, "buffer_size=10 is smaller than a batch of 16"),
     "round": ("dqn", lambda: Toy, {"buffer_size": 100, "rollout_steps": 26}, ValueError, "smaller than one round of 26 steps"),
     "her": ("dqn", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
-    "episodes": ("dqn", lambda: Toy, {"rollout_steps": None, "train_freq": (1, "episode")}, ValueError, "train_freq in episodes"),
+    "episodes": ("dqn", lambda: Toy, EPISODIC, ValueError, "train_freq in episodes"),
     "two names": ("dqn", lambda: Toy, {"train_freq": 3}, ValueError, "rollout_steps=8 and train_freq=3 are two names"),
     "loss": ("dqn", lambda: Toy, {"loss": "l1"}, ValueError, 'choose "huber" or "mse"'),
+    "discrete": ("continuous", lambda: partial(Other, action_space=spaces.MultiBinary(2)), {}, AssertionError, "Box"),
+    "unbounded": ("continuous", lambda: partial(Other, action_space=UNBOUNDED), {}, AssertionError, "finite lower and upper bound"),
+    "starts": ("continuous", lambda: Toy, {"learning_starts": 1001}, ValueError, "beyond what buffer_size=1000 can hold"),
+    "small": ("continuous", lambda: Toy, {"buffer_size": 10}, ValueError, "buffer_size=10 is smaller than a batch of 16"),
+    "hindsight": ("continuous", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
+    "episode": ("continuous", lambda: Toy, EPISODIC, ValueError, "train_freq in episodes"),
+    "noise": ("continuous", lambda: Toy, {"action_noise": 0.1}, TypeError, "action_noise=0.1 is none"),
+    "noises": ("continuous", lambda: Toy, {"action_noise": VectorizedActionNoise(NOISE, 3)}, ValueError, "is for 3 environments"),
+    "sde": ("sac", lambda: Toy, {"use_sde": True}, ValueError, "use SB3's SAC, with ReactorVecEnv"),
+    "device": ("each", lambda: Toy, {"device": "cuda:17"}, ValueError, 'device="cuda:17": torch sees'),
     "minibatches": ("pqn", lambda: Toy, {"n_minibatches": 7}, ValueError, "n_minibatches=7 does not divide a round of 64"),
     "lambda": ("pqn", lambda: Toy, {"q_lambda": 1.5}, ValueError, "q_lambda=1.5"),
 }
@@ -83,7 +98,8 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     which, env, arguments, error, match = REFUSED[name]
-    for algorithm in {"each": sorted(ALGORITHMS), "both": ["dqn", "pqn"]}.get(which, [which]):
+    groups = {"each": sorted(ALGORITHMS), "both": ["dqn", "pqn"], "discrete": ["dqn", "pqn", "ppo"], "continuous": ["sac", "td3"]}
+    for algorithm in groups.get(which, [which]):
         given = env()
         with pytest.raises(error, match=match):
             new(algorithm, given, **arguments)
@@ -186,7 +202,7 @@ class Changing(Toy):
             self.action_space = spaces.Discrete(4)
 
 
-@each
+@discrete
 def test_another_action_space(algorithm: str) -> None:
     Changing.count = 0
     with new(algorithm, Changing) as model, pytest.raises(ValueError, match=r"environment 0 has the action space Discrete\(4\)"):
