@@ -67,7 +67,7 @@ def fit(critics: Critics, batch: Transitions, following: torch.Tensor, weight: f
     Returns:
         The loss, or the slice's share of it: a scalar.
     """
-    rows = len(following)
+    rows = following.shape[0]
     discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
     returns = following.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows))
     errors = critics.values(batch.observations, batch.actions).sub_(returns)
@@ -116,10 +116,10 @@ class DenseCritics:
         return values, slopes
 
     def _inputs(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        inputs = self._of_rows.get(len(actions))
+        rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
+        inputs = self._of_rows.get(rows)
         if inputs is None:
-            width = observations.shape[1] + actions.shape[1]
-            inputs = self._of_rows[len(actions)] = torch.zeros(len(actions), width, device=self.flat.device)
+            inputs = self._of_rows[rows] = torch.zeros(rows, width, device=self.flat.device)
         return torch.cat((observations, actions), 1, out=inputs)
 
 

@@ -88,7 +88,7 @@ class Dense:
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
-        self._rows = rows = len(observations)
+        self._rows = rows = observations.shape[0]
         self._steps = self._of_rows.get(rows) or self._build(rows)
         current = observations
         for step in self._steps:
@@ -120,7 +120,7 @@ class Dense:
         """
         last = self.layers[-1]
         assert last.outputs == 1 and self.layers[0].kind == "linear", "slopes are those of one number, through a linear layer first"
-        gradient = torch.ones(self._rows if rows is None else len(rows), 1, device=self.flat.device)
+        gradient = torch.ones(self._rows if rows is None else rows.shape[0], 1, device=self.flat.device)
         for step in reversed(self._steps[1:]):
             gradient = step.slopes(gradient, rows)
         return self._steps[0].slopes(gradient, rows, first)
@@ -225,11 +225,11 @@ class _CompiledLinear:
         if self.activation:
             if self.picked is None:
                 self.picked, self.sums = torch.zeros_like(self.out), torch.zeros(self.out.shape[1]).numpy()
-            values = self.out if rows is None else torch.index_select(self.out, 0, rows, out=self.picked[: len(rows)])
+            values = self.out if rows is None else torch.index_select(self.out, 0, rows, out=self.picked[: rows.shape[0]])
             self.differentiate(self.activation, values.numpy(), gradient.numpy(), self.sums)
         if self.below is None or first:
             return torch.mm(gradient, self.weight[:, first:])
-        return torch.mm(gradient, self.weight, out=self.below[: len(gradient)])
+        return torch.mm(gradient, self.weight, out=self.below[: gradient.shape[0]])
 
 
 class _Normalised:

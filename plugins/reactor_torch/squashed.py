@@ -71,9 +71,9 @@ class DenseSquashedActor:
 
     def act(self, observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`SquashedActor.act`; observations are ``(rows, features)``, float32."""
-        squashed = self._of_rows.get(len(noise))
+        squashed = self._of_rows.get(noise.shape[0])
         if squashed is None:
-            squashed = self._of_rows[len(noise)] = _Squashed(noise)
+            squashed = self._of_rows[noise.shape[0]] = _Squashed(noise)
         self._squashed = squashed
         latent = self.body.forward(observations)
         return squashed.forward(self.mean.forward(latent), self.log_std.forward(latent), noise)
