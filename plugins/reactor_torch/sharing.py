@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from reactor_torch.cutting import Cutter
 from reactor_torch.shards import LossMaker, Round, ShardPlan, others_of, reads_of, weights_of
 from reactor_torch.sliceable import draws
 from reactor_torch.slices import SliceLayout, SliceView, parts_of, slice_of
@@ -56,6 +57,7 @@ class SharedLosses:
         self._batch: Any = None
         self._parts: dict[str, Array] = {}
         self._statistics: Array = np.zeros(0)
+        self._cut = Cutter()
 
     def plan(self, make: LossMaker, threads: int) -> ShardPlan:
         """What the shards are made from; see :class:`ShardPlan`."""
@@ -78,7 +80,7 @@ class SharedLosses:
 
     def begin_round(self, seeds: Sequence[int]) -> Round:
         """What shards are told first; their seeds are given."""
-        self._batch, self._parts = None, {}
+        self._batch, self._parts, self._cut = None, {}, Cutter()
         members = {number: one.loss for number, one in self._members.items()}
         settings = {number: {name: getattr(loss, name) for name in loss.settings} for number, loss in members.items()}
         others = [part.cpu().numpy() for part in others_of(self.losses, self.module)]
@@ -120,7 +122,7 @@ class SharedLosses:
             return
         number, batch, rows = task
         loss, of = self._members[number].loss, rows.stop - rows.start
-        own = batch[slice_of(rows, self.slices, 0)]
+        own = self._cut(batch, slice_of(rows, self.slices, 0))
         if not self._draws:
             self._statistics = loss.gradients(own, of)
             return
