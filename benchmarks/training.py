@@ -2,11 +2,12 @@
 
 Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
 suits it best: torch with one thread or all cores, on each vector environment that might serve; so does SBX, which is SB3 with JAX
-and takes all cores by itself. Ours is told the executor in no
-row. What settings bring is another question, which ``time_to_reward.py`` answers.
+and takes all cores by itself. Ours is told the executor in no row. What settings bring is another question, which
+``time_to_reward.py`` answers.
 
 An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
-time.
+time. For algorithms with a replay buffer these are also Spreeze's two rates: steps of all environments a second, and transitions
+learned from a second (updates times the minibatch), of the same run. The row with ``split=True`` learns by a delayed variant.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Case(NamedTuple):
     """An algorithm with its settings.
 
     Attributes:
-        algorithm: ``"PPO"`` or ``"DQN"``.
+        algorithm: ``"PPO"``, ``"DQN"``, ``"SAC"`` or ``"TD3"``.
         policy: Of SB3's.
         env: An id, or for ``"CnnPolicy"`` an Atari game.
         n_envs: Environments.
@@ -50,6 +51,12 @@ class Case(NamedTuple):
     def steps(self) -> int:
         """Steps of all environments in a round."""
         return self.n_envs * int(self.settings.get("n_steps") or self.settings["train_freq"])
+
+    @property
+    def frames(self) -> float | None:
+        """Transitions learned from for each step of an environment, if there is a replay buffer."""
+        settings = self.settings
+        return settings["gradient_steps"] * settings["batch_size"] / self.steps if "gradient_steps" in settings else None
 
 
 DQN_SETTINGS: dict[str, Any] = {
@@ -72,6 +79,20 @@ def zoo_half_cheetah() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def continuous(algorithm: str, gradient_steps: int) -> Case:
+    """Eight HalfCheetah, networks of 256-256, minibatches of 256: SAC's defaults, and TD3 with the same."""
+    settings: dict[str, Any] = {
+        "train_freq": 1, "gradient_steps": gradient_steps, "batch_size": 256, "learning_starts": 1000, "buffer_size": 100_000,
+        "policy_kwargs": {"net_arch": [256, 256]},
+    }  # fmt: skip
+    if algorithm == "TD3":
+        import numpy as np
+        from stable_baselines3.common.noise import NormalActionNoise
+
+        settings["action_noise"] = NormalActionNoise(np.zeros(6), np.full(6, 0.1))
+    return Case(algorithm, "MlpPolicy", "HalfCheetah-v5", 8, settings)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "PPO, 16 CartPole": lambda: Case("PPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 64, "n_epochs": 10}),
     "PPO, 16 HalfCheetah": lambda: Case("PPO", "MlpPolicy", "HalfCheetah-v5", 16, zoo_half_cheetah(), normalized=True),
@@ -81,6 +102,10 @@ CASES: dict[str, Callable[[], Case]] = {
         ("SubprocVecEnv", "ReactorVecEnv"),
     ),
     "DQN, 8 CartPole": lambda: Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS),
+    "SAC, 8 HalfCheetah, an update a step": lambda: continuous("SAC", 8),
+    "SAC, 8 HalfCheetah, an update every 8 steps": lambda: continuous("SAC", 1),
+    "TD3, 8 HalfCheetah, an update a step": lambda: continuous("TD3", 8),
+    "TD3, 8 HalfCheetah, an update every 8 steps": lambda: continuous("TD3", 1),
 }  # fmt: skip
 
 
@@ -143,7 +168,7 @@ class Trains(Contender):
     def __init__(self, make: Callable[[], Any], case: Case, threads: int | None = None) -> None:
         self.model, self.case, self.threads = make(), case, threads
         self.begun = False
-        if case.algorithm == "DQN":  # nothing is learned before
+        if "learning_starts" in case.settings:  # nothing is learned before
             self.go(case.settings["learning_starts"] // case.steps + 1)
 
     def go(self, count: int) -> float:
@@ -168,19 +193,31 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }
     if case.policy == "CnnPolicy" and cores() > 1:
         makers[f"{OURS}, n_learners={cores()}"] = partial(Trains, partial(ours_of, case, n_learners=cores()), case)
+    if case.algorithm in ("SAC", "TD3"):
+        makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
             makers[f"SB3, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
         makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
-    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(name, 1)
+    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(
+        name, 1 if case.frames is None else 100 // case.settings["gradient_steps"]
+    )
     fixed = max(1, fixed // 4) if options.quick else fixed
-    figures = compared(makers, options, fixed=fixed)
-    return figures.as_json(OURS)
+    found = compared(makers, options, fixed=fixed).as_json(OURS)
+    if case.frames is not None:
+        found["frames_a_step"] = case.frames
+    return found
 
 
 def show(name: str, result: dict[str, Any]) -> None:
-    print_table(name, ["trainer", "steps", "ours is", "min-max"], rate_rows(result, OURS))
+    rows, head = rate_rows(result, OURS), ["trainer", "steps", "ours is", "min-max"]
+    if frames := result.get("frames_a_step"):
+        head.append("learned from")
+        for row in rows:
+            rate = result["rates"].get(row[0])
+            row.append(f"{frames * rate['median']:,.0f}/s" if rate else "")
+    print_table(name, head, rows)
 
 
 def main() -> None:
