@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import pickle
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -13,7 +16,9 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
 from reactor_sb3.learning.entropy import FixedEntropy, LearnedEntropy
@@ -52,6 +57,14 @@ class Nothing(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         return self.observation_space.sample(), {}
+
+
+class Normalising(FlattenExtractor):
+    """Observations with the mean and the deviation of a batch."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space)
+        self.flatten = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(self.features_dim))
 
 
 def model_of(algorithm: str, kind: str = "box", **changed: Any) -> Any:
@@ -141,13 +154,15 @@ def check_weights(ours: Any, theirs: Any, update: int) -> None:
         id(parameter): theirs_optimizer.state[parameter]["exp_avg_sq"].sqrt() < 1e-9
         for parameters, theirs_optimizer in optimizers_of(theirs)
         for parameter in parameters
-        if parameter in theirs_optimizer.state
+        if "exp_avg_sq" in theirs_optimizer.state[parameter]
     }
     for (name, mine), wanted in zip(ours.policy.named_parameters(), theirs.policy.parameters(), strict=True):
         off = (mine - wanted).abs() > CLOSE
         if id(wanted) in vague:
             off &= ~vague[id(wanted)]
         assert not off.any(), (update, name, float((mine - wanted).abs().max()))
+    for mine, wanted in zip(ours.policy.buffers(), theirs.policy.buffers(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=CLOSE)
 
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -165,6 +180,17 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         for kind in ("image", "dict")
         for shared in (False, True)
     },
+    "SAC, one of many": ("sac", "discrete", {}),
+    "TD3, one of many": ("td3", "discrete", {"policy_delay": 1}),
+    "TD3, batch normalisation": ("td3", "box", {"policy_kwargs": {"features_extractor_class": Normalising}, "policy_delay": 1}),
+    "TD3, RMSprop, shared": (
+        "td3", "dict",
+        {"policy_kwargs": {"share_features_extractor": True, "optimizer_class": torch.optim.RMSprop}, "policy_delay": 1},
+    ),
+    "SAC, AdamW": (
+        "sac", "box", {"policy_kwargs": {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1}}},
+    ),
+    "SAC, tanh, no hidden layers": ("sac", "box", {"policy_kwargs": {"activation_fn": nn.Tanh, "net_arch": {"pi": [], "qf": [9]}}}),
     **{
         f"{algorithm.upper()}, {count} critics": (algorithm, "box", {"policy_kwargs": {"n_critics": count}})
         for algorithm in ("sac", "td3")
@@ -173,13 +199,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("discounts", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "discounts"),
+    [*((case, False) for case in CASES), *((case, True) for case in ("SAC", "TD3", "SAC, dict", "TD3, dict"))],
+)
 def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
     algorithm, kind, changed = CASES[case]
     theirs, ours = (model_of(algorithm, kind, **changed) for _ in range(2))
     learner = learner_of(ours)
-    assert learner.dense == (kind == "box")
+    assert learner.dense == (kind in ("box", "discrete") and "features_extractor_class" not in ours.policy_kwargs)
     generator = np.random.default_rng(0)
     updates, rows = (10, 8) if kind == "image" else (UPDATES, ROWS)
     for update in range(updates):
@@ -198,3 +226,124 @@ def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
                 assert values[0] == pytest.approx(logged[f"train/{name}"], rel=2e-5, abs=2e-6), (update, name)
         if algorithm == "sac" and theirs.log_ent_coef is not None:
             assert ours.log_ent_coef.item() == pytest.approx(theirs.log_ent_coef.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_how_often_targets_move(interval: int) -> None:
+    """As in SB3's ``train()``, which counts the updates of a call from 0."""
+    theirs, ours = (model_of("sac", target_update_interval=interval, tau=0.3) for _ in range(2))
+    learner, generator = learner_of(ours), np.random.default_rng(0)
+    given = iter([replay(theirs, ROWS, generator) for _ in range(4)])
+    theirs.replay_buffer.sample = lambda *_, **__: next(given)
+    torch.manual_seed(0)
+    theirs.train(4, ROWS)
+    generator = np.random.default_rng(0)
+    torch.manual_seed(0)
+    learner.begin_round()
+    batches = (batch_of(ours, learner, replay(ours, ROWS, generator)) for _ in range(4))
+    moved: list[bool] = []
+    last = [one.clone() for one in ours.critic_target.parameters()]
+    found = learner.learn(watched(batches, ours.critic_target, last, moved), ours.tau, interval)
+    assert len(found["critic_loss"]) == len(found["ent_coef_loss"]) == 4
+    assert moved == [number % interval == 0 for number in range(3)]
+    for mine, wanted in zip(ours.critic_target.parameters(), theirs.critic_target.parameters(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-4)
+
+
+def watched(batches: Any, module: nn.Module, last: list[torch.Tensor], moved: list[bool]) -> Iterator[Any]:
+    """The same batches; whether a module has other weights than before the last one is noted down."""
+    for number, batch in enumerate(batches):
+        now = [one.clone() for one in module.parameters()]
+        if number:
+            moved.append(not all(map(torch.equal, now, last)))
+        last[:] = now
+        yield batch
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_apart(algorithm: str, kind: str) -> None:
+    """With ``split`` the critics learn as ever, and the actor from the critics as they were before."""
+    changed = {"policy_delay": 1} if algorithm == "td3" else {}
+    models = {name: model_of(algorithm, kind, **changed) for name in ("usual", "split", "before")}
+    for group in models["before"].critic.optimizer.param_groups:
+        group["lr"] = 0.0  # so that its actor sees the critics as they were
+    given = replay(models["usual"], ROWS, np.random.default_rng(0))
+    found = {}
+    for name, model in models.items():
+        learner = learner_of(model, split=name == "split")
+        torch.manual_seed(0)
+        found[name] = learn(model, learner, given, 0)
+    usual, split, before = models.values()
+    assert all(map(torch.equal, split.critic.parameters(), usual.critic.parameters()))
+    assert all(map(torch.equal, split.actor.parameters(), before.actor.parameters()))
+    assert not all(map(torch.equal, split.actor.parameters(), usual.actor.parameters()))
+    assert found["split"]["critic_loss"] == found["usual"]["critic_loss"]
+    assert found["split"]["actor_loss"] == found["before"]["actor_loss"] != found["usual"]["actor_loss"]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_is_asked_for_at_the_same_time(split: bool) -> None:
+    model = model_of("td3", policy_delay=2)
+    learner = learner_of(model, split)
+    learner.begin_round()
+    batches = [batch_of(model, learner, replay(model, ROWS, np.random.default_rng(0))) for _ in range(2)]
+    updates, asked, statistics = learner.updates(batches, 0.01, 2, 0), [], None
+    with contextlib.suppress(StopIteration):
+        while tasks := updates.send(statistics):
+            asked.append([task.loss for task in tasks])
+            statistics = tuple(learner.gradients(task.loss, task.batch) for task in tasks)
+    assert asked == ([[0], [0, 1]] if split else [[0], [0], [1]])
+
+
+@pytest.mark.parametrize("case", ["SAC", "SAC, dict, shared", "TD3", "TD3, dict, shared"])
+def test_losses_made_again(case: str) -> None:
+    """From what travels, with the weights that it follows, they give the same gradients."""
+    algorithm, kind, changed = CASES[case]
+    model = model_of(algorithm, kind, **changed)
+    learner, generator = learner_of(model), np.random.default_rng(0)
+    learn(model, learner, replay(model, ROWS, generator), 1)  # whose last actions have a graph
+    losses, module = pickle.loads(pickle.dumps(learner.loss_maker()))()
+    assert not (module.critic_target.training or getattr(module, "actor_target", module.critic_target).training)
+    learn(model, learner, replay(model, ROWS, generator), 1)
+    batch = batch_of(model, learner, replay(model, ROWS, generator))
+    for mine, other in zip(learner.losses, losses, strict=True):
+        for name in mine.moving:
+            setattr(other, name, getattr(mine, name))
+        for source, flat in zip((mine.flat, *mine.follows), (other.flat, *other.follows), strict=True):
+            flat.data.copy_(source.data)
+        assert np.array_equal(mine.gradients(batch), other.gradients(batch))
+        assert torch.equal(mine.flat.gradients, other.flat.gradients)
+
+
+class OwnLogProb(Actor):
+    def action_log_prob(self, obs: Any) -> Any:
+        return super().action_log_prob(obs)
+
+
+class OwnPolicy(SACPolicy):
+    def make_actor(self, features_extractor: Any = None) -> Any:
+        return OwnLogProb(**self._update_features_extractor(self.actor_kwargs, features_extractor))
+
+
+def test_what_is_refused() -> None:
+    normalising = {"policy_kwargs": {"features_extractor_class": Normalising}}
+    with pytest.raises(ValueError, match=r"'features_extractor.flatten.1' is batch normalisation"):
+        learner_of(model_of("sac", **normalising))
+    with pytest.raises(ValueError, match=r"split=True .* 'actor.features_extractor.flatten.1'"):
+        learner_of(model_of("td3", **normalising), split=True)
+    with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
+        learner_of(model_of("sac", use_sde=True))
+    policy, observed = OwnPolicy, SPACES["box"][1]
+    with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):
+        learner_of(SAC(policy, Nothing(observed), buffer_size=10, device="cpu"))
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_a_spoilt_weight_is_seen_in_the_losses(algorithm: str) -> None:
+    model = model_of(algorithm, policy_delay=1) if algorithm == "td3" else model_of(algorithm)
+    learner, generator = learner_of(model), np.random.default_rng(0)
+    assert all(np.isfinite(values).all() for values in learn(model, learner, replay(model, ROWS, generator), 0).values())
+    with torch.no_grad():
+        next(model.actor.parameters())[0, 0] = math.nan
+    assert any(np.isnan(values).any() for values in learn(model, learner, replay(model, ROWS, generator), 1).values())
