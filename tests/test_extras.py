@@ -41,6 +41,7 @@ CASES = [
     ("ale_py", "atari", "AtariVectorEnv('pong', 2)", "from reactor_gymnasium import AtariVectorEnv"),
     ("cv2", "atari", "AtariVectorEnv('pong', 2, img_height=42, executor='inline')", "from reactor_gymnasium import AtariVectorEnv"),
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
+    ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),
 ]
 """What is missing, the extra that brings it, what a user does, and what went before."""
 

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     TORCH = 3
     EVALUATION = 4
     MINIBATCHES = 5
+    WATCHING = 6
 
 
 def stream(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_sb3.checkpoints.replacing import replacing
+from reactor_sb3.replacing import replacing
 
 __all__ = ["DOCUMENT", "Archive", "CorruptError", "RefusedError", "blaming", "entries", "opened", "write"]
 

@@ -62,8 +62,8 @@ def fill_replay(buffer: Any, saved: Any) -> Any:
     return buffer
 
 
-def run_state(part: WorkerState, *, whole_infos: bool) -> dict[str, Any]:
-    """Of a snapshot, what is not the trainer's own."""
+def run_state(part: WorkerState, ports: int, *, whole_infos: bool) -> dict[str, Any]:
+    """Of a snapshot, what is not the trainer's own, and of the first ``ports`` ports: none of the viewer's."""
     reactors = {index: loads(data) for index, data in part.reactors.items()}
     return {
         "reactors": {index: state for index, state in reactors.items() if "envs" in state},
@@ -73,6 +73,7 @@ def run_state(part: WorkerState, *, whole_infos: bool) -> dict[str, Any]:
                 "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else None,
             }
             for index, (stamps, slots) in part.outputs.items()
+            if index < ports
         },
         "clock": part.clock,
     }

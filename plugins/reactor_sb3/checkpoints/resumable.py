@@ -21,6 +21,7 @@ from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overla
 from reactor_sb3.streams import restore, state_of
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_sb3.training.specification import program_of
+from reactor_sb3.training.watching import WATCHING
 
 __all__ = ["Resumable"]
 
@@ -57,7 +58,7 @@ class Resumable(ReactorAlgorithm):
             "normalization": statistics_state(self._vec_normalize_env),
             "replay_buffer": replay_state(buffer, self.wants_infos),
             "sent": None if part is None else not self._outdated(),
-            "run": None if part is None else run_state(part, whole_infos=self.wants_infos),
+            "run": None if part is None else run_state(part, self._saved_ports, whole_infos=self.wants_infos),
         }
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
@@ -102,7 +103,7 @@ class Resumable(ReactorAlgorithm):
             self._fill_replay(state["replay_buffer"])
         else:
             specification = self.specification()
-            check_run(state["run"], specification, program_of(specification).topology(), self.wants_infos)
+            check_run(state["run"], specification, program_of(specification.unwatched).topology(), self.wants_infos)
 
     def go_on(self, state: dict[str, Any]) -> None:
         """Start the run and make it the one that a state has, if it has one.
@@ -190,7 +191,8 @@ class Resumable(ReactorAlgorithm):
                 checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
                 that you have imported), and nothing is made that is much larger than the file.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-                ``device``, ``verbose``, ``tensorboard_log``.
+                ``device``, ``verbose``, ``tensorboard_log``; and ``watch`` and what begins with ``watch_``, of which a
+                checkpoint has none.
 
         Returns:
             The model.
@@ -204,7 +206,7 @@ class Resumable(ReactorAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log"}
+        free = {"workers", "executor", "start_method", "device", "verbose", "tensorboard_log", *WATCHING}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import Folded, untouched
+from reactor_gymnasium.plugin import Folded, thrown_away, untouched
 from reactor_rl.plugin import Pickled, decode, loads
 from reactor_sb3.environments import env_state
 from reactor_sb3.streams import Purpose, seed_of
@@ -45,8 +45,8 @@ class KeptEnv(Folded):
     """
 
     def __init__(self, make: Pickled, seed: int, purpose: Purpose, number: int) -> None:
-        env = decode(make)()
-        super().__init__(_uncounted(env) if purpose is Purpose.EPISODES else env)
+        env_fn = decode(make)
+        super().__init__(_uncounted(env_fn()) if purpose is Purpose.EPISODES else thrown_away(env_fn))
         self.make, self.seed, self.purpose, self.number = make, seed, purpose, number
         self.observation: Any = None
         self.length, self.total = 0, 0.0

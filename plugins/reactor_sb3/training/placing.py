@@ -22,6 +22,8 @@ AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
 WORTH_IT = 0.9
 """With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
+PICTURE = 5e-3
+"""Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs."""
 LEAST_UPDATE = 5e-3
 """Seconds of an update below which a slice of it takes hardly less time: what it costs then is mostly dispatch."""
 MOST_RECOMMENDED, WORTH_SLICING = 4, 0.8
@@ -56,28 +58,29 @@ def choose(specification: Specification, learning: Learning) -> Placement:
         specification: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    evaluator, actors, learners = specification.evaluator_cost, specification.actors.actors, specification.learners
+    actors, learners = specification.actors.actors, specification.learners
+    some_aside = specification.evaluation is not None or specification.viewing is not None
     overlap = bool(specification.pipeline) and learners == 1  # in slices it is learned when all have sampled
     actor, learner, updates = None, None, 1
     if specification.executor == "auto" or overlap:  # else the actors are simply shared out
         actor = actor_cost(specification)
         learner, updates = learner_cost(learning)
-    workers = min(specification.workers or usable_cores(), max(actors + (overlap or evaluator is not None), learners))
+    workers = min(specification.workers or usable_cores(), max(actors + (overlap or some_aside), learners))
     executor = specification.executor
+    aside = specification.aside(actor or 1.0, PICTURE if actor else 0.0)
     if executor == "auto":
-        gain = gained(actors, workers, actor or 0.0, learner or 0.0, evaluator or 0.0, overlap=overlap, learners=learners)
+        beside = sum(aside.values()) / (actor or 1.0)
+        gain = gained(actors, workers, actor or 0.0, learner or 0.0, beside, overlap=overlap, learners=learners)
         gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
-    unit = actor or 1.0
-    evaluating = None if evaluator is None else unit * evaluator
     policy = sum(plan.shards for plan in specification.shards[1:])
-    homes = placed(actors, workers, unit, learner or 0.0, evaluating, overlap=overlap, learners=learners, policy=policy)
+    homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners, policy=policy)
     return Placement(executor, workers, homes, actor, learner, updates)
 
 
-def gained(actors: int, workers: int, actor: float, learner: float, evaluator: float, *, overlap: bool, learners: int = 1) -> float:
+def gained(actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1) -> float:
     """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
 
     Args:
@@ -85,18 +88,18 @@ def gained(actors: int, workers: int, actor: float, learner: float, evaluator: f
         workers: How many there are.
         actor: Seconds of an actor's round.
         learner: Seconds of the learner's round.
-        evaluator: Its steps in a round, in rounds of an actor.
+        aside: What evaluator and viewer do in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
         learners: Reactors that compute its gradients, when all others are done.
     """
-    others = (actors + evaluator) * actor
+    others = (actors + aside) * actor
     if learners > 1:
         sampling = max(math.ceil(actors / workers) * actor, others / workers)
         return WORTH_IT * (others + learner) - sampling - learner * math.ceil(learners / workers) / learners
     if overlap:
         shared = max(learner, (others + learner) / workers, actor)
     else:
-        shared = math.ceil(actors / workers) * actor + max(learner, evaluator * actor)
+        shared = math.ceil(actors / workers) * actor + max(learner, aside * actor)
     return learner + WORTH_IT * others - shared
 
 
@@ -105,7 +108,7 @@ def placed(
     workers: int,
     actor: float,
     learner: float,
-    evaluator: float | None,
+    aside: Mapping[str, float],
     *,
     overlap: bool,
     learners: int = 1,
@@ -113,8 +116,9 @@ def placed(
 ) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
-    The learner and the logger are on worker 0, which is the caller; the evaluator on the last one. Actors go one by one to the
-    worker with the least to do: where the learner waits for them (``overlap=False``), its time is the evaluator's for nothing.
+    The learner and the logger are on worker 0, which is the caller; what goes on beside the training (``aside``: evaluator and
+    viewer, and the seconds that they take) on the last one. Actors go one by one to the worker with the least to do: where the
+    learner waits for them (``overlap=False``), its time is there for ``aside`` for nothing.
     Shards of the learner go round, the last ``policy`` of them being the policy's: each microstep has a slice for all of them, and
     ends when everybody is done.
     """
@@ -123,15 +127,13 @@ def placed(
         learner = 0.0
     if overlap:
         load[0] += learner
-    if evaluator is not None:
-        load[-1] += evaluator if overlap else max(0.0, evaluator - learner)
+    load[-1] += sum(aside.values()) if overlap else max(0.0, sum(aside.values()) - learner)
     heap = [(seconds, worker) for worker, seconds in enumerate(load)]
     heapq.heapify(heap)
     counts = zip(SHARDS, (learners - 1 - policy, policy), strict=True)
     shards = [f"{name}[{index}]" for name, count in counts for index in range(count)]
     homes = {"learner": 0, "logger": 0} | {name: number % workers for number, name in enumerate(shards, 1)}
-    if evaluator is not None:
-        homes["evaluator"] = workers - 1
+    homes |= dict.fromkeys(aside, workers - 1)
     for index in range(actors):
         seconds, worker = heap[0]
         homes[f"actor[{index}]"] = worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -126,6 +127,11 @@ class PQN(QLearning):
         evaluate_episodes: int = 20,
         evaluate_steps: int | None = None,
         evaluate_env: Any = None,
+        watch: str | os.PathLike[str] | None = None,
+        watch_every: int = 100,
+        watch_episodes: int = 1,
+        watch_steps: int | None = None,
+        watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,

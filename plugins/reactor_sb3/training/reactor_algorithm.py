@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -18,8 +19,9 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
-from reactor_sb3.acting.evaluator import Evaluation, EvaluationPlan
+from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
+from reactor_sb3.acting.player import PlayPlan
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
@@ -28,6 +30,7 @@ from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.arguments import check_parallelism, shared_out
 from reactor_sb3.training.placing import choose, recommendations
 from reactor_sb3.training.specification import Specification, program_of
+from reactor_sb3.training.watching import Watched
 from reactor_torch import (
     Batch,
     Loss,
@@ -61,8 +64,8 @@ class Slicing(Protocol):
     def loss_maker(self) -> LossMaker: ...
 
 
-class ReactorAlgorithm(RunOwner, BaseAlgorithm):
-    """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator and logger.
+class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
+    """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator, logger and viewer.
 
     A model that is closed stays usable: the next ``learn()`` starts workers again, and begins new episodes.
     """
@@ -97,6 +100,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
         self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
         self.arguments["evaluate_env"] = self._evaluate_env
+        self.arguments = self._set_watching(self.arguments)
         entropy: Any = np.random.SeedSequence().entropy
         self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
         self.evaluations: list[Evaluation] = []
@@ -147,6 +151,7 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             if self.env.num_envs != self.n_envs:  # a model that has been loaded
                 self.env = self._wrap_env(spare_envs(makes, self.n_envs))
             self._take_env(self.env, makes)
+            self._visible()  # what cannot be shown is refused now
         self._torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
         self._live = LocalRef(self)
 
@@ -309,17 +314,20 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed,
             normalization=self._normalization,
         )  # fmt: skip
+        steps = self.rollout_steps * self.envs_per_actor
+        played = partial(
+            PlayPlan, observations=observations, network=behaviour.network, seed=self._base_seed, normalization=self._normalization
+        )
         evaluation = None
         if self.evaluate_every is not None:
-            evaluation = EvaluationPlan(
-                make=(self._evaluate_env or self._makes).pickled(1)[0], observations=observations,
-                network=behaviour.network, seed=self._base_seed, every=self.evaluate_every, episodes=self.evaluate_episodes,
-                steps=self.evaluate_steps or self.rollout_steps * self.envs_per_actor, normalization=self._normalization,
+            evaluation = played(
+                make=(self._evaluate_env or self._makes).pickled(1)[0], every=self.evaluate_every, episodes=self.evaluate_episodes,
+                steps=self.evaluate_steps or steps,
             )  # fmt: skip
         return Specification(
             name=type(self).__name__, live=self._live, actors=actors, evaluation=evaluation, parameters=self._parameters(),
             pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
-            shards=self.shards(),
+            viewing=self._viewing(played, steps), shards=self.shards(),
             may_be_sliced=self.device.type == "cpu",
         )  # fmt: skip
 
@@ -338,6 +346,8 @@ class ReactorAlgorithm(RunOwner, BaseAlgorithm):
             self.cut_episodes(self._all_envs())
             choice = choose(specification, self)
             self._advice = recommendations(specification, choice)
+            self._shows = specification.viewing is not None
+            self._saved_ports = len(program_of(specification.unwatched).topology().outputs)
             self._run = program_of(specification).start(
                 executor=choice.executor,
                 workers=choice.workers,

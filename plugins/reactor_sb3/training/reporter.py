@@ -18,6 +18,7 @@ from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.records import by_step
 from reactor_sb3.environments.live_vec_env import episode_logs
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_sb3.training.watching import write_showing
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -130,9 +131,9 @@ class Reporter(ReactorAlgorithm):
         return go_on
 
     def _evaluated(self, run: Run) -> None:
-        if self.evaluate_every is None:
-            return
-        evaluation: Evaluation | None = run.evaluation
+        if self._shows and (showing := run.showing) is not None:
+            write_showing(self.logger, showing)
+        evaluation: Evaluation | None = None if self.evaluate_every is None else run.evaluation
         if evaluation is not None:
             self.evaluations.append(evaluation)
             self.logger.record("eval/mean_reward", evaluation.mean)

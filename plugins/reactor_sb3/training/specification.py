@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.actor import Actor, Blueprint
-from reactor_sb3.acting.evaluator import EvaluationPlan, Evaluator
+from reactor_sb3.acting.evaluator import Evaluator
+from reactor_sb3.acting.player import PlayPlan
+from reactor_sb3.acting.viewer import Viewer, ViewPlan
 from reactor_sb3.learning.learner import Learner, LocalRef, Logger
 from reactor_sb3.learning.sharded_learner import ShardedLearner
 from reactor_torch import LearnerShard, ShardPlan
@@ -37,6 +39,7 @@ class Specification:
         executor: As the user has named it.
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
+        viewing: For the viewer, ``None`` if there is none.
         shards: For every shard of the learner, and for those that compute the policy's loss if it is split; empty if the learner
             computes all gradients itself.
         may_be_sliced: Whether it could have some.
@@ -45,12 +48,13 @@ class Specification:
     name: str
     live: LocalRef
     actors: Blueprint
-    evaluation: EvaluationPlan | None
+    evaluation: PlayPlan | None
     parameters: npt.NDArray[Any]
     pipeline: int
     executor: ExecutorName
     workers: int | None
     learner_threads: int
+    viewing: ViewPlan | None = None
     shards: tuple[ShardPlan, ...] = ()
     may_be_sliced: bool = False
 
@@ -60,9 +64,20 @@ class Specification:
         return 1 + sum(plan.shards for plan in self.shards)
 
     @property
-    def evaluator_cost(self) -> float | None:
-        """What the evaluator does at a tick, in rounds of an actor; ``None`` if there is none."""
-        return None if self.evaluation is None else self.evaluation.steps / (self.actors.steps * self.actors.envs)
+    def unwatched(self) -> Specification:
+        """The same without a viewer. Its ports come first among those of the program with one, and have the same numbers."""
+        return replace(self, viewing=None)
+
+    def aside(self, actor: float, picture: float) -> dict[str, float]:
+        """What evaluator and viewer do at a tick, by name of those that there are.
+
+        Args:
+            actor: Seconds of an actor's round.
+            picture: Seconds that it takes to show one.
+        """
+        step = actor / (self.actors.steps * self.actors.envs)
+        seconds = {} if self.evaluation is None else {"evaluator": self.evaluation.steps * step}
+        return seconds if self.viewing is None else {**seconds, "viewer": self.viewing.play.steps * (step + picture)}
 
 
 def program_of(specification: Specification) -> Program:
@@ -87,14 +102,22 @@ def program_of(specification: Specification) -> Program:
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
+    timesteps = None
     if specification.evaluation is not None:
+        timesteps = program.input("timesteps", (), np.int64)
         evaluator = program.add(Evaluator, specification.evaluation, record, name="evaluator")
         program.connect(learner.parameters, evaluator.parameters, after=1, initial=specification.parameters)
         program.connect(changed, evaluator.changed)
-        program.connect(program.input("timesteps", (), np.int64), evaluator.timesteps)
+        program.connect(timesteps, evaluator.timesteps)
         program.connect(evaluator.result, program.output("evaluation"))
     logger = program.add(Logger, specification.live, name="logger")
     program.connect(program.input("records"), logger.records)
+    if specification.viewing is not None:  # last: see `unwatched`
+        viewer = program.add(Viewer, specification.viewing, record, name="viewer")
+        program.connect(learner.parameters, viewer.parameters, after=1, initial=specification.parameters)
+        program.connect(changed, viewer.changed)
+        program.connect(timesteps or program.input("timesteps", (), np.int64), viewer.timesteps)
+        program.connect(viewer.showing, program.output("showing"))
     program.worker_setup(repeat_registrations())
     return program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -113,6 +114,11 @@ class SyncPPO(Trainer, PPO):
         evaluate_episodes: int = 20,
         evaluate_steps: int | None = None,
         evaluate_env: Any = None,
+        watch: str | os.PathLike[str] | None = None,
+        watch_every: int = 100,
+        watch_episodes: int = 1,
+        watch_steps: int | None = None,
+        watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,

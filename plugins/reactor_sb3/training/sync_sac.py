@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
@@ -61,6 +62,13 @@ class SyncSAC(ContinuousControl, SAC):
         evaluate_episodes: Episodes of an evaluation, in which actions are not random.
         evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
         evaluate_env: Where it takes place, if not in ``env``.
+        watch: Shows a policy at play while it is trained, with a snapshot of the parameters: ``"human"`` in a window,
+            ``"run.mp4"`` or ``"run.gif"`` (any path) in a film for each showing, ``run-TIMESTEPS.mp4``, ``"tensorboard"`` in the
+            trainer's log. It changes no bit of the training. Films need the extra ``watch``.
+        watch_every: Rounds between the beginnings of two showings, at least.
+        watch_episodes: Episodes of a showing, in which actions are not random.
+        watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
+        watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together.
@@ -126,6 +134,11 @@ class SyncSAC(ContinuousControl, SAC):
         evaluate_episodes: int = 20,
         evaluate_steps: int | None = None,
         evaluate_env: Any = None,
+        watch: str | os.PathLike[str] | None = None,
+        watch_every: int = 100,
+        watch_episodes: int = 1,
+        watch_steps: int | None = None,
+        watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,

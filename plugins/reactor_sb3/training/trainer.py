@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from reactor_sb3.checkpoints.resumable import Resumable
 from reactor_sb3.environments.makers import live_count, maker_of
 from reactor_sb3.training.reporter import Reporter
+from reactor_sb3.training.watching import WATCHING
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -26,7 +27,7 @@ Array = npt.NDArray[Any]
 
 
 class Trainer(Resumable, Reporter):
-    """An SB3 algorithm that samples, learns, evaluates and logs at the same time, with results that do not depend on how.
+    """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
 
     A subclass says how its actors act (:meth:`behaviour`, :meth:`acting_network`, :meth:`exploration_rates`) and what it learns
     from a round (:meth:`learn_from`).
@@ -138,7 +139,7 @@ class Trainer(Resumable, Reporter):
         self._set_exploration(self.exploration_rates())
         self._set_order(np.array([self._afresh, watched or self.wants_infos]))
         self._afresh = False
-        if self.evaluate_every is not None:
+        if self.evaluate_every is not None or self._shows:
             run.set(timesteps=np.array(max(self._learned_timesteps, 0)))
         if self._records is not None:
             run.set(records=self._records)
@@ -182,5 +183,6 @@ class Trainer(Resumable, Reporter):
         return [
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
             "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_normalization", "_layout",
-            "evaluations", "_in_round", "_due", "shared_losses", "_writer", "_buffers", "_logged",
+            "evaluations", "_in_round", "_due", "shared_losses", "_writer", "_buffers", "_logged", *WATCHING,
+            "_watch_env", "_shows", "_saved_ports",
         ]  # fmt: skip

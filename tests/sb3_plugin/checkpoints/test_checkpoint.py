@@ -45,7 +45,7 @@ from trainers import (
 from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
-from reactor_sb3.checkpoints.replacing import replacing
+from reactor_sb3.replacing import replacing
 from reactor_torch import computing, dense, differentiating
 from reactor_torch import greedy as inference
 

@@ -24,29 +24,29 @@ def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float)
 
 
 def test_without_overlap_the_actors_are_shared_out_evenly() -> None:
-    homes = placed(16, 4, 1.0, 100.0, None, overlap=False)
+    homes = placed(16, 4, 1.0, 100.0, {}, overlap=False)
     assert loads(homes, 1.0, 0.0, 0.0) == [4.0] * 4
     assert homes["learner"] == homes["logger"] == 0
 
 
 def test_with_overlap_the_learner_counts() -> None:
-    assert loads(placed(12, 4, 1.0, 4.0, None, overlap=True), 1.0, 4.0, 0.0) == [4.0] * 4
-    homes = placed(4, 2, 1.0, 100.0, None, overlap=True)  # the learner alone takes longer than all actors
+    assert loads(placed(12, 4, 1.0, 4.0, {}, overlap=True), 1.0, 4.0, 0.0) == [4.0] * 4
+    homes = placed(4, 2, 1.0, 100.0, {}, overlap=True)  # the learner alone takes longer than all actors
     assert [homes[f"actor[{index}]"] for index in range(4)] == [1] * 4
 
 
 def test_the_evaluator_has_the_learner_s_time_for_nothing() -> None:
-    homes = placed(8, 2, 1.0, 3.0, 3.0, overlap=False)
+    homes = placed(8, 2, 1.0, 3.0, {"evaluator": 3.0}, overlap=False)
     assert homes["evaluator"] == 1
     assert sum(home == 1 for name, home in homes.items() if name.startswith("actor")) == 4
-    homes = placed(8, 2, 1.0, 3.0, 5.0, overlap=False)  # of which two are left
+    homes = placed(8, 2, 1.0, 3.0, {"evaluator": 5.0}, overlap=False)  # of which two are left
     assert sum(home == 1 for name, home in homes.items() if name.startswith("actor")) == 3
-    homes = placed(9, 2, 1.0, 3.0, 4.0, overlap=True)
+    homes = placed(9, 2, 1.0, 3.0, {"evaluator": 4.0}, overlap=True)
     assert loads(homes, 1.0, 3.0, 4.0) == [8.0, 8.0]
 
 
 def test_one_worker_has_everything() -> None:
-    assert set(placed(3, 1, 1.0, 1.0, 1.0, overlap=True).values()) == {0}
+    assert set(placed(3, 1, 1.0, 1.0, {"evaluator": 1.0}, overlap=True).values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_changes_results_is_only_recommended(
     monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: meeting)
     monkeypatch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
-        homes = placed(4, 2, actor, learner, None, overlap=bool(pipeline))
+        homes = placed(4, 2, actor, learner, {}, overlap=bool(pipeline))
         found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
@@ -143,7 +143,7 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
 
 
 def test_shards_go_round_the_workers_and_actors_are_spread_beside_them() -> None:
-    homes = placed(4, 2, 1.0, 100.0, 2.0, overlap=False, learners=4)
+    homes = placed(4, 2, 1.0, 100.0, {"evaluator": 2.0}, overlap=False, learners=4)
     assert [homes[name] for name in ("learner", "shard[0]", "shard[1]", "shard[2]", "evaluator")] == [0, 1, 0, 1, 1]
     assert [homes[f"actor[{index}]"] for index in range(4)].count(0) == 3  # the evaluator has the time of the fourth and a fifth
 

@@ -17,7 +17,7 @@ try:
 except ImportError:  # on Windows, where an open file cannot be removed anyway
     _fcntl = None  # type: ignore[assignment]
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "sweep"]
 
 _locks: Any = _fcntl
 _OLD = 86_400.0
@@ -39,7 +39,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
+    sweep(target.parent, re.escape(target.name))
     name, file = _begun(target)
     try:
         with file:
@@ -85,20 +85,25 @@ def _begun(target: Path) -> tuple[Path, IO[bytes]]:
         os.close(handle)  # somebody took it for a leftover before it was locked
 
 
-def _sweep(target: Path) -> None:
-    """Remove what writers of this file that were killed have left."""
-    ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
-    with os.scandir(target.parent) as entries:
-        names = [entry.path for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
-    for name in names:
+def sweep(folder: Path, names: str) -> None:
+    """Remove what writers of files that were killed have left.
+
+    Args:
+        folder: Where the files are.
+        names: A regular expression of their names.
+    """
+    ours = re.compile(rf"\.{names}\.[0-9a-f]{{16}}\.tmp")
+    with os.scandir(folder) as entries:
+        paths = [entry.path for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    for path in paths:
         with contextlib.suppress(OSError):  # locked, not ours to remove, or gone
             if _locks is None:
-                if time.time() - os.stat(name).st_mtime > _OLD:
-                    os.unlink(name)
+                if time.time() - os.stat(path).st_mtime > _OLD:
+                    os.unlink(path)
                 continue
-            handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
+            handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
             try:
                 _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
-                os.unlink(name)
+                os.unlink(path)
             finally:
                 os.close(handle)

@@ -1,0 +1,119 @@
+"""The reactor that shows a snapshot of the policy at play while training goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
+from reactor_sb3.acting.player import Player, PlayPlan
+from reactor_sb3.acting.screens import Bytes, Files, Screen, Window
+from reactor_sb3.streams import Purpose
+
+__all__ = ["Showing", "Viewer", "ViewPlan"]
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """What a viewer is made from.
+
+    Attributes:
+        play: What it plays, in an environment that can be seen.
+        where: ``"human"``, ``"tensorboard"``, or the path that names its films.
+    """
+
+    play: PlayPlan
+    where: Literal["human", "tensorboard"] | Path
+
+    def screen(self) -> Screen:
+        """What it shows it on."""
+        match self.where:
+            case "human":
+                return Window()
+            case "tensorboard":
+                return Bytes()
+            case path:
+                return Files(path)
+
+
+@dataclass(frozen=True)
+class Showing:
+    """One that somebody else is to show.
+
+    Attributes:
+        timesteps: Steps of training that the policy has seen.
+        gif: What it has played.
+    """
+
+    timesteps: int
+    gif: bytes
+
+
+class Viewer(Reactor):
+    """Plays greedy episodes for somebody to see, a slice of steps at each tick, with the parameters as they were when it began.
+
+    It gives nothing to anybody who learns. Nothing of it is saved: a run that is resumed begins a showing anew.
+    """
+
+    parameters = Input()
+    changed = Input()
+    """See :class:`~reactor_sb3.acting.actor.Actor`."""
+    timesteps = Input()
+    """Steps of training that the parameters of this tick have seen, ``()``, int64."""
+    showing = Output()
+
+    def __init__(self, plan: ViewPlan, parameters: npt.DTypeLike) -> None:
+        self.plan, self.record = plan, np.dtype(parameters)
+        self.player: Player | None = None
+
+    @reaction(startup)
+    def build(self) -> None:
+        """Make the environment."""
+        self.player = Player(self.plan.play, Purpose.WATCHING, self.record)
+        self.screen = self.plan.screen()
+        self.left = 0
+
+    @reaction(timesteps, uses=(parameters, changed), effects=showing)
+    def show(self) -> None:
+        """A slice of a showing, or the beginning of one if it is time."""
+        player, screen = self.player, self.screen
+        assert player is not None
+        if player.due() and self.parameters.present:
+            timesteps = int(self.timesteps.value)
+            player.begin(timesteps, self.changed.value if self.changed.present else self.parameters.value)
+            screen.begin(timesteps)
+            self.left = self.plan.play.episodes
+        if player.began is None:
+            return
+        steps = screen.steps(player.env.env, self.plan.play.steps)
+        if not steps:
+            return
+        for episode in player.play(steps, self.left):
+            screen.take(player.env.env)
+            if episode is not None:
+                self.left -= 1
+        if not self.left:
+            gif = screen.end()
+            if gif is not None:
+                self.showing.set(Showing(player.began, gif))
+            player.began = None
+
+    @reaction(shutdown)
+    def close(self) -> None:
+        """End the showing, and close the environment."""
+        if self.player is not None:
+            player, self.player = self.player, None
+            try:
+                self.screen.end()
+            finally:
+                player.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy() if self.player is None else {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)

@@ -1,0 +1,96 @@
+"""How an environment is made that can be seen: the ``render_mode`` is said when it is made, and never later."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium.wrappers import HumanRendering
+
+from reactor_gymnasium.plugin import EnvFn, thrown_away
+from reactor_rl.plugin import global_random_state
+from reactor_sb3.environments.makers import EnvMaker
+
+__all__ = ["RenderMode", "check_like", "visible"]
+
+RenderMode = Literal["human", "rgb_array"]
+
+
+class InWindow:
+    """Makes an environment that gives pictures, in a window.
+
+    Args:
+        env_fn: Makes it.
+    """
+
+    def __init__(self, env_fn: EnvFn) -> None:
+        self.env_fn = env_fn
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        env = self.env_fn()
+        env.metadata = {"render_fps": 30, **env.metadata}
+        return HumanRendering(env)
+
+
+def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
+    """What makes environments like those of ``makes``, with a render mode. A throw-away one is looked at.
+
+    Args:
+        makes: Makes environments.
+        mode: ``"human"`` for a window, ``"rgb_array"`` for pictures. Where an environment has no window of its own, its pictures
+            are shown in one.
+        option: What it is for, for messages.
+
+    Raises:
+        ValueError: If there is nothing to be seen of them, or it is not known how to make them so.
+    """
+    (make,) = makes.of(0).env_fns
+    with global_random_state():
+        env = thrown_away(makes.of(0))
+        modes, has = env.metadata.get("render_modes") or (), getattr(env, "render_mode", None)
+        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        env.close()
+    if "rgb_array" not in modes and mode not in modes:
+        raise ValueError(f'{option} needs an environment with the render mode "{mode}", and {name} has {list(modes) or "none"}')
+    wanted = mode if mode in modes else "rgb_array"
+    again = make if has == wanted else _asking(make, wanted)
+    if again is None and mode == "human" and has == "rgb_array":
+        again, wanted = make, "rgb_array"
+    if again is None:
+        raise ValueError(
+            f"{option} needs {name} with render_mode={wanted!r}, what makes it says {has!r}, and it cannot be told another one: "
+            f'give it a parameter render_mode, or pass watch_env=lambda: gymnasium.make(..., render_mode="{wanted}")'
+        )
+    return EnvMaker(InWindow(again) if wanted != mode else again)
+
+
+def _asking(make: Any, mode: str) -> EnvFn | None:
+    """A function that asks for a render mode, ``None`` if there is nobody to ask."""
+    function = make.func if isinstance(make, partial) else make
+    if function is not gymnasium.make:
+        try:
+            parameters = inspect.signature(make).parameters
+        except (TypeError, ValueError):
+            return None
+        if "render_mode" not in parameters:
+            return None
+    return partial(make, render_mode=mode)
+
+
+def check_like(makes: EnvMaker, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], option: str) -> None:
+    """Refuse environments of other spaces than the training's.
+
+    Raises:
+        ValueError: If they are.
+    """
+    with global_random_state():
+        env = thrown_away(makes)
+        env.close()
+    for what, space, trained in (
+        ("observation", env.observation_space, observations),
+        ("action", env.action_space, actions),
+    ):
+        if space != trained:
+            raise ValueError(f"{option} has the {what} space {space}, and what is trained in has {trained}")

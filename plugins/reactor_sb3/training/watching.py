@@ -1,0 +1,150 @@
+"""``watch=`` of a trainer: what is asked for, checked before anything is started, and what TensorBoard is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+
+from reactor_gymnasium.plugin import checked_number
+from reactor_sb3.acting.film import SUFFIXES, check_encoder
+from reactor_sb3.acting.player import PlayPlan
+from reactor_sb3.acting.viewer import Showing, ViewPlan
+from reactor_sb3.environments.live_vec_env import shown_to_actors
+from reactor_sb3.environments.makers import EnvMaker, maker_of
+from reactor_sb3.environments.rendering import check_like, visible
+
+__all__ = ["WATCHING", "Watched", "write_showing"]
+
+WATCHING = ("watch", "watch_every", "watch_episodes", "watch_steps", "watch_env")
+"""Arguments of a trainer that are about its viewer. A checkpoint has none of them: who goes on with it says what to show."""
+TAG = "watch/film"
+FEWER = 16
+"""Steps of an actor for each that the viewer takes, unless told otherwise: drawing a picture takes milliseconds."""
+
+Place = Literal["human", "tensorboard"] | Path
+
+
+class Watched:
+    """The part of a trainer that can be watched."""
+
+    env: Any
+    action_space: Any
+    tensorboard_log: str | None
+    executor: Any
+    _makes: EnvMaker
+
+    def _set_watching(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and keep the arguments that are about the viewer. Returns the others."""
+        self.watch, self.watch_every = arguments["watch"], arguments["watch_every"]
+        self.watch_episodes, self.watch_steps = arguments["watch_episodes"], arguments["watch_steps"]
+        self._watch_env = None if arguments["watch_env"] is None else maker_of(arguments["watch_env"])
+        self._watch_place()
+        self._shows = False  # whether the program has a viewer
+        return {name: value for name, value in arguments.items() if name not in WATCHING}
+
+    def _watch_place(self) -> Place | None:
+        """Where the viewer shows what it plays; see :func:`checked_place`."""
+        checked_number("watch_every", self.watch_every, 1)
+        checked_number("watch_episodes", self.watch_episodes, 1)
+        if self.watch_steps is not None:
+            checked_number("watch_steps", self.watch_steps, 1)
+        return None if self.watch is None else checked_place(self.watch, self.executor)
+
+    def _visible(self) -> EnvMaker | None:
+        """What makes the viewer's environment, ``None`` if there is no viewer.
+
+        Raises:
+            ValueError: If there is nothing to be seen of it, or it is not like those of the actors.
+        """
+        place = self._watch_place()
+        if place is None:
+            return None
+        if self._watch_env is not None:
+            check_like(self._watch_env, shown_to_actors(self.env).observation_space, self.action_space, "watch_env")
+        mode: Literal["human", "rgb_array"] = "human" if place == "human" else "rgb_array"
+        return visible(self._watch_env or self._makes, mode, f"watch={str(self.watch)!r}")
+
+    def _viewing(self, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
+        """What the viewer is made from, ``None`` if there is none.
+
+        Args:
+            played: Makes what is played, from what is not the same for everybody who plays.
+            steps: That an actor takes in a round.
+
+        Raises:
+            ValueError: If it is to show something where nobody would see it.
+        """
+        place, makes = self._watch_place(), self._visible()
+        if place is None or makes is None:
+            return None
+        if place == "tensorboard" and self.tensorboard_log is None and not _boards(vars(self).get("_logger")):
+            raise ValueError('watch="tensorboard" needs a log for TensorBoard: pass tensorboard_log="runs", say')
+        (make,) = makes.pickled(1)
+        slice_ = self.watch_steps or max(1, steps // FEWER)
+        return ViewPlan(played(make=make, every=self.watch_every, episodes=self.watch_episodes, steps=slice_), place)
+
+
+def checked_place(watch: Any, executor: str) -> Place:
+    """Where a trainer's viewer is to show what it plays.
+
+    Args:
+        watch: What the user has said.
+        executor: Likewise.
+
+    Raises:
+        TypeError: If it is neither a string nor a path.
+        ValueError: If nothing can be shown there.
+        ModuleNotFoundError: If a package is missing for it.
+        FileNotFoundError: If there is no such folder.
+    """
+    if watch == "human":
+        _check_display(executor)
+        return "human"
+    if watch == "tensorboard":
+        check_encoder('watch="tensorboard"')
+        return "tensorboard"
+    if not isinstance(watch, (str, os.PathLike)):
+        raise TypeError(f"watch={watch!r} is neither a string nor a path")
+    path = Path(watch).absolute()
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(SUFFIXES)}')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"watch={str(watch)!r}: there is no folder {path.parent}")
+    check_encoder(f"watch={str(watch)!r}")
+    return path
+
+
+def _check_display(executor: str) -> None:
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & os.environ.keys():
+        raise ValueError('watch="human" needs a display, and there is none (DISPLAY is not set): use watch="run.mp4" for films')
+    if sys.platform == "darwin" and executor == "threads":
+        raise ValueError(
+            'watch="human" needs the main thread of a process for its window, and with executor="threads" the viewer has another '
+            'one: use executor="processes"'
+        )
+
+
+def _boards(logger: Logger | None) -> list[TensorBoardOutputFormat]:
+    return [] if logger is None else [output for output in logger.output_formats if isinstance(output, TensorBoardOutputFormat)]
+
+
+def write_showing(logger: Logger, showing: Showing) -> None:
+    """Give TensorBoard a film, as SB3's ``Video`` would: torch encodes that by a module that moviepy no longer has.
+
+    Args:
+        logger: The trainer's.
+        showing: The film.
+    """
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    for output in _boards(logger):
+        writer: Any = output.writer
+        width, height = (int.from_bytes(showing.gif[at : at + 2], "little") for at in (6, 8))  # of a GIF's header
+        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=showing.gif)
+        writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=TAG, image=image)]), showing.timesteps)
+        writer.flush()
