@@ -383,7 +383,7 @@ def test_it_is_an_ordinary_zip(tmp_path: Path) -> None:
         assert archive.testzip() is None
         manifest = json.loads(archive.read("manifest.json"))
         names = set(archive.namelist())
-    assert manifest["format"] == 3 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
+    assert manifest["format"] == 4 and manifest["algorithm"] == "SyncDQN" and manifest["timesteps"] == 192
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["pickles"] and {f"pickles/{name}" for name in manifest["pickles"]} == {
         n for n in names if n.startswith("pickles/")

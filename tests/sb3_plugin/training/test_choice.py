@@ -149,8 +149,8 @@ def test_shards_go_round_the_workers_and_actors_are_spread_beside_them() -> None
 
 
 def test_the_shards_of_critics_and_policy_go_round_together() -> None:
-    assert placed(1, 2, 1.0, 1.0, None, overlap=False, learners=2, policy=1)["policy_shard[0]"] == 1
-    homes = placed(1, 4, 1.0, 1.0, None, overlap=False, learners=4, policy=2)
+    assert placed(1, 2, 1.0, 1.0, {}, overlap=False, learners=2, policy=1)["policy_shard[0]"] == 1
+    homes = placed(1, 4, 1.0, 1.0, {}, overlap=False, learners=4, policy=2)
     assert [homes[name] for name in ("learner", "shard[0]", "policy_shard[0]", "policy_shard[1]")] == [0, 1, 2, 3]
 
 
