@@ -37,13 +37,14 @@ def network_of(q_net: nn.Module, space: spaces.Space[Any]) -> Network:
     return layered_of(q_net, space) or TorchNetwork(q_net, keyed=isinstance(space, spaces.Dict))
 
 
-def layered_of(network: nn.Module, space: spaces.Space[Any], name: str = "q_net") -> Layered | None:
+def layered_of(network: nn.Module, space: spaces.Space[Any], name: str = "q_net", more: int = 0) -> Layered | None:
     """The layers of a network, if there is nothing but what :class:`~reactor_torch.Layered` evaluates.
 
     Args:
         network: One of SB3's.
         space: Of observations.
         name: Of the layers in it, which follow its features extractor.
+        more: How many numbers they are given behind those of observations.
     """
     body = getattr(network, name, None)
     flat = features_of(space, normalized=getattr(network, "normalize_images", True))
@@ -51,5 +52,5 @@ def layered_of(network: nn.Module, space: spaces.Space[Any], name: str = "q_net"
     if extractor is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
         return None
     features, one_hot = flat
-    layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features)
+    layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features + more)
     return Layered(layers, features, one_hot) if layers is not None and Layered.knows(layers) else None

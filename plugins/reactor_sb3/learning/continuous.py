@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 from stable_baselines3.common.policies import BaseModel, ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 from torch import nn
 
-from reactor_sb3.acting.networks import features_of
+from reactor_sb3.acting.networks import layered_of
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradCritics,
@@ -28,12 +27,12 @@ from reactor_torch import (
     Task,
     Updater,
     Updates,
-    layers_of,
 )
 
 __all__ = ["ContinuousLearner", "Flats", "Losses", "autograd_critics", "dense_critics", "dense_layers"]
 
 Array = npt.NDArray[Any]
+_METHODS = ("forward", "q1_forward", "extract_features")
 
 
 class Learned(NamedTuple):
@@ -184,33 +183,28 @@ def _losses(policy: Any, learned: Learned, make: MakeLosses) -> tuple[tuple[Loss
 # ---------------------------------------------------------------------- networks as losses see them
 
 
-def dense_layers(network: BaseModel, modules: nn.Module, name: str, flat: FlatParameters, actions: int = 0) -> list[Layer] | None:
-    """Layers of a network of SB3's, if there is nothing else between observations and what they give.
+def dense_layers(network: BaseModel, name: str, flat: FlatParameters, actions: int = 0) -> tuple[Layer, ...] | None:
+    """Layers of a network of SB3's, if there is nothing but what there are formulas for.
 
     Args:
         network: Actor or critic.
-        modules: The layers, which follow its features extractor.
-        name: Of them in the network.
+        name: Of the layers in it.
         flat: The network's parameters, all of which have to be there.
         actions: How many numbers of actions come behind those of observations.
     """
-    flattened = features_of(network.observation_space, normalized=network.normalize_images)
-    plain = type(network.features_extractor) is FlattenExtractor and type(network).extract_features is BaseModel.extract_features
+    layered = layered_of(network, network.observation_space, name, actions)
     whole = flat.names == tuple(name for name, _ in network.named_parameters())
-    if not plain or not whole or flattened is None or type(modules) is not nn.Sequential:
-        return None
-    layers = layers_of(((f"{name}.{at}", module) for at, module in modules.named_children()), flattened[0] + actions)
-    return list(layers) if layers is not None and Dense.knows(layers, flat) else None
+    return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
 
 
 def dense_critics(critic: ContinuousCritic, flat: FlatParameters) -> DenseCritics | None:
     """Critics for hand-derived gradients, if they consist of nothing else than what there are formulas for."""
-    if any(getattr(type(critic), name) is not getattr(ContinuousCritic, name) for name in ("forward", "q1_forward")):
+    if any(getattr(type(critic), name) is not getattr(ContinuousCritic, name) for name in _METHODS):
         return None
-    count = get_action_dim(critic.action_space)
-    networks = [dense_layers(critic, one, f"qf{number}", flat, count) for number, one in enumerate(critic.q_networks)]
-    known = [layers for layers in networks if layers and layers[0].kind == "linear"]
-    return DenseCritics(known, flat) if len(known) == len(networks) else None
+    count, numbers = get_action_dim(critic.action_space), range(critic.n_critics)
+    networks = [layers for number in numbers if (layers := dense_layers(critic, f"qf{number}", flat, count))]
+    linear = all(layers[0].kind == "linear" for layers in networks)
+    return DenseCritics(networks, flat) if linear and len(networks) == critic.n_critics else None
 
 
 def autograd_critics(critic: ContinuousCritic, flat: FlatParameters) -> Critics:

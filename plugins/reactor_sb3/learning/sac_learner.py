@@ -13,6 +13,7 @@ from stable_baselines3.common.distributions import SquashedDiagGaussianDistribut
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
+from reactor_sb3.acting.bounded_actor import is_plain_actor
 from reactor_sb3.learning.continuous import (
     ContinuousLearner,
     Flats,
@@ -118,8 +119,8 @@ def sac_losses(policy: SACPolicy, flats: Flats) -> Losses:
 
 def _dense_actor(actor: Actor, flat: FlatParameters) -> DenseSquashedActor | None:
     """The actor for hand-derived gradients, if it consists of nothing else than what there are formulas for."""
-    body = dense_layers(actor, actor.latent_pi, "latent_pi", flat)
-    if body is None or type(actor).get_action_dist_params is not Actor.get_action_dist_params:
+    body = dense_layers(actor, "latent_pi", flat)
+    if body is None or not is_plain_actor(actor):
         return None
     width = body[-1].outputs if body else actor.features_dim
     heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.td3.policies import Actor, TD3Policy
+from stable_baselines3.td3.policies import TD3Policy
 
+from reactor_sb3.acting.bounded_actor import is_plain_actor
 from reactor_sb3.learning.continuous import (
     ContinuousLearner,
     Flats,
@@ -76,7 +77,7 @@ def td3_losses(policy: TD3Policy, flats: Flats) -> Losses:
     """The losses of a policy, by formulas where there are some for it."""
     assert flats.target_actor is not None
     actors = [(policy.actor, flats.actor), (policy.actor_target, flats.target_actor)]
-    layers = [dense_layers(actor, actor.mu, "mu", flat) for actor, flat in actors if type(actor).forward is Actor.forward]
+    layers = [dense_layers(actor, "mu", flat) for actor, flat in actors if is_plain_actor(actor)]
     critics, target = dense_critics(policy.critic, flats.critics), dense_critics(policy.critic_target, flats.target)
     if len(layers) == 2 and layers[0] and layers[1] and critics and target:
         actor, target_actor = Dense(layers[0], flats.actor), Dense(layers[1], flats.target_actor)
