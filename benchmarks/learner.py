@@ -2,8 +2,8 @@
 
 Everything included: SB3's own ``train`` against ours, with gradients by hand (``reactor_rl``), the same without our extension, and
 by autograd on the same flat arrays. PPO is a learner of ``reactor_torch`` on SB3's policy, which learns an epoch of a rollout in
-minibatches, permuted and normalised anew each time; DQN is ``SyncDQN.train``, which samples a replay buffer for each update. All
-have one thread.
+minibatches, permuted and normalised anew each time; DQN, SAC and TD3 are ``train`` of ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``,
+which sample a replay buffer for each update. All have one thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ CASES = {
     "PPO 17-256-256, batch 256": Case("PPO", 17, (256, 256), -6, 256),
     "DQN 4-64-64, batch 256": Case("DQN", 4, (64, 64), 2, 256),
     "DQN 4-256-256, batch 256": Case("DQN", 4, (256, 256), 2, 256),
+    "SAC 17-256-256, batch 256": Case("SAC", 17, (256, 256), -6, 256),
+    "TD3 17-256-256, batch 256": Case("TD3", 17, (256, 256), -6, 256),
 }
 ROLLOUT, BUFFER = 2048, 20_000
 
@@ -68,7 +70,7 @@ def env_of(case: Case) -> Any:
 def model_of(case: Case) -> Any:
     """SB3's, with something to learn from."""
     import torch
-    from stable_baselines3 import DQN, PPO
+    from stable_baselines3 import DQN, PPO, SAC, TD3
     from stable_baselines3.common.logger import configure
 
     kwargs: dict[str, Any] = {
@@ -78,11 +80,13 @@ def model_of(case: Case) -> Any:
         "seed": 0,
     }
     rng = np.random.default_rng(0)
-    if case.algorithm == "DQN":
-        model: Any = DQN("MlpPolicy", env_of(case)(), buffer_size=BUFFER, **kwargs)
+    if case.algorithm != "PPO":
+        made: Any = {"DQN": DQN, "SAC": SAC, "TD3": TD3}[case.algorithm]
+        model: Any = made("MlpPolicy", env_of(case)(), buffer_size=BUFFER, **kwargs)
         for _ in range(5000):
             seen, following = rng.normal(size=(2, 1, case.features)).astype(np.float32)
-            model.replay_buffer.add(seen, following, rng.integers(0, 2, (1, 1)), rng.normal(size=1), rng.random(1) < 0.1, [{}])
+            taken = rng.integers(0, 2, (1, 1)) if case.actions > 0 else rng.uniform(-1, 1, (1, -case.actions)).astype(np.float32)
+            model.replay_buffer.add(seen, following, taken, rng.normal(size=1), rng.random(1) < 0.1, [{}])
     else:
         model = PPO("MlpPolicy", env_of(case)(), n_steps=ROLLOUT, n_epochs=1, **kwargs)
         buffer = model.rollout_buffer
@@ -103,7 +107,7 @@ class Theirs(Contender):
         self.model, self.case = model_of(case), case
 
     def go(self, count: int) -> float:
-        if self.case.algorithm == "DQN":
+        if self.case.algorithm != "PPO":
             self.model.train(count, self.case.batch)
             return count
         for _ in range(count):
@@ -111,21 +115,22 @@ class Theirs(Contender):
         return count * (ROLLOUT // self.case.batch)
 
 
-class TrainsQ(Contender):
-    """``SyncDQN.train`` on the transitions that SB3's model has."""
+class FromReplay(Contender):
+    """``train`` of a trainer with a replay buffer, on the transitions that SB3's model has."""
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
         from stable_baselines3.common.logger import configure
         from stable_baselines3.common.torch_layers import FlattenExtractor
 
-        from reactor_sb3 import SyncDQN
+        from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 
         class Own(FlattenExtractor):
             """The same as SB3's, but a class of its own, so that autograd has to do it."""
 
         kwargs: dict[str, Any] = {"net_arch": list(case.hidden), "features_extractor_class": FlattenExtractor if dense else Own}
         self.case = case
-        self.model = SyncDQN(
+        made: Any = {"DQN": SyncDQN, "SAC": SyncSAC, "TD3": SyncTD3}[case.algorithm]
+        self.model = made(
             "MlpPolicy", env_of(case), n_actors=1, batch_size=case.batch, buffer_size=BUFFER, seed=0, policy_kwargs=kwargs
         )
         self.model.replay_buffer = model_of(case).replay_buffer
@@ -212,7 +217,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     case = CASES[name]
-    ours = TrainsQ if case.algorithm == "DQN" else LearnsPPO
+    ours = LearnsPPO if case.algorithm == "PPO" else FromReplay
     makers: dict[str, Callable[[], Contender]] = {
         OURS: partial(ours, case, True), PLAIN: partial(ours, case, True, False),
         AUTOGRAD: partial(ours, case, False), SB3: partial(Theirs, case),
