@@ -1,0 +1,222 @@
+"""SyncSAC and SyncTD3 against SB3's SAC and TD3: what is stored, what is learned from it, and what they say of themselves."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import SAC, TD3
+from stable_baselines3.common.noise import NormalActionNoise
+from trainers import BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Toy, new, outcome, suited
+
+from reactor_sb3 import SyncSAC, SyncTD3
+from reactor_sb3.streams import Purpose, seed_of
+
+PAIRS: dict[str, tuple[Any, Any]] = {"sac": (SyncSAC, SAC), "td3": (SyncTD3, TD3)}
+each = pytest.mark.parametrize("algorithm", sorted(PAIRS))
+WIDE = spaces.Box(np.array([-3, 0], np.float32), np.array([1, 8], np.float32))
+
+
+class Reach(Toy):
+    """Actions are two numbers, of different bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = WIDE
+
+    def step(self, action: Any) -> Any:
+        return super().step(round(float(np.sum(action))))
+
+
+# ---------------------------------------------------------------------- as SB3 does it
+
+
+class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Resets with the seeds that an actor would take."""
+
+    episode = -1
+
+    def reset(self, **_: Any) -> Any:
+        self.episode += 1
+        return self.env.reset(seed=seed_of(0, Purpose.EPISODES, 0, self.episode))
+
+
+@each
+def test_one_environment_leaves_in_the_replay_buffer_what_sb3_would(algorithm: str) -> None:
+    ours, theirs = PAIRS[algorithm]
+    given: dict[str, Any] = {"buffer_size": 200, "learning_starts": 30, "train_freq": 1, "gradient_steps": 1, "batch_size": 16}
+    given |= {"seed": 0, "policy_kwargs": {"net_arch": [8]}}
+    with ours("MlpPolicy", Reach, n_actors=1, **given, **INLINE) as model:
+        model.learn(150)
+    kept = model.replay_buffer
+    actions = iter(model.policy.unscale_action(kept.actions[:150]))
+
+    class Repeating(theirs):  # type: ignore[misc]
+        def predict(self, *_: Any, **__: Any) -> Any:
+            return next(actions), None
+
+    other = Repeating("MlpPolicy", Seeded(Reach()), device="cpu", **{**given, "learning_starts": 0, "gradient_steps": 0})
+    other.learn(150)
+    stored = other.replay_buffer
+    assert stored.pos == kept.pos == 150
+    assert kept.timeouts.sum() > 5 and (kept.dones - kept.timeouts).sum() > 5
+    for name in ("observations", "next_observations", "rewards", "dones", "timeouts"):
+        np.testing.assert_array_equal(getattr(kept, name)[:150], getattr(stored, name)[:150], err_msg=name)
+    np.testing.assert_allclose(kept.actions[:150], stored.actions[:150], atol=1e-6)
+    assert np.abs(kept.actions[:150]).max() <= 1 and kept.actions.dtype == stored.actions.dtype
+
+
+UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac": ("sac", {}),
+    "fixed": ("sac", {"ent_coef": 0.2, "target_update_interval": 2}),
+    "n steps": ("sac", {"n_steps": 3}),
+    "td3": ("td3", {}),
+    "schedule": ("td3", {"policy_delay": 3, "learning_rate": lambda left: 1e-3 * left, "target_policy_noise": 0.4}),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_round_of_updates_is_that_of_sb3(name: str) -> None:
+    """From the same state, transitions and generators, whose numbers are drawn in the same order."""
+    algorithm, changed = UPDATES[name]
+    ours, theirs = PAIRS[algorithm]
+    given: dict[str, Any] = {"buffer_size": 500, "learning_starts": 400, "batch_size": 32, "seed": 0, **changed}
+    given |= {"policy_kwargs": {"net_arch": [16, 16]}}
+    with ours("MlpPolicy", Reach, n_actors=2, train_freq=4, **given, **INLINE) as model:
+        model.learn(200)
+    other = theirs("MlpPolicy", Reach(), device="cpu", **given)
+    other.set_parameters(deepcopy(model.get_parameters()))  # torch would share moments
+    other.replay_buffer = model.replay_buffer
+    found = []
+    with torch.random.fork_rng():
+        for one in (model, other):
+            one._current_progress_remaining = 0.5
+            np.random.seed(3)
+            torch.manual_seed(4)
+            one.set_logger(model.logger)
+            one.train(gradient_steps=7, batch_size=32)
+            found.append((one.policy.state_dict(), dict(model.logger.name_to_value), one._n_updates))
+    for key, weights in found[0][0].items():
+        torch.testing.assert_close(weights, found[1][0][key], rtol=0, atol=2e-5)
+    assert found[0][2] == found[1][2] == 7
+    for key in ("train/actor_loss", "train/critic_loss", *(["train/ent_coef_loss"] if name == "sac" else [])):
+        assert found[0][1][key] == pytest.approx(found[1][1][key], rel=1e-3, abs=1e-4), key
+    assert found[0][1]["train/learning_rate"] == found[1][1]["train/learning_rate"]
+    if algorithm == "sac" and model.log_ent_coef is not None:
+        torch.testing.assert_close(model.log_ent_coef, other.log_ent_coef, rtol=0, atol=1e-6)
+
+
+LEARNING: dict[str, dict[str, Any]] = {
+    "sac": {},
+    "td3": {"action_noise": NormalActionNoise(np.zeros(1), np.full(1, 0.3))},
+}
+
+
+@each
+def test_pendulum_is_learned(algorithm: str) -> None:
+    with PAIRS[algorithm][0](
+        "MlpPolicy", "Pendulum-v1", n_actors=4, train_freq=4, gradient_steps=16, batch_size=128, learning_starts=600, seed=0,
+        buffer_size=10_000, policy_kwargs={"net_arch": [64, 64]}, evaluate_every=380, evaluate_episodes=10, evaluate_steps=400,
+        gamma=0.98, learning_rate=3e-3, **LEARNING[algorithm], **INLINE,
+    ) as model:  # fmt: skip
+        model.learn(16 * 390)
+        first, last = model.evaluations[0], model.evaluations[-1]
+    assert first.mean < -1000 and last.mean > -400, (first, last)
+
+
+# ---------------------------------------------------------------------- replay buffers
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+@each
+def test_every_replay_buffer(algorithm: str, name: str) -> None:
+    kind, arguments = BUFFERS[name]
+    policy, space = SPACES[kind]
+    found = []
+    for place in (INLINE, PLACES[4]):
+        with new(algorithm, partial(Toy, space), policy, buffer_size=160, **arguments, **place) as model:
+            found.append(outcome(model.learn(256)))
+            assert model.replay_buffer.full
+    assert found[0] == found[1] and found[0]["counters"][2] > 0
+
+
+@each
+def test_a_buffer_of_the_users_is_given_what_the_policy_has_drawn(algorithm: str) -> None:
+    with new(algorithm, Reach, replay_buffer_class=Remembering, action_noise=None) as model:
+        model.learn(192)
+    buffer = model.replay_buffer
+    assert [len(row) for row in buffer.infos] == [4] * 48 and "TimeLimit.truncated" in buffer.infos[0][0]
+    assert np.abs(buffer.actions[:48]).max() <= 1 and buffer.actions[:48].min() < -0.5
+
+
+# ---------------------------------------------------------------------- what they say
+
+
+@each
+def test_updates_for_each_step_are_told(algorithm: str) -> None:
+    with new(algorithm, rollout_steps=8, gradient_steps=2) as model:
+        model.learn(96, log_interval=None)
+        assert model.update_to_data == 2 / 32 and "update_to_data=0.0625" in repr(model) and "formulas" in repr(model)
+        assert model.logger.name_to_value["time/update_to_data"] == 0.0625
+        assert {"train/critic_loss", "train/actor_loss", "train/learning_rate", "train/n_updates"} <= set(
+            model.logger.name_to_value
+        )
+    assert new(algorithm, gradient_steps=-1).update_to_data == 1
+    assert new(algorithm, gradient_steps=8, rollout_steps=1, n_actors=2).update_to_data == 4
+
+
+class Huge(Toy):
+    """Pays more than can be squared."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 1e30 if self.t > 3 else 0.0, terminated, truncated, info
+
+
+@pytest.mark.parametrize("changed", [{}, {"n_learners": 2}, {"split": True}], ids=["alone", "slices", "split"])
+@each
+def test_losses_that_are_no_numbers_end_it(algorithm: str, changed: dict[str, Any]) -> None:
+    with new(algorithm, Huge, learning_starts=0, **changed) as model:
+        with pytest.raises(ValueError, match=r"critic_loss is (inf|nan) in update 1, and so are the parameters") as caught:
+            model.learn(320)
+        assert any("learner" in note and "tag" in note for note in caught.value.__notes__)
+
+
+@each
+def test_which_update_it_was(algorithm: str) -> None:
+    with new(algorithm, gradient_steps=3) as model:
+        model.learn(160)
+        done = model._n_updates
+        with torch.no_grad():
+            model.policy.critic.qf0[0].weight[0, 0] = np.nan
+        with pytest.raises(ValueError, match=rf"critic_loss is nan in update {done + 1}"):
+            model.learn(160, reset_num_timesteps=False)
+
+
+def test_saved_and_loaded_with_a_coefficient_that_is_learned(tmp_path: Any) -> None:
+    with new("sac", ent_coef="auto_0.3") as model:
+        model.learn(320)
+        assert float(model.log_ent_coef.detach().exp()) != pytest.approx(0.3, rel=1e-3)
+        model.save(tmp_path / "model")
+        model.save_checkpoint(tmp_path / "run")
+    loaded = SyncSAC.load(tmp_path / "model", env=suited("sac", "CartPole-v1"))
+    resumed = SyncSAC.resume(tmp_path / "run", **INLINE)
+    for one in (loaded, resumed):
+        assert torch.equal(one.log_ent_coef, model.log_ent_coef)
+        assert one.ent_coef_optimizer.state_dict()["state"][0]["step"] == model._n_updates
+    assert SAC.load(tmp_path / "model").predict(np.zeros(4, np.float32))[0].shape == (1,)
+
+
+@each
+def test_executors_that_are_chosen(algorithm: str) -> None:
+    """As ``auto`` does, which times throw-away updates."""
+    with new(algorithm, executor="auto", pipeline=1, **EVALUATED) as model:
+        first = outcome(model.learn(320))
+    with new(algorithm, pipeline=1, **EVALUATED) as model:
+        assert outcome(model.learn(320)) == first
