@@ -13,6 +13,7 @@ import cv2
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from PIL import Image
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -51,6 +52,20 @@ class Painted(Toy):
         picture = np.full(SIZE, 16 * self.t, np.uint8)
         picture[:8] = 80 * self.action
         return picture
+
+
+class Steered(Painted):
+    """Its actions are numbers."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = spaces.Box(-2, 1, (1,), np.float32)
+
+    def step(self, action: Any) -> Any:
+        return super().step(min(int(action[0] + 2), 2))
+
+
+FITTING = {"dqn": Painted, "pqn": Painted, "ppo": Painted, "sac": Steered, "td3": Steered}
 
 
 def pictures(path: Path) -> list[Any]:
@@ -112,18 +127,20 @@ class Policies(BaseCallback):
         self.found[model._learned_timesteps] = deepcopy(model.policy), deepcopy(model.get_vec_normalize_env())
 
 
-@pytest.mark.parametrize("kind", ["plain", "image", "stacked", "normalised"])
+@pytest.mark.parametrize("kind", ["plain", "image", "stacked", "normalised", "sac", "td3"])
 def test_it_acts_as_the_policy_did(kind: str, tmp_path: Path) -> None:
     """Action by action, on what the policy sees: transposed images, stacked frames, statistics of that time."""
     policy, space = SPACES["image" if kind == "image" else "box"]
-    env: Any = partial(Painted, space=space)
+    algorithm = kind if kind in FITTING else "dqn"
+    env: Any = Steered if algorithm == kind else partial(Painted, space=space)
     if kind in ("stacked", "normalised"):
         env = DummyVecEnv([partial(Painted, "rgb_array")] * 4)
         env = VecFrameStack(env, 3) if kind == "stacked" else VecNormalize(env)
-    with new("dqn", env, policy, watch=tmp_path / "run.gif", **{**WATCHED, "watch_episodes": 1}, pipeline=1) as model:
+    watching = {**WATCHED, "watch_episodes": 1, "watch_env": Steered if algorithm == kind else None}
+    with new(algorithm, env, policy, watch=tmp_path / "run.gif", pipeline=1, **watching) as model:
         model.learn(20 * 32, callback=(policies := Policies()))
     acted: set[tuple[int, ...]] = set()
-    alone = DummyVecEnv([partial(Painted, "rgb_array", space)])
+    alone = DummyVecEnv([Steered if algorithm == kind else partial(Painted, space=space)])
     alike: Any = VecFrameStack(alone, 3) if kind == "stacked" else alone
     for number, steps in enumerate((0, 96, 224, 352, 480)):
         stripes = [round(float(picture[:4].mean()) / 80) for picture in pictures(tmp_path / f"run-{steps}.gif")]
@@ -133,7 +150,7 @@ def test_it_acts_as_the_policy_did(kind: str, tmp_path: Path) -> None:
         while len(expected) <= LENGTH:
             seen = observation if normalising is None else normalising.normalize_obs(observation)
             action, _ = learned.predict(seen.transpose(0, 3, 1, 2) if kind == "image" else seen, deterministic=True)
-            expected.append(int(action[0]))
+            expected.append(min(int(action[0][0] + 2), 2) if algorithm == kind else int(action[0]))
             observation, *_ = alike.step(action)
         assert stripes == expected
         acted.add(tuple(stripes))
@@ -185,12 +202,12 @@ def test_what_is_no_picture(picture: Any, error: Any, message: str, tmp_path: Pa
 
 # ---------------------------------------------------------------------- it changes nothing
 
-HOW: list[dict[str, Any]] = [{"pipeline": 0}, {"pipeline": 1}, {"pipeline": 0, "n_learners": 2}]
+HOW: list[dict[str, Any]] = [{"pipeline": 0}, {"pipeline": 1}, {"pipeline": 0, "n_learners": 2}, {"n_learners": 2, "split": True}]
 
 
 @cache
 def unwatched(algorithm: str, how: int) -> str:
-    with new(algorithm, Painted, evaluate_every=3, evaluate_episodes=2, **HOW[how]) as model:
+    with new(algorithm, FITTING[algorithm], evaluate_every=3, evaluate_episodes=2, **HOW[how]) as model:
         return str(model.learn(320).fingerprint())
 
 
@@ -201,15 +218,19 @@ def filmed(algorithm: str, how: int) -> dict[str, bytes]:
 
 CASES = [
     *(("dqn", how, place) for how in range(3) for place in (*PLACES[:2], *PLACES[3:])),
-    *((algorithm, how, place) for algorithm, how in (("pqn", 1), ("ppo", 2)) for place in (PLACES[0], PLACES[2], PLACES[5])),
+    *(
+        (algorithm, how, place)
+        for algorithm, how in (("pqn", 1), ("ppo", 2), ("sac", 3), ("td3", 1))
+        for place in (PLACES[0], PLACES[2], PLACES[5])
+    ),
 ]
 
 
 @pytest.mark.parametrize(("algorithm", "how", "place"), CASES)
 def test_no_bit_is_changed(algorithm: str, how: int, place: dict[str, Any], tmp_path: Path) -> None:
-    with new(
-        algorithm, Painted, evaluate_every=3, evaluate_episodes=2, watch=tmp_path / "run.gif", **{**WATCHED, **HOW[how], **place}
-    ) as model:
+    env = FITTING[algorithm]
+    watching = {"evaluate_every": 3, "evaluate_episodes": 2, "watch": tmp_path / "run.gif", "watch_env": env, **WATCHED}
+    with new(algorithm, env, **{**watching, **HOW[how], **place}) as model:
         assert model.learn(320).fingerprint() == unwatched(algorithm, how)
     films = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
     assert len(films) > 1
