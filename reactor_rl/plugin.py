@@ -4,6 +4,7 @@ Who writes a plugin imports from here and from nowhere deeper. What is listed he
 """
 
 from reactor_rl.autotune import DAEMONIC, global_random_state
+from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
 from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
@@ -40,6 +41,7 @@ __all__ = [
     "Target",
     "Topology",
     "Tracing",
+    "UsageError",
     "aligned_zeros",
     "begin",
     "canonical",
@@ -58,6 +60,7 @@ __all__ = [
     "one_numeric_thread",
     "parallel_executor",
     "preload",
+    "subject_of",
     "tick_cost",
     "usable_cores",
     "when_forked",

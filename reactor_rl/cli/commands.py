@@ -20,7 +20,7 @@ from reactor_rl.executor_names import EXECUTORS
 from reactor_rl.program import Program
 from reactor_rl.verify import WORKERS, Factory, verify
 
-__all__ = ["UsageError", "draw_command", "importable_here", "load_target", "trace_command", "verify_command"]
+__all__ = ["UsageError", "draw_command", "importable_here", "load_target", "subject_of", "trace_command", "verify_command"]
 
 TARGETS = "reactor_rl.verify"
 """Entry points in which plugins register what ``verify`` verifies by default: functions without arguments."""
@@ -90,7 +90,7 @@ def _line(error: BaseException) -> str:
 
 
 @contextmanager
-def _subject(name: str, arguments: Sequence[str]) -> Iterator[Any]:
+def subject_of(name: str, arguments: Sequence[str]) -> Iterator[Any]:
     """What a target makes, closed at the end if it can be."""
     factory = load_target(name, arguments)
     try:
@@ -125,7 +125,7 @@ def draw_command(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     if args.output:
         _check_writable(args.output)
-    with _subject(args.target, args.arguments) as subject:
+    with subject_of(args.target, args.arguments) as subject:
         if isinstance(subject, Program):
             topology, schedule = subject.topology(), None
             if args.workers:
@@ -153,7 +153,7 @@ def trace_command(argv: list[str]) -> int:
     parser.add_argument("--workers", type=_positive, help="how many (default: the cores that may be used)")
     args = parser.parse_intermixed_args(argv)
     _check_writable(args.output)
-    with _subject(args.target, args.arguments) as subject:
+    with subject_of(args.target, args.arguments) as subject:
         if isinstance(subject, Program):
             with subject.start(executor=args.executor, workers=args.workers, fingerprint="off") as run:
                 with run.trace(args.output) as tracing:

@@ -16,7 +16,7 @@ from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.costs import actor_cost, learner_cost
 from reactor_sb3.training.specification import SHARDS, Specification
 
-__all__ = ["Placement", "choose", "gained", "placed", "recommendations"]
+__all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations"]
 
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
@@ -59,14 +59,11 @@ def choose(specification: Specification, learning: Learning) -> Placement:
         learning: The trainer, a throw-away update of which may be timed.
     """
     actors, learners = specification.actors.actors, specification.learners
-    some_aside = specification.evaluation is not None or specification.viewing is not None
-    overlap = bool(specification.pipeline) and learners == 1  # in slices it is learned when all have sampled
-    actor, learner, updates = None, None, 1
+    overlap, actor, learner, updates = _overlaps(specification), None, None, 1
     if specification.executor == "auto" or overlap:  # else the actors are simply shared out
         actor = actor_cost(specification)
         learner, updates = learner_cost(learning)
-    workers = min(specification.workers or usable_cores(), max(actors + (overlap or some_aside), learners))
-    executor = specification.executor
+    workers, executor = _workers(specification), specification.executor
     aside = specification.aside(actor or 1.0, PICTURE if actor else 0.0)
     if executor == "auto":
         beside = sum(aside.values()) / (actor or 1.0)
@@ -78,6 +75,50 @@ def choose(specification: Specification, learning: Learning) -> Placement:
     policy = sum(plan.shards for plan in specification.shards[1:])
     homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners, policy=policy)
     return Placement(executor, workers, homes, actor, learner, updates)
+
+
+def _overlaps(specification: Specification) -> bool:
+    """Whether the actors sample while the learner learns: in slices it is learned when all have sampled."""
+    return bool(specification.pipeline) and specification.learners == 1
+
+
+def _workers(specification: Specification) -> int:
+    """The most that there is something to do for."""
+    others = _overlaps(specification) or specification.evaluation is not None or specification.viewing is not None
+    return min(specification.workers or usable_cores(), max(specification.actors.actors + others, specification.learners))
+
+
+def predicted(specification: Specification, actor: float, learner: float, updates: int) -> float:
+    """Seconds of a round, by what its parts cost.
+
+    Args:
+        specification: What the program is made from.
+        actor: Seconds of an actor's round.
+        learner: Seconds of the learner's round, if all gradients are computed one after the other.
+        updates: How many updates that is.
+    """
+    actors, workers, learners = specification.actors.actors, _workers(specification), specification.learners
+    aside = sum(specification.aside(actor, PICTURE).values()) / actor
+    alone = (actors + aside) * actor + learner
+    if specification.executor == "inline" or workers == 1 or not may_start_processes():
+        return alone
+    shared = shared_round(actors, workers, actor, learner, aside, overlap=_overlaps(specification), learners=learners)
+    shared += meeting_cost(updates, learner, learners) if learners > 1 else 0.0
+    shared += tick_cost(away=AWAY)
+    return min(alone, shared) if specification.executor == "auto" else shared
+
+
+def shared_round(
+    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1
+) -> float:
+    """Seconds of a round on so many workers, without what helpers cost; arguments as for :func:`gained`."""
+    others = (actors + aside) * actor
+    if learners > 1:
+        sampling = max(math.ceil(actors / workers) * actor, others / workers)
+        return sampling + learner * math.ceil(learners / workers) / learners
+    if overlap:
+        return max(learner, (others + learner) / workers, actor)
+    return math.ceil(actors / workers) * actor + max(learner, aside * actor)
 
 
 def gained(actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1) -> float:
@@ -93,14 +134,8 @@ def gained(actors: int, workers: int, actor: float, learner: float, aside: float
         learners: Reactors that compute its gradients, when all others are done.
     """
     others = (actors + aside) * actor
-    if learners > 1:
-        sampling = max(math.ceil(actors / workers) * actor, others / workers)
-        return WORTH_IT * (others + learner) - sampling - learner * math.ceil(learners / workers) / learners
-    if overlap:
-        shared = max(learner, (others + learner) / workers, actor)
-    else:
-        shared = math.ceil(actors / workers) * actor + max(learner, aside * actor)
-    return learner + WORTH_IT * others - shared
+    alone = WORTH_IT * (others + learner) if learners > 1 else WORTH_IT * others + learner
+    return alone - shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners)
 
 
 def placed(
