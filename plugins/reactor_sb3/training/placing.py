@@ -210,13 +210,10 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    sliced = best_slices(specification, choice, sampling)
-    if sliced is not None:
-        learners, seconds = sliced
-        advice.append(
-            f"the learner takes {1e3 * learning:.1f} ms of a round; with n_learners={learners}, which shares each minibatch among "
-            f"as many cores, about {1e3 * seconds:.1f} ms"
-        )
+    shared = best_sharing(specification, choice, sampling)
+    if shared is not None:
+        how, seconds = shared
+        advice.append(f"the learner takes {1e3 * learning:.1f} ms of a round; with {how}, about {1e3 * seconds:.1f} ms")
     elif learning > 2 * sampling and cores > 2 and specification.learner_threads == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
@@ -229,22 +226,30 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
     return advice
 
 
-def best_slices(specification: Specification, choice: Placement, sampling: float) -> tuple[int, float] | None:
-    """A number of learners with which a round would be clearly shorter, and the seconds that learning would take.
+def best_sharing(specification: Specification, choice: Placement, sampling: float) -> tuple[str, float] | None:
+    """What lets cores share the learner's work, so that a round is clearly shorter, and the seconds that learning would take.
 
-    ``None`` where there is none, or where the trainer has shards already or cannot have any.
+    ``None`` where there is nothing, or where the trainer has shards already or cannot have any.
 
     Args:
         specification: What the program is made from.
         choice: What was measured.
         sampling: Seconds of a round's sampling.
     """
-    learners, learning = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0
-    if learners < 2 or specification.shards or not specification.may_be_sliced or not may_start_processes():
+    cores, learning, updates = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0, choice.updates
+    if cores < 2 or specification.shards or not specification.may_be_sliced or not may_start_processes():
         return None
-    if learning < LEAST_UPDATE * choice.updates:
-        return None
-    seconds = learning / learners + meeting_cost(choice.updates, learning, learners)
+    found: list[tuple[float, str]] = []
     before = max(learning, sampling) if specification.pipeline else learning + sampling
-    shared_out = math.ceil(specification.actors.actors / learners) * (choice.actor or 0.0)
-    return (learners, seconds) if seconds + shared_out < WORTH_SLICING * before else None
+
+    def consider(how: str, learners: int, seconds: float) -> None:
+        seconds += meeting_cost(updates, learning, learners)
+        if seconds + math.ceil(specification.actors.actors / learners) * (choice.actor or 0.0) < WORTH_SLICING * before:
+            found.append((seconds, how))
+
+    if learning >= LEAST_UPDATE * updates:
+        consider(f"n_learners={cores}, which shares each minibatch among as many cores", cores, learning / cores)
+    if specification.critics_share is not None:
+        how = "split=True, which computes the critics' and the actor's gradients side by side (a delayed variant)"
+        consider(how, 2, learning * specification.critics_share)
+    return min(found)[::-1] if found else None

@@ -235,6 +235,10 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
         make = self._learner.loss_maker()
         return tuple([shared.plan(make, self.learner_threads) for shared in self.shared_losses])
 
+    def critics_share(self) -> float | None:
+        """The share of an update's gradients that are the critics', where an actor has others: of the time that they take."""
+        return None
+
     def shard_seeds(self, group: int) -> list[int]:
         """Of the random stream, in the round that begins, of each of the learner's shards (0) or the policy's (1)."""
         count = self.n_learners
@@ -329,6 +333,7 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
             pipeline=self.pipeline, executor=self.executor, workers=self.workers, learner_threads=self.learner_threads,
             viewing=self._viewing(played, steps), shards=self.shards(),
             may_be_sliced=self.device.type == "cpu",
+            critics_share=self.critics_share(),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ its run

@@ -43,6 +43,7 @@ class Specification:
         shards: For every shard of the learner, and for those that compute the policy's loss if it is split; empty if the learner
             computes all gradients itself.
         may_be_sliced: Whether it could have some.
+        critics_share: Share of its gradients that are the critics', ``None`` where there are no others.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Specification:
     viewing: ViewPlan | None = None
     shards: tuple[ShardPlan, ...] = ()
     may_be_sliced: bool = False
+    critics_share: float | None = None
 
     @property
     def learners(self) -> int:

@@ -182,6 +182,10 @@ class SyncSAC(ContinuousControl, SAC):
             entropy.coefficient = float(self.ent_coef_tensor)
         return self._learner.updates(batches, self.tau, self.target_update_interval)
 
+    def critics_share(self) -> float:
+        """By passes through networks: nine for the critics (next actions, targets, both ways), seven for the actor."""
+        return 9 / (9 + 7)
+
     def _with_noise(self, transitions: dict[str, Any]) -> SACBatch:
         actions = transitions["actions"]
         return SACBatch(**transitions, noise=standard_normal(actions), next_noise=standard_normal(actions))

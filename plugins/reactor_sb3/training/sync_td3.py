@@ -160,6 +160,10 @@ class SyncTD3(ContinuousControl, TD3):
     def _updates_of(self, batches: Iterator[TD3Batch], before: int) -> Updates[dict[str, Array]]:
         return self._learner.updates(batches, self.tau, self.policy_delay, before)
 
+    def critics_share(self) -> float:
+        """By passes through networks: nine for the critics (next actions, targets, both ways), five for the actor now and then."""
+        return 9 / (9 + 5 / self.policy_delay)
+
     def _with_noise(self, transitions: dict[str, Any]) -> TD3Batch:
         actions, clip = transitions["actions"], self.target_noise_clip
         noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise).clamp_(-clip, clip)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from reactor_sb3 import SyncDQN
+from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_sb3.training.costs import actor_cost
 from reactor_sb3.training.placing import WORTH_IT, Placement, choose, gained, placed, recommendations
 
@@ -72,6 +72,25 @@ def test_what_changes_results_is_only_recommended(
         homes = placed(4, 2, actor, learner, {}, overlap=bool(pipeline))
         found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learner", "updates", "words"),
+    [
+        (SyncSAC, 0.060, 30, ["split=True"]),  # updates too small to be cut
+        (SyncSAC, 0.060, 10, ["n_learners=2"]),
+        (SyncTD3, 0.060, 30, []),  # its critics learn twice as often as its actor
+        (SyncSAC, 0.003, 30, []),  # they would meet for longer than they compute
+    ],
+)
+def test_to_learn_side_by_side_is_only_recommended(algorithm: Any, learner: float, updates: int, words: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: 5e-5)
+        patch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
+        with algorithm("MlpPolicy", "Pendulum-v1", n_actors=2, pipeline=1, seed=0) as model:
+            homes = placed(2, 2, 1e-3, learner, {}, overlap=True)
+            found = recommendations(model.specification(), Placement("processes", 2, homes, 1e-3, learner, updates))
+    assert [word for word in ("split=True", "n_learners=2") if any(word in sentence for sentence in found)] == words
 
 
 class Slow(gymnasium.Env[Any, Any]):
