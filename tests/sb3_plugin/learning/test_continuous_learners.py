@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
@@ -67,12 +67,33 @@ class Normalising(FlattenExtractor):
         self.flatten = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(self.features_dim))
 
 
+class NormalisingCritics(SACPolicy):
+    """Of which the critics alone normalise their observations."""
+
+    def make_critic(self, features_extractor: Any = None) -> Any:
+        return super().make_critic(Normalising(self.observation_space).to(self.device))
+
+
+class Mixing(BaseFeaturesExtractor):
+    """A layer of its own for a dict."""
+
+    def __init__(self, space: spaces.Dict) -> None:
+        super().__init__(space, 6)
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, observations: Any) -> torch.Tensor:
+        return torch.tanh(self.layer(torch.cat([part.flatten(1) for part in observations.values()], 1)))
+
+
 def model_of(algorithm: str, kind: str = "box", **changed: Any) -> Any:
     """SB3's, in the state in which its ``train`` is called."""
-    policy, observed = SPACES[kind]
+    usual, observed = SPACES[kind]
+    policy = changed.pop("policy", usual)
     network: dict[str, Any] = {"net_arch": [24, 16], **changed.pop("policy_kwargs", {})}
     if kind == "image":
         network["features_extractor_kwargs"] = {"features_dim": 16}
+    if kind == "dict":
+        network.setdefault("features_extractor_class", Mixing)
     made: Any = {"sac": SAC, "td3": TD3}[algorithm]
     model = made(
         policy, Nothing(observed), **{"buffer_size": 10, "seed": 1, "device": "cpu", "policy_kwargs": network, **changed}
@@ -180,8 +201,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         for kind in ("image", "dict")
         for shared in (False, True)
     },
+    "SAC, dict, SB3's extractor": ("sac", "dict", {"policy_kwargs": {"features_extractor_class": CombinedExtractor}}),
     "SAC, one of many": ("sac", "discrete", {}),
     "TD3, one of many": ("td3", "discrete", {"policy_delay": 1}),
+    "SAC, batch normalisation": ("sac", "box", {"policy": NormalisingCritics}),
     "TD3, batch normalisation": ("td3", "box", {"policy_kwargs": {"features_extractor_class": Normalising}, "policy_delay": 1}),
     "TD3, RMSprop, shared": (
         "td3", "dict",
@@ -207,7 +230,7 @@ def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
     algorithm, kind, changed = CASES[case]
     theirs, ours = (model_of(algorithm, kind, **changed) for _ in range(2))
     learner = learner_of(ours)
-    assert learner.dense == (kind in ("box", "discrete") and "features_extractor_class" not in ours.policy_kwargs)
+    assert learner.dense == (kind in ("box", "discrete") and "normalisation" not in case)
     generator = np.random.default_rng(0)
     updates, rows = (10, 8) if kind == "image" else (UPDATES, ROWS)
     for update in range(updates):
@@ -322,6 +345,8 @@ class OwnLogProb(Actor):
 
 
 class OwnPolicy(SACPolicy):
+    """Whose actor has an own way to say how likely its actions are."""
+
     def make_actor(self, features_extractor: Any = None) -> Any:
         return OwnLogProb(**self._update_features_extractor(self.actor_kwargs, features_extractor))
 
