@@ -46,7 +46,6 @@ class ContinuousControl(OffPolicy):
                 "be lost before anything is learned from them"
             )
         check_noise(self.arguments["action_noise"], self.n_actors * self.envs_per_actor)
-        self.split = bool(self.arguments["split"])
 
     # ------------------------------------------------------------------ what a trainer says
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +29,13 @@ from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.arguments import check_parallelism, shared_out
 from reactor_sb3.training.placing import choose, recommendations
+from reactor_sb3.training.sliced import Sliced
 from reactor_sb3.training.specification import Specification, program_of
 from reactor_sb3.training.watching import Watched
 from reactor_torch import (
-    Batch,
-    Loss,
-    LossMaker,
     ParameterWriter,
-    ShardPlan,
-    SharedLosses,
     Updates,
-    check_sliceable,
     parameter_record,
-    shared_losses,
     torch_state,
     torch_threads,
     write_parameters,
@@ -55,16 +49,7 @@ __all__ = ["ReactorAlgorithm"]
 Array = npt.NDArray[Any]
 
 
-class Slicing(Protocol):
-    """What is asked of a trainer's learner for its shards."""
-
-    @property
-    def losses(self) -> tuple[Loss, ...]: ...
-
-    def loss_maker(self) -> LossMaker: ...
-
-
-class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
+class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
     """An algorithm whose rounds are ticks of a reactor program of actors, learner, evaluator, logger and viewer.
 
     A model that is closed stays usable: the next ``learn()`` starts workers again, and begins new episodes.
@@ -72,8 +57,6 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
 
     arguments: dict[str, Any]
     """Of the constructor."""
-    shared_losses: tuple[SharedLosses, ...]
-    _learner: Slicing
     _writer: ParameterWriter
     _buffers: list[str]
     _makes: EnvMaker
@@ -83,8 +66,6 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
     """How many actors there are if nobody says how many."""
     draws_noise: ClassVar[bool] = False
     """Whether minibatches have noise in them, from torch's generator."""
-    split: bool = False
-    """Whether the policy's loss is computed beside the critics'."""
 
     # ------------------------------------------------------------------ construction
 
@@ -94,7 +75,7 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
         arguments = SimpleNamespace(**self.arguments)
         self._share_out(arguments.n_actors, arguments.envs_per_actor, live_count(env))
         self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
-        self.n_learners = int(arguments.n_learners)
+        self.n_learners, self.split = int(arguments.n_learners), bool(self.arguments.get("split"))
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
@@ -133,14 +114,7 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
 
     def _setup_actors(self) -> None:
         """What an algorithm's ``_setup_model`` begins with."""
-        if (self.n_learners > 1 or self.split) and self.device.type != "cpu":
-            said, instead = f"n_learners={self.n_learners}", "n_learners=1"
-            if self.split:
-                said, instead = f"{said}, split=True", f"{instead}, split=False"
-            raise ValueError(
-                f"{said} shares what is learned among cores, and the networks are to be on {self.device}: use "
-                f'device="cpu", or {instead}'
-            )
+        self._check_shared()
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
@@ -216,34 +190,6 @@ class ReactorAlgorithm(Watched, RunOwner, BaseAlgorithm):
     @abstractmethod
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
-
-    @abstractmethod
-    def example(self) -> Batch:
-        """A minibatch of zeros, as large as there are any."""
-
-    def shards(self) -> tuple[ShardPlan, ...]:
-        """What the shards of the learner are made from, and those of the policy if it is split; empty for a learner without.
-
-        Raises:
-            ValueError: If the policy cannot learn in slices.
-        """
-        if self.n_learners == 1 and not self.split:
-            return ()
-        if self.n_learners > 1:
-            check_sliceable(self.policy)
-        self.shared_losses = shared_losses(self._learner.losses, self.policy, self.example(), self.n_learners, self.split)
-        make = self._learner.loss_maker()
-        return tuple([shared.plan(make, self.learner_threads) for shared in self.shared_losses])
-
-    def critics_share(self) -> float | None:
-        """The share of an update's gradients that are the critics', where an actor has others: of the time that they take."""
-        return None
-
-    def shard_seeds(self, group: int) -> list[int]:
-        """Of the random stream, in the round that begins, of each of the learner's shards (0) or the policy's (1)."""
-        count = self.n_learners
-        shards = range(count, 2 * count) if group else range(1, count)
-        return [seed_of(self._base_seed, Purpose.TORCH, shard, self._n_updates) for shard in shards]
 
     # ------------------------------------------------------------------ parameters
 
