@@ -104,3 +104,14 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.02)
     if problems:
         pytest.fail("this test left behind: " + "; ".join(problems))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread of torch, as learners have by default."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
