@@ -13,6 +13,8 @@ SHORTER = {
     "pettingzoo_ppo.py": ["--steps", "6144"],
     "ppo_atari.py": ["--steps", "256"],
     "ppo_mujoco.py": ["--steps", "1024"],
+    "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
+    "td3_pendulum.py": ["--steps", "2000"],
     "tournament.py": ["--episodes", "8"],
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -24,6 +26,8 @@ PROMISES = {
     "pqn_atari.py": "2,048 steps, weights",
     "ppo_atari.py": "256 steps, weights",
     "ppo_mujoco.py": "1,024 steps, weights",
+    "sac_mujoco.py": "704 steps: mean return of 3 episodes",
+    "td3_pendulum.py": "mean return of 5 episodes after 0 steps: -13",
     "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
     "multi_agent_inference.py": "networks: mean return of an agent -4",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.utils import get_device
 
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
@@ -224,6 +225,8 @@ class Resumable(ReactorAlgorithm):
                 f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
                 "save() has written"
             )
+        if "device" in kwargs:
+            kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded where there is none
         return super().load(path, *args, **kwargs)
 
     @property

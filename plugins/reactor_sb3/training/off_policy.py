@@ -50,10 +50,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def _set_parallelism(self, env: Any) -> None:
         arguments = self.arguments
-        batch_size, buffer_size = arguments["batch_size"], arguments["buffer_size"]
-        checked_number("batch_size", batch_size, 1)
-        if buffer_size < batch_size:
-            raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
+        checked_number("batch_size", arguments["batch_size"], 1)
         buffer_class = arguments["replay_buffer_class"]
         if buffer_class is not None and issubclass(buffer_class, HerReplayBuffer):
             raise ValueError(

@@ -141,6 +141,8 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         executor: ExecutorName = "auto",
         start_method: str | None = None,
     ) -> None:
+        if buffer_size < batch_size:
+            raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")
         if loss not in ("huber", "mse"):
             raise ValueError(f'loss={loss!r}: choose "huber" or "mse"')
         self._set_parallelism(env)

@@ -77,8 +77,8 @@ class SyncSAC(ContinuousControl, SAC):
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
         AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
-        ValueError: If a number makes no sense, the replay buffer is smaller than a batch, a round or ``learning_starts``, or
-            something is asked for that there is not: a device, episodic ``train_freq``, hindsight replay,
+        ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
+            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay,
             state-dependent exploration.
 
     Example:

@@ -83,7 +83,6 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "discrete": ("continuous", lambda: partial(Other, action_space=spaces.MultiBinary(2)), {}, AssertionError, "Box"),
     "unbounded": ("continuous", lambda: partial(Other, action_space=UNBOUNDED), {}, AssertionError, "finite lower and upper bound"),
     "starts": ("continuous", lambda: Toy, {"learning_starts": 1001}, ValueError, "beyond what buffer_size=1000 can hold"),
-    "small": ("continuous", lambda: Toy, {"buffer_size": 10}, ValueError, "buffer_size=10 is smaller than a batch of 16"),
     "hindsight": ("continuous", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
     "episode": ("continuous", lambda: Toy, EPISODIC, ValueError, "train_freq in episodes"),
     "noise": ("continuous", lambda: Toy, {"action_noise": 0.1}, TypeError, "action_noise=0.1 is none"),
