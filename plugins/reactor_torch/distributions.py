@@ -145,14 +145,15 @@ class Gaussians(Distribution):
     """
 
     def __init__(self, flat: FlatParameters, name: str = "log_std") -> None:
-        log_std, gradient = flat.value(name), flat.gradient(name)
-        if log_std is None or gradient is None:
+        if flat.gradient(name) is None:
             raise ValueError(f"{name!r} is not among the parameters that are learned: let autograd do it")
-        self.log_std, self.gradient = log_std, gradient
+        self.flat, self.name = flat, name
 
     def at(self, rows: int, device: torch.device) -> Evaluated:
         """See :class:`Distribution`."""
-        return _Gaussian(self.log_std, self.gradient, rows, device)
+        log_std, gradient = self.flat.value(self.name), self.flat.gradient(self.name)
+        assert log_std is not None and gradient is not None
+        return _Gaussian(log_std, gradient, rows, device)
 
 
 class _Gaussian(Evaluated):

@@ -84,6 +84,17 @@ class FlatParameters:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
 
+    def move(self, data: torch.Tensor, gradients: torch.Tensor | None = None) -> None:
+        """Have the values in another array from now on, those that are there, and the gradients in another one too.
+
+        For who has not looked at them yet: views of the former arrays are views of nothing any more.
+        """
+        self.data, self._values = data, self.views(data)
+        if gradients is not None:
+            self.gradients, self._gradients = gradients, self.views(gradients)
+        for parameter, value, gradient in zip(self.parameters, self._values, self._gradients, strict=True):
+            parameter.data, parameter.grad = value, gradient
+
     def begin_gradients(self) -> None:
         """Zeros, into which autograd adds."""
         self.gradients.zero_()

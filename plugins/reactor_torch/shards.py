@@ -6,6 +6,7 @@ computed is not. A shard keeps nothing from one round to the next: weights come 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -124,6 +125,7 @@ class LearnerShard(Reactor):
         self.losses, self.module = self.plan.make()
         self.weights_of = {number: weights_of(self.losses[number]) for number in self.plan.losses}
         self.gradients_of = {number: self.losses[number].flat.gradients.numpy() for number in self.plan.losses}
+        self.in_place = len(self.plan.losses) == 1  # several have their weights, one after the other, in the same place
         self.aside = draws(self.module) or self.plan.threads > 1
         self.stream = torch_state(0)
         self.record: Array | None = None
@@ -133,24 +135,38 @@ class LearnerShard(Reactor):
         """The gradients of a slice; zeros where a last minibatch is so small that there is nothing for this one."""
         if self.round.present:
             self._begin(self.round.value)
-        record, out = self.slice.value, self.computed.buffer
-        if record is not self.record:
+        record, weights, out = self.slice.value, self.weights.value, self.computed.buffer
+        if record is not self.record:  # the first time: a port has one slot, and always hands out the same view of it
             self.record, self.view = record, SliceView(self.plan.layout, record)
+            if self.in_place:
+                self._move(self.losses[self.plan.losses[0]], weights, out)
         number, batch, of = self.view.read()
         if not len(batch):
             out[:] = 0
             return
-        loss, given, at = self.losses[number], self.weights.value, 0
-        for data in self.weights_of[number]:
-            data[:] = given[at : at + len(data)]
-            at += len(data)
+        loss, at = self.losses[number], 0
+        if not self.in_place:
+            for data in self.weights_of[number]:
+                data[:] = weights[at : at + len(data)]
+                at += len(data)
         for name, value in zip(loss.moving, self.view.moving.tolist(), strict=False):  # another loss may have more
             setattr(loss, name, value)
         statistics = self._statistics(loss, batch, of) if self.aside else loss.gradients(batch, of)
         gradients = self.gradients_of[number]
         size = len(gradients)
-        out[:size] = gradients
+        if not self.in_place:
+            out[:size] = gradients
         out[size : size + len(statistics)] = statistics
+
+    def _move(self, loss: Loss, weights: Array, out: Array) -> None:
+        """Let a loss read its weights where the learner has written them, and write gradients where the learner reads them."""
+        at, size = 0, len(loss.flat.data)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody will write to it
+            for flat in (loss.flat, *loss.follows):
+                end = at + len(flat.data)
+                flat.move(torch.from_numpy(weights[at:end]), torch.from_numpy(out[:size]) if flat is loss.flat else None)
+                at = end
 
     def _statistics(self, loss: Loss, batch: Any, of: int) -> Array:
         """The gradients, where that takes several threads or random numbers."""

@@ -21,6 +21,8 @@ from reactor_torch.updater import Loss, Task
 __all__ = ["SharedLosses", "shared_losses"]
 
 Array = npt.NDArray[Any]
+NUMBERS = 16
+"""Of a cache line: each shard's gradients begin with one."""
 
 
 class _Member(NamedTuple):
@@ -64,6 +66,7 @@ class SharedLosses:
         members = self._members.values()
         weights = max(sum(map(len, one.weights)) for one in members)
         computed = max(len(one.gradients) + len(one.loss.statistics) for one in members)
+        computed += -computed % NUMBERS
         return ShardPlan(make, self.layout, self.slices, int(self.own), tuple(self._members), weights, computed, threads)
 
     @property

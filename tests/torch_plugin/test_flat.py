@@ -160,6 +160,22 @@ def test_one_that_nobody_learns_has_no_gradients_and_takes_frozen_ones() -> None
     assert all(one.grad is None for one in module.parameters())
 
 
+def test_values_and_gradients_are_moved() -> None:
+    module, rows = network(), torch.randn(4, 3)
+    flat = flat_of(module)
+    there = flat.data * 2
+    flat.move(there, gradients := torch.full_like(there, float("nan")))
+    assert flat.data is there and torch.equal(torch.cat([one.data.flatten() for one in module.parameters()]), there)
+    flat.begin_gradients()
+    module(rows).sum().backward()
+    expected = torch.autograd.grad(module(rows).sum(), list(module.parameters()))
+    assert torch.equal(gradients, torch.cat([one.flatten() for one in expected]))
+    there.zero_()
+    assert not any(one.any() for one in module.parameters())
+    flat.move(torch.ones_like(there))
+    assert flat.gradients is gradients and all((one == 1).all() for one in module.parameters())
+
+
 def gradients(number: int, flat: FlatParameters) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(number).normal(size=len(flat.data)).astype(np.float32))
 
