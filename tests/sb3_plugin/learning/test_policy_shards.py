@@ -116,9 +116,10 @@ def test_slices_add_up_to_the_minibatch(split: bool, ent_coef: Any) -> None:
 @each
 def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
+    expected = alone(algorithm, 1, True)
     monkeypatch.setattr(ReactorAlgorithm, "shards", lambda model: ())
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
-        assert outcome(model.learn(STEPS)) == alone(algorithm, 1, True)
+        assert outcome(model.learn(STEPS)) == expected
 
 
 @each
