@@ -149,7 +149,12 @@ def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any],
 
 @pytest.mark.parametrize(
     ("algorithm", "env", "pipeline", "when"),
-    [("dqn", "CartPole-v1", 1, "between two rounds"), ("pqn", "FrozenLake-v1", 0, "while writing")],
+    [
+        ("dqn", "CartPole-v1", 1, "between two rounds"),
+        ("pqn", "FrozenLake-v1", 0, "while writing"),
+        ("sac", "CartPole-v1", 1, "while writing"),
+        ("td3", "CartPole-v1", 0, "between two rounds"),
+    ],
 )
 def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"

@@ -15,9 +15,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from trainers import suited
 
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_sb3 import SyncDQN
+from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_torch import Layered
 
 ROUNDS, STEPS, ACTORS, ENVS = 8, 25, 3, 2
@@ -42,30 +43,37 @@ MADE: dict[str, Callable[[], Any]] = {
     "Blackjack": blackjack,
     "FrozenLake": partial(gymnasium.make, "FrozenLake-v1", max_episode_steps=20),
 }
+CONTINUOUS = {"sac": SyncSAC, "td3": SyncTD3}
 GOLDEN = {
     "Blackjack": "4cb03b768b2c6c9b5719dd23e69ea4cf",
     "FrozenLake": "24e9e6a175d899afa2ab081160aa2aa8",
+    "sac": "e5b1b7adb8d4186d1ff58c7e9d81a279",
+    "td3": "0e0122a563c987bfe19123cba1132003",
 }
+DISCRETE = sorted(MADE)
 
 
-def experience(name: str, pipeline: int = 0, **how: Any) -> SyncDQN:
+def experience(name: str, pipeline: int = 0, **how: Any) -> Any:
     """A model that has seen some rounds, and has learned nothing from them."""
-    model = SyncDQN(
-        "MlpPolicy", MADE[name], n_actors=ACTORS, envs_per_actor=ENVS, rollout_steps=STEPS, learning_starts=10**9,
-        buffer_size=2000, pipeline=pipeline, policy_kwargs={"net_arch": [4]}, seed=0, **how,
+    cls: Any = CONTINUOUS.get(name, SyncDQN)
+    model = cls(
+        "MlpPolicy", suited(name, MADE.get(name, MADE["FrozenLake"])), n_actors=ACTORS, envs_per_actor=ENVS,
+        rollout_steps=STEPS, learning_starts=2000, buffer_size=2000, pipeline=pipeline, policy_kwargs={"net_arch": [4]},
+        seed=0, **how,
     )  # fmt: skip
     with model:
         model.learn((ROUNDS + pipeline) * STEPS * ACTORS * ENVS, log_interval=None)
     return model
 
 
-def fingerprint(model: SyncDQN) -> str:
+def fingerprint(model: Any) -> str:
     """A hash over all transitions in the replay buffer, in types that do not depend on SB3 or the platform."""
     buffer, found = model.replay_buffer, new_hash()
+    actions = np.float32 if isinstance(model.action_space, spaces.Box) else np.int64
     assert buffer is not None
     assert (buffer.pos, buffer.full) == (ROUNDS * STEPS, False)
     for part, kind in (
-        ("observations", np.int64), ("next_observations", np.int64), ("actions", np.int64), ("rewards", np.float32),
+        ("observations", np.int64), ("next_observations", np.int64), ("actions", actions), ("rewards", np.float32),
         ("dones", np.bool_), ("timeouts", np.bool_),
     ):  # fmt: skip
         canonical((part, getattr(buffer, part)[: buffer.pos].astype(kind)), found)
@@ -81,7 +89,7 @@ def test_the_fingerprint_is_the_one_on_record(name: str, executor: str, workers:
     assert fingerprint(experience(name, pipeline, executor=executor, workers=workers)) == GOLDEN[name]
 
 
-@pytest.mark.parametrize("name", sorted(GOLDEN))
+@pytest.mark.parametrize("name", DISCRETE)
 def test_no_network_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(step: int) -> Any:
         raise AssertionError("an action was not drawn at random")
@@ -90,7 +98,7 @@ def test_no_network_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert fingerprint(experience(name, executor="inline")) == GOLDEN[name]
 
 
-@pytest.mark.parametrize("name", sorted(GOLDEN))
+@pytest.mark.parametrize("name", DISCRETE)
 def test_what_is_on_record_has_ends_of_every_kind(name: str) -> None:
     buffer: Any = experience(name, executor="inline").replay_buffer
     dones, timeouts = (part[: buffer.pos].astype(bool) for part in (buffer.dones, buffer.timeouts))
