@@ -18,95 +18,26 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from common import RESULTS, arguments, end_children, print_machine, summary, wanted, write_json
+from goals import Goal, goals
 from machine import cores
 from showing import print_table
-from training import CARTPOLE, DQN_SETTINGS, Case, ours_of, theirs_of
-
-
-class Goal(NamedTuple):
-    """What is to be reached.
-
-    Attributes:
-        env: An id.
-        reward: Mean return.
-        episodes: Over how many.
-        every: Steps between two evaluations.
-        limit: Steps after which a trainer is given up.
-        threads: Of torch, for SB3.
-        trainers: Makes each trainer, of a seed.
-    """
-
-    env: str
-    reward: float
-    episodes: int
-    every: int
-    limit: int
-    threads: int
-    trainers: dict[str, Callable[[int], Any]]
-
-
-PPO_SETTINGS: dict[str, Any] = {
-    "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3,
-}  # fmt: skip
-PENDULUM = "Pendulum-v1"
-SAC_PENDULUM: dict[str, Any] = {"learning_rate": 1e-3, "train_freq": 1}
-"""As RL Baselines3 Zoo has tuned it."""
-
-
-def pair(case: Case, kind: str = "DummyVecEnv") -> tuple[Callable[[int], Any], Callable[[int], Any]]:
-    """Our trainer and SB3's, with the same settings."""
-    return (lambda seed: ours_of(case, seed)), (lambda seed: theirs_of(case, kind, seed))
-
-
-def pqn(seed: int) -> Any:
-    """With the settings of the examples."""
-    from reactor_sb3 import PQN
-    from reactor_sb3.training.pqn import Annealed
-
-    return PQN(
-        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
-        exploration_fraction=0.5, seed=seed,
-    )  # fmt: skip
-
-
-def zoo_dqn(seed: int) -> Any:
-    """What RL Baselines3 Zoo has tuned for CartPole."""
-    from stable_baselines3 import DQN
-
-    return DQN(
-        "MlpPolicy", CARTPOLE, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
-        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16 * 50_000 / 200_000,
-        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
-    )  # fmt: skip
-
-
-def goals() -> dict[str, Goal]:
-    """By the names of their result files, without ``reward_``."""
-    dqn, sb3_dqn = pair(Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS))
-    ppo, sb3_ppo = pair(Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS))
-    cartpole = {
-        "SyncDQN": dqn, "SB3 DQN": sb3_dqn, "SyncPPO": ppo, "SB3 PPO": sb3_ppo, "PQN": pqn,
-        "SB3 DQN, the zoo's settings": zoo_dqn,
-    }  # fmt: skip
-    return {"cartpole": Goal(CARTPOLE, 475.0, 20, 2_048, 200_000, 1, cartpole)}
 
 
 def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
     """One trainer with one seed."""
-    import gymnasium
     import numpy as np
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
     torch.set_num_threads(min(goal.threads, cores()))
-    env = Monitor(gymnasium.make(goal.env))
-    env.reset(seed=seed + 10_000)
+    env = make_vec_env(goal.env, 1, seed=seed + 10_000)
 
     class Evaluate(BaseCallback):
         """Looks whether the goal is reached; the clock stands still meanwhile."""
@@ -121,10 +52,14 @@ def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
                 return
             begin = time.perf_counter()
             self.last = self.num_timesteps
+            if self.model.get_vec_normalize_env() is not None:
+                sync_envs_normalization(self.model.get_env(), env)
             self.reached = bool(np.mean(evaluate_policy(self.model, env, goal.episodes)[0]) >= goal.reward)
             self.spent += time.perf_counter() - begin
 
     model = goal.trainers[name](seed)
+    if model.get_vec_normalize_env() is not None:
+        env = VecNormalize(env, training=False, norm_reward=False)
     if hasattr(model, "start"):
         model.start()  # as SB3's environments are there before its clock starts
     evaluate = Evaluate()
@@ -166,7 +101,7 @@ def main() -> None:
     if options.one:
         goal, name, seed = options.one
         try:
-            print(json.dumps(reached(goals()[goal], name, int(seed))))
+            print(json.dumps(reached(goals()[goal](), name, int(seed))))
         finally:
             end_children()
         return
@@ -174,9 +109,10 @@ def main() -> None:
     if options.whole:
         options.output = RESULTS
     print_machine()
-    for title, goal in goals().items():
+    for title, make in goals().items():
         if not wanted(title, options.only):
             continue
+        goal = make()
         names = [name for name in goal.trainers if wanted(name, options.rivals)]
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for seed in range(1 if options.quick else options.seeds):

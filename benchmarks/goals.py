@@ -1,0 +1,165 @@
+"""What trainers are to reach, and with which settings: those of ``time_to_reward.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from training import CARTPOLE, DQN_SETTINGS, Case, ours_of, theirs_of, zoo_half_cheetah
+
+Maker = Callable[[int], Any]
+
+
+class Goal(NamedTuple):
+    """What is to be reached.
+
+    Attributes:
+        env: An id.
+        reward: Mean return.
+        episodes: Over how many.
+        every: Steps between two evaluations.
+        limit: Steps after which a trainer is given up.
+        threads: Of torch, for SB3.
+        trainers: Makes each trainer, of a seed.
+    """
+
+    env: str
+    reward: float
+    episodes: int
+    every: int
+    limit: int
+    threads: int
+    trainers: dict[str, Maker]
+
+
+def pair(algorithm: str, case: Case, kind: str = "DummyVecEnv", says: str = "") -> dict[str, Maker]:
+    """Our trainer and SB3's, with the same settings."""
+    return {
+        f"Sync{algorithm}{says}": lambda seed: ours_of(case, seed),
+        f"SB3 {algorithm}{says}": lambda seed: theirs_of(case, kind, seed),
+    }
+
+
+# ---------------------------------------------------------------------- CartPole
+
+PPO_SETTINGS: dict[str, Any] = {
+    "n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "learning_rate": 1e-3,
+}  # fmt: skip
+
+
+def pqn(seed: int) -> Any:
+    """With the settings of the examples."""
+    from reactor_sb3 import PQN
+    from reactor_sb3.training.pqn import Annealed
+
+    return PQN(
+        "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),
+        exploration_fraction=0.5, seed=seed,
+    )  # fmt: skip
+
+
+def zoo_dqn(seed: int) -> Any:
+    """What RL Baselines3 Zoo has tuned for CartPole."""
+    from stable_baselines3 import DQN
+
+    return DQN(
+        "MlpPolicy", CARTPOLE, learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
+        target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16 * 50_000 / 200_000,
+        exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed, device="cpu",
+    )  # fmt: skip
+
+
+def cartpole() -> Goal:
+    trainers = {
+        **pair("DQN", Case("DQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS)),
+        **pair("PPO", Case("PPO", "MlpPolicy", CARTPOLE, 8, PPO_SETTINGS)),
+        "PQN": pqn,
+        "SB3 DQN, the zoo's settings": zoo_dqn,
+    }
+    return Goal(CARTPOLE, 475.0, 20, 2_048, 200_000, 1, trainers)
+
+
+# ---------------------------------------------------------------------- continuous control, with the zoo's settings
+
+
+def noise_of(env: str) -> Any:
+    """TD3's action noise, as the zoo has it."""
+    import gymnasium
+    import numpy as np
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    size = gymnasium.make(env).action_space.shape[0]
+    return NormalActionNoise(np.zeros(size), np.full(size, 0.1))
+
+
+ONE: dict[str, Any] = {"train_freq": 1, "gradient_steps": 1}
+"""An update a step."""
+MUJOCO: dict[str, dict[str, Any]] = {
+    "SAC": {**ONE, "learning_starts": 10_000},
+    "TD3": {**ONE, "learning_starts": 10_000, "learning_rate": 1e-3, "batch_size": 256, "policy_kwargs": {"net_arch": [400, 300]}},
+}
+PENDULUM: dict[str, dict[str, Any]] = {
+    "SAC": {**ONE, "learning_rate": 1e-3},
+    "TD3": {
+        **ONE, "learning_rate": 1e-3, "learning_starts": 10_000, "gamma": 0.98, "buffer_size": 200_000,
+        "policy_kwargs": {"net_arch": [400, 300]},
+    },
+}  # fmt: skip
+PENDULUM_PPO: dict[str, Any] = {
+    "n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10, "ent_coef": 0.0, "learning_rate": 1e-3, "clip_range": 0.2,
+    "use_sde": True, "sde_sample_freq": 4,
+}  # fmt: skip
+DOUBLE_PENDULUM_PPO: dict[str, Any] = {
+    "n_steps": 128, "batch_size": 512, "gamma": 0.98, "learning_rate": 0.000155454, "ent_coef": 1.05057e-06, "clip_range": 0.4,
+    "n_epochs": 10, "gae_lambda": 0.8, "max_grad_norm": 0.5, "vf_coef": 0.695929,
+}  # fmt: skip
+
+
+def hopper_ppo() -> dict[str, Any]:
+    return {
+        **zoo_half_cheetah(), "batch_size": 32, "gamma": 0.999, "learning_rate": 9.80828e-05, "ent_coef": 0.00229519,
+        "clip_range": 0.2, "n_epochs": 5, "gae_lambda": 0.99, "max_grad_norm": 0.7, "vf_coef": 0.835671,
+    }  # fmt: skip
+
+
+def continuous(env: str, reward: float, limit: int, every: int, settings: dict[str, dict[str, Any]], ppo: Case, own: Maker) -> Goal:
+    """SAC and TD3 in pairs, SB3's PPO on our vector environment, and what suits ours best."""
+    sac = Case("SAC", "MlpPolicy", env, 1, settings["SAC"])
+    td3 = Case("TD3", "MlpPolicy", env, 1, {**settings["TD3"], "action_noise": noise_of(env)})
+    trainers = {
+        "SyncSAC, our settings": own,
+        **pair("SAC", sac),
+        **pair("TD3", td3),
+        "SB3 PPO on ReactorVecEnv": lambda seed: theirs_of(ppo, "ReactorVecEnv", seed),
+    }
+    return Goal(env, reward, 10, every, limit, 2, trainers)
+
+
+def own_sac(env: str, n_envs: int, seed: int, **settings: Any) -> Any:
+    """What suits ours best."""
+    return ours_of(Case("SAC", "MlpPolicy", env, n_envs, settings), seed)
+
+
+def goals() -> dict[str, Callable[[], Goal]]:
+    """By the names of their result files, without ``reward_``."""
+    pendulum, double, cheetah, hopper = "Pendulum-v1", "InvertedDoublePendulum-v5", "HalfCheetah-v5", "Hopper-v5"
+    small = {"train_freq": 1, "policy_kwargs": {"net_arch": [64, 64]}}
+    return {
+        "cartpole": cartpole,
+        "pendulum": lambda: continuous(
+            pendulum, -200.0, 100_000, 500, PENDULUM, Case("PPO", "MlpPolicy", pendulum, 4, PENDULUM_PPO),
+            lambda seed: own_sac(pendulum, 1, seed, learning_rate=2e-3, gradient_steps=1, batch_size=128, **small),
+        ),
+        "inverted_double": lambda: continuous(
+            double, 9_000.0, 300_000, 1_000, MUJOCO, Case("PPO", "MlpPolicy", double, 1, DOUBLE_PENDULUM_PPO, normalized=True),
+            lambda seed: own_sac(double, 2, seed, learning_rate=1e-3, gradient_steps=2, batch_size=128, **small),
+        ),
+        "half_cheetah": lambda: continuous(
+            cheetah, 3_000.0, 500_000, 5_000, MUJOCO, Case("PPO", "MlpPolicy", cheetah, 1, zoo_half_cheetah(), normalized=True),
+            lambda seed: own_sac(cheetah, 8, seed, learning_rate=1e-3, train_freq=1, gradient_steps=4, learning_starts=5_000),
+        ),
+        "hopper": lambda: continuous(
+            hopper, 2_000.0, 500_000, 5_000, MUJOCO, Case("PPO", "MlpPolicy", hopper, 1, hopper_ppo(), normalized=True),
+            lambda seed: own_sac(hopper, 8, seed, learning_rate=1e-3, train_freq=1, gradient_steps=4, learning_starts=5_000),
+        ),
+    }  # fmt: skip
