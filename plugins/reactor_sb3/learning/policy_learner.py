@@ -40,14 +40,23 @@ class PolicyLearner:
         return policy
 
     def begin_round(self, max_grad_norm: float | None = None) -> None:
-        """Take over what has been loaded or replaced since the last round.
+        """Take over what has been loaded or replaced since the last round, and bring the policy into the mode in which it learns.
 
         Args:
             max_grad_norm: What gradients are clipped to from now on; ``None`` for never.
         """
+        self._set_training_mode(True)
         for updater in self._updaters:
             updater.max_grad_norm = max_grad_norm
             updater.begin()
+
+    def end_round(self) -> None:
+        """Bring the policy into the mode in which it acts."""
+        self._set_training_mode(False)
+
+    def _set_training_mode(self, learns: bool) -> None:
+        if not self.dense:  # layers that there are formulas for know no difference, and it takes as long as a tenth of an update
+            self.policy.set_training_mode(learns)
 
     def observations(self, rows: Any) -> Any:
         """Observations ``(rows, ...)`` as the losses take them; a dict stays one."""

@@ -73,13 +73,11 @@ class ContinuousControl(OffPolicy):
         """
 
     def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
-        policy: Any = self.policy
-        policy.set_training_mode(True)
         self._update_learning_rate(list(self._optimizers().values()))
         self._learner.begin_round(None)
         before = self._n_updates
         found = yield from self._updates_of((self._batch_of(sample()) for _ in range(gradient_steps)), before)
-        policy.set_training_mode(False)
+        self._learner.end_round()
         self._n_updates += gradient_steps
         _check(found, before)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")

@@ -208,10 +208,9 @@ class PQN(QLearning):
         observations = self._learner.observations(self._layout.outside(self._flat(transitions, "observations")))
         actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
         returns = self._returns(transitions, self._flat(transitions, "next_observations"))
-        self.policy.set_training_mode(True)
         self._learner.begin_round(self.max_grad_norm)
         losses = yield from self._learner.updates(self._minibatches(QBatch(observations, actions, returns)))
-        self.policy.set_training_mode(False)
+        self._learner.end_round()
         self._n_updates += self.n_epochs * self.n_minibatches
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", float(losses.mean()))

@@ -174,12 +174,11 @@ class SyncDQN(OffPolicy, QLearning, DQN):
 
     def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
         policy, learner = self.policy, self._learner
-        policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
         learner.loss.double_q, learner.loss.kind = self.double_q, self.loss
         learner.begin_round(self.max_grad_norm)
         losses = yield from learner.updates(self._batch_of(sample()) for _ in range(gradient_steps))
-        policy.set_training_mode(False)
+        self._learner.end_round()
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", float(losses.mean()))

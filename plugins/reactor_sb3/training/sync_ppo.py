@@ -214,7 +214,6 @@ class SyncPPO(Trainer, PPO):
 
     def _updates(self) -> Updates[None]:
         policy, learner = self.policy, self._learner
-        policy.set_training_mode(True)
         self._update_learning_rate(policy.optimizer)
         self._set_ranges(learner)
         learner.begin_round(self.max_grad_norm)
@@ -231,7 +230,7 @@ class SyncPPO(Trainer, PPO):
             self.logger.info(
                 f"no more updates in round {self._counted() + 1}: the divergence is {statistics[-1][-1][APPROX_KL]:.2f}"
             )
-        policy.set_training_mode(False)
+        self._learner.end_round()
         self._log_training(statistics)
 
     def _set_ranges(self, learner: PPOLearner) -> None:
