@@ -114,6 +114,20 @@ def test_td3_acts_as_the_policy_predicts(name: str) -> None:
         np.testing.assert_allclose(actions[step], kept.scale_action(expected), atol=2e-6)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("cls", [SyncSAC, SyncTD3])
+def test_actions_of_another_shape_and_type(cls: Any, kind: Any) -> None:
+    actions = spaces.Box(-2, 3, (2, 3), kind)
+    model = new(cls, env=partial(Reach, actions=actions), gradient_steps=0, evaluate_every=1, evaluate_episodes=1)
+    kept, rows = played(model)
+    seen, stored = observed(model)
+    assert stored.shape == (16, 4, 6) and rows[0][3].shape == (4, 2, 3) and rows[0][3].dtype == kind
+    for step, row in enumerate(rows):
+        np.testing.assert_allclose(kept.scale_action(row[3]).reshape(4, 6), stored[step], atol=1e-6)
+        if cls is SyncTD3:
+            np.testing.assert_allclose(row[3], kept.predict(seen[step])[0], atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("cls", "policy", "arguments"),
     [
