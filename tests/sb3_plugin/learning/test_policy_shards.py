@@ -92,18 +92,31 @@ def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
 
 
 def logarithm_of(model: Any) -> float:
-    return 0.0 if model.log_ent_coef is None else float(model.log_ent_coef.detach())
+    found = getattr(model, "log_ent_coef", None)
+    return 0.0 if found is None else float(found.detach())
 
 
-@pytest.mark.parametrize("ent_coef", ["auto", 0.2])
+SUMS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sac": ("sac", "box", {}),
+    "sac, fixed": ("sac", "box", {"ent_coef": 0.2}),
+    "sac, autograd": ("sac", "dict", {}),
+    "td3": ("td3", "box", {}),
+    "td3, autograd": ("td3", "dict", {}),
+}
+
+
+@pytest.mark.parametrize("case", SUMS)
 @splits
-def test_slices_add_up_to_the_minibatch(split: bool, ent_coef: Any) -> None:
+def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
     """A few updates in slices end where those without do, but for rounding; so do losses and the entropy coefficient."""
+    algorithm, space, given = SUMS[case]
+    policy, observed = SPACES[space]
     ends = []
     for learners in (1, 2, 3):
-        with new("sac", Pushed, n_learners=learners, split=split, ent_coef=ent_coef, learning_rate=1e-3) as model:
+        env = partial(Pushed, observed)
+        with new(algorithm, env, policy, n_learners=learners, split=split, learning_rate=1e-3, **given) as model:
             model.learn(48, log_interval=None)
-            assert model._n_updates == 5
+            assert model._n_updates == 5 and model._learner.dense == (space == "box")
             ends.append((model.policy.state_dict(), dict(model.logger.name_to_value), logarithm_of(model)))
     for weights, logged, logarithm in ends[1:]:
         for key, values in ends[0][0].items():
