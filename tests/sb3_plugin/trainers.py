@@ -40,7 +40,7 @@ PLACES: list[dict[str, Any]] = [
     *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
 ]
 INLINE = PLACES[0]
-BOX = spaces.Box(-1, 1, (3,), np.float32)
+BOX, CHOICE = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3)
 SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
     "box": ("MlpPolicy", BOX),
     "image": ("CnnPolicy", spaces.Box(0, 255, (36, 36, 1), np.uint8)),
@@ -85,11 +85,13 @@ def suited(algorithm: str, env: Any) -> Any:
 
 
 class Toy(gymnasium.Env[Any, Any]):
-    """Random observations of any space; episodes of a few steps, which end in both ways."""
+    """Random observations of any space, rewards that depend on actions; episodes of a few steps, which end in both ways."""
 
-    def __init__(self, space: gymnasium.Space[Any] = BOX, length: int = 7, rate: float = 0.1) -> None:
-        self.observation_space, self.length, self.rate = deepcopy(space), length, rate
-        self.action_space: gymnasium.Space[Any] = spaces.Discrete(3)
+    def __init__(
+        self, space: gymnasium.Space[Any] = BOX, actions: gymnasium.Space[Any] = CHOICE, length: int = 7, rate: float = 0.1
+    ) -> None:
+        self.observation_space, self.action_space = deepcopy(space), deepcopy(actions)
+        self.length, self.rate = length, rate
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -99,8 +101,9 @@ class Toy(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action) or np.isscalar(action), action
         self.t += 1
-        reward = float(self.np_random.normal()) + int(action)
+        reward = float(self.np_random.normal() + np.sum(action))
         truncated = self.t >= self.length
         terminated = bool(self.np_random.random() < (0.5 if truncated else self.rate))  # sometimes both
         return self.observation_space.sample(), reward, terminated, truncated, self.info()

@@ -23,7 +23,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
-from trainers import BOX, INLINE, PLACES, SPACES
+from trainers import BOX, INLINE, PLACES, SPACES, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.acting_policy import acting_policy_of
@@ -42,28 +42,6 @@ ACTIONS: dict[str, gymnasium.Space[Any]] = {
     "box": spaces.Box(np.array([-0.5, -2], np.float32), np.array([0.5, 1], np.float32)),
     "matrix": spaces.Box(-1, 1, (2, 2), np.float64),
 }
-
-
-class Toy(gymnasium.Env[Any, Any]):
-    """Random observations, rewards that depend on actions, and short episodes that end in both ways."""
-
-    def __init__(self, observed: gymnasium.Space[Any] = BOX, acted: gymnasium.Space[Any] = ACTIONS["discrete"]) -> None:
-        self.observation_space, self.action_space = copy.deepcopy(observed), copy.deepcopy(acted)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.t = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action) or np.isscalar(action), action
-        self.t += 1
-        reward = float(self.np_random.normal() + np.sum(action))
-        truncated = self.t >= 7
-        terminated = bool(self.np_random.random() < (0.5 if truncated else 0.1))  # sometimes both
-        return self.observation_space.sample(), reward, terminated, truncated, {}
 
 
 def new(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changed: Any) -> SyncPPO:
@@ -351,7 +329,7 @@ class Unsaved(Toy):
     """Holds what nobody can pickle, so that it is replayed."""
 
     def __init__(self) -> None:
-        super().__init__(acted=ACTIONS["matrix"])
+        super().__init__(actions=ACTIONS["matrix"])
         self.lock = threading.Lock()
 
 
