@@ -8,7 +8,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,8 +28,8 @@ _OLD = 86_400.0
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of another one when the block ends, or is removed if it fails.
 
-    It is written beside the old one, under a lock that ends with its writer: what is not locked was left by one that was killed,
-    and is removed first. Permissions are those that ``open(path, "wb")`` would have given or left.
+    It is written beside the old one (``file.name``), under a lock that ends with its writer: what is not locked was left by one
+    that was killed, and is removed first. Permissions are those that ``open(path, "wb")`` would have given or left.
 
     Args:
         path: Of the file. Its folder is made if there is none.
@@ -69,20 +69,25 @@ def _begun(target: Path) -> tuple[Path, IO[bytes]]:
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
             if _locks is None:
-                return name, os.fdopen(handle, "wb")
+                return name, open(name, "wb", opener=_given(handle))
             with contextlib.suppress(OSError):  # a file system without locks: then leftovers stay
                 _locks.flock(handle, _locks.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(handle, stat.S_IMODE(os.stat(target).st_mode))
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(name), os.fstat(handle)):
-                    return name, os.fdopen(handle, "wb")
+                    return name, open(name, "wb", opener=_given(handle))
         except BaseException:
             os.close(handle)
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
         os.close(handle)  # somebody took it for a leftover before it was locked
+
+
+def _given(handle: int) -> Callable[[str, int], int]:
+    """Has :func:`open` take what is open already: the file knows its name then."""
+    return lambda name, flags: handle
 
 
 def sweep(folder: Path, names: str) -> None:

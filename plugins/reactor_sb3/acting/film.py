@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Iterator
 from fractions import Fraction
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,16 +37,17 @@ class Film:
     """A film in the making.
 
     Args:
-        file: What it is written to, from its beginning; stays open.
+        path: Of the file that it is written to, which need not have the suffix. FFmpeg opens it: where it calls back to write, an
+            interrupt would be lost.
         suffix: ``".gif"`` or ``".mp4"`` (H.264, which browsers play).
         fps: Pictures a second.
     """
 
-    def __init__(self, file: IO[bytes], suffix: str, fps: float) -> None:
+    def __init__(self, path: str, suffix: str, fps: float) -> None:
         import av
 
         self._av: Any = av
-        self.container: Any = av.open(file, "w", format=suffix.removeprefix("."))
+        self.container: Any = av.open(path, "w", format=suffix.removeprefix("."))
         self.fps = Fraction(min(fps, _FASTEST_GIF) if suffix == ".gif" else fps).limit_denominator(1000)
         self.gif = suffix == ".gif"
         self.shape: tuple[int, ...] = ()
@@ -75,18 +74,21 @@ class Film:
             raise ValueError(f"render() gave a picture of shape {shape} after others of {self.shape}")
         frame = self._av.VideoFrame.from_ndarray(self._even(picture), format="rgb24")
         frame.pts, frame.time_base = self.count, 1 / self.fps
+        self.container.mux(self.stream.encode(self._coloured(frame) if self.gif else frame))
         self.count += 1
-        for one in self._coloured(frame):
-            self.container.mux(self.stream.encode(one))
 
     def close(self) -> None:
-        """Write what is left of it."""
-        if self.shape:
-            self.container.mux(self.stream.encode(None))
+        """Write what is left of it.
+
+        Raises:
+            ValueError: If it has no pictures.
+        """
+        if not self.count:
+            raise ValueError("a film without pictures is none")
+        self.container.mux(self.stream.encode(None))
         self.container.close()
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
         height, width = (length if self.gif else length + length % 2 for length in shape[:2])
         stream = self.stream = self.container.add_stream("gif" if self.gif else "libx264", rate=self.fps)
         stream.width, stream.height, stream.pix_fmt = width, height, "pal8" if self.gif else "yuv420p"
@@ -94,19 +96,23 @@ class Film:
         stream.codec_context.thread_count = 1  # a core belongs to its worker
         # FFmpeg leaves out what has the same index as in the picture before, though its colour may be another one by now.
         stream.options = {"gifflags": "0"} if self.gif else {"preset": "ultrafast"}
-        if not self.gif:
-            return
+        self.shape = shape
+        if self.gif:
+            self.graph = self._palettes(width, height)
+
+    def _palettes(self, width: int, height: int) -> Any:
+        """What gives each picture a palette of its own."""
         graph: Any = self._av.filter.Graph()
         source = graph.add_buffer(width=width, height=height, format=self._av.VideoFormat("rgb24"), time_base=1 / self.fps)
         split, palette = graph.add("split"), graph.add("palettegen", "stats_mode=single:reserve_transparent=0")
-        use, self.sink = graph.add("paletteuse", "new=1:dither=none"), graph.add("buffersink")
+        use, sink = graph.add("paletteuse", "new=1:dither=none"), graph.add("buffersink")
         source.link_to(split)
         split.link_to(palette, 0, 0)
         split.link_to(use, 1, 0)
         palette.link_to(use, 0, 1)
-        use.link_to(self.sink)
+        use.link_to(sink)
         graph.configure()
-        self.graph = graph
+        return graph
 
     def _even(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """With a last row and column more where H.264 wants an even number."""
@@ -115,12 +121,7 @@ class Film:
             return np.ascontiguousarray(picture)
         return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
 
-    def _coloured(self, frame: Any) -> Iterator[Any]:
-        """A picture of a GIF in 256 colours of its own."""
-        if not self.gif:
-            yield frame
-            return
+    def _coloured(self, frame: Any) -> Any:
+        """A picture in 256 colours of its own. There is one for each: trying for more is an error, in which PyAV drops Ctrl-C."""
         self.graph.push(frame)
-        with contextlib.suppress(self._av.error.BlockingIOError, self._av.error.EOFError):
-            while True:
-                yield self.graph.pull()
+        return self.graph.pull()

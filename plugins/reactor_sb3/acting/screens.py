@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
+import tempfile
 import time
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,51 +66,21 @@ class Window:
         """See :class:`Screen`."""
 
 
-class Bytes:
-    """A GIF in memory."""
-
-    def __init__(self) -> None:
-        self.film: Film | None = None
-
-    def begin(self, timesteps: int) -> None:
-        """See :class:`Screen`."""
-        self.film, self.file = None, io.BytesIO()
-
-    def steps(self, env: Any, most: int) -> int:
-        """See :class:`Screen`."""
-        return most
-
-    def take(self, env: Any) -> None:
-        """See :class:`Screen`."""
-        if self.film is None:
-            self.film = Film(self.file, ".gif", _fps(env))
-        self.film.add(env.render())
-
-    def end(self) -> bytes | None:
-        """See :class:`Screen`."""
-        film, self.film = self.film, None
-        if film is None:
-            return None
-        film.close()
-        return self.file.getvalue()
-
-
-class Files:
-    """A film for each showing: ``run-12800.mp4`` where it is to be ``run.mp4``. It has its name when it is complete.
+class Films(ABC):
+    """A film for each showing.
 
     Args:
-        path: What the user has named.
+        suffix: What it is, see :class:`~reactor_sb3.acting.film.Film`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, suffix: str) -> None:
+        self.suffix, self.timesteps = suffix, 0
         self.film: Film | None = None
         self.writing = contextlib.ExitStack()
-        sweep(path.parent, re.escape(path.stem) + r"-\d+" + re.escape(path.suffix))
 
     def begin(self, timesteps: int) -> None:
         """See :class:`Screen`."""
-        self.target = self.path.with_name(f"{self.path.stem}-{timesteps}{self.path.suffix}")
+        self.timesteps = timesteps
 
     def steps(self, env: Any, most: int) -> int:
         """See :class:`Screen`."""
@@ -119,21 +91,60 @@ class Files:
         picture = env.render()
         try:
             if self.film is None:
-                self.film = Film(self.writing.enter_context(replacing(self.target)), self.path.suffix.lower(), _fps(env))
+                self.file = self.writing.enter_context(self.new_file())
+                self.film = Film(self.file.name, self.suffix, _fps(env))
             self.film.add(picture)
-        except Exception as error:
-            self._abandon(error)
+        except Exception as error:  # nothing is left of a film that cannot be written
+            self.film = None
+            with contextlib.suppress(Exception):
+                self.writing.__exit__(type(error), error, error.__traceback__)
             raise
 
-    def end(self) -> None:
+    def end(self) -> bytes | None:
         """See :class:`Screen`."""
         film, self.film = self.film, None
-        if film is not None:
-            with self.writing:
-                film.close()
+        if film is None:
+            return None
+        with self.writing:
+            film.close()
+            return self.written()
 
-    def _abandon(self, error: Exception) -> None:
-        """Leave nothing of a film that cannot be written."""
-        self.film = None
-        with contextlib.suppress(Exception):
-            self.writing.__exit__(type(error), error, error.__traceback__)
+    @abstractmethod
+    def new_file(self) -> AbstractContextManager[Any]:
+        """What a film is written to, for as long as it is written."""
+
+    def written(self) -> bytes | None:
+        """What somebody else is to show of a film that is whole."""
+        return None
+
+
+class Bytes(Films):
+    """GIFs that somebody else shows."""
+
+    def __init__(self) -> None:
+        super().__init__(".gif")
+
+    def new_file(self) -> AbstractContextManager[Any]:
+        """See :class:`Films`."""
+        return tempfile.NamedTemporaryFile(suffix=self.suffix)
+
+    def written(self) -> bytes:
+        """See :class:`Films`."""
+        return Path(self.file.name).read_bytes()
+
+
+class Files(Films):
+    """Files: ``run-12800.mp4`` where it is to be ``run.mp4``. Each has its name when it is complete.
+
+    Args:
+        path: What the user has named.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.suffix.lower())
+        self.path = path
+        sweep(path.parent, re.escape(path.stem) + r"-\d+" + re.escape(path.suffix))
+
+    def new_file(self) -> AbstractContextManager[Any]:
+        """See :class:`Films`."""
+        return replacing(self.path.with_name(f"{self.path.stem}-{self.timesteps}{self.path.suffix}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
@@ -167,11 +168,10 @@ def test_the_usual_slice_is_a_small_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("suffix", "fps", "shape"), [(".gif", 60, (31, 47)), (".mp4", 29.97, (32, 48))])
 def test_pictures_of_any_size_and_speed(suffix: str, fps: float, shape: tuple[int, int], tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
-    with path.open("wb") as file:
-        film = Film(file, suffix, fps)
-        for brightness in range(0, 250, 50):
-            film.add(np.full((31, 47, 3), brightness, np.uint8))
-        film.close()
+    film = Film(str(path), suffix, fps)
+    for brightness in range(0, 250, 50):
+        film.add(np.full((31, 47, 3), brightness, np.uint8))
+    film.close()
     found = pictures(path)
     assert [picture.shape[:2] for picture in found] == [shape] * 5  # H.264 has even numbers only
     assert [abs(float(picture.mean()) - 50 * number) < 4 for number, picture in enumerate(found)] == [True] * 5
@@ -192,12 +192,11 @@ def test_pictures_of_any_size_and_speed(suffix: str, fps: float, shape: tuple[in
     ],
 )
 def test_what_is_no_picture(picture: Any, error: Any, message: str, tmp_path: Path) -> None:
-    with (tmp_path / "a.gif").open("wb") as file:
-        film = Film(file, ".gif", 10)
-        film.add(np.zeros((4, 4, 3), np.uint8))
-        with pytest.raises(error, match=message):
-            film.add(picture)
-        film.close()
+    film = Film(str(tmp_path / "a.gif"), ".gif", 10)
+    film.add(np.zeros((4, 4, 3), np.uint8))
+    with pytest.raises(error, match=message):
+        film.add(picture)
+    film.close()
 
 
 # ---------------------------------------------------------------------- it changes nothing
@@ -435,6 +434,38 @@ def test_what_was_filmed_before_an_interrupt_too(suffix: str, place: dict[str, A
             model.learn(320, callback=Interrupt())
         assert names(tmp_path) == [f"run-0{suffix}"]
         assert steps_of(tmp_path / f"run-0{suffix}") == EPISODE + EPISODE[:3]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals")
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_no_interrupt_is_lost_in_the_library(suffix: str, tmp_path: Path) -> None:
+    """Wherever it comes: a call from FFmpeg back to Python would drop it, and so would an error of PyAV's."""
+    film, picture = Film(str(tmp_path / "a"), suffix, 25), np.zeros((64, 64, 3), np.uint8)
+    film.add(picture)
+    struck: list[int] = []
+
+    def strike(*_: Any) -> None:
+        struck.append(len(struck))
+        raise KeyboardInterrupt
+
+    def film_until_struck(after: float) -> None:
+        number, timer = len(struck), threading.Timer(after, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+        timer.start()
+        try:
+            while len(struck) == number:
+                film.add(picture)
+        finally:
+            timer.join()
+            film.count += 1  # it may be written, and not counted
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        for number in range(150):
+            with pytest.raises(KeyboardInterrupt):
+                film_until_struck(1e-3 + 1e-5 * (number % 100))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    film.close()
 
 
 class Dying(Painted):
