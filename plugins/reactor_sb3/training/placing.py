@@ -67,7 +67,10 @@ def choose(specification: Specification, learning: Learning) -> Placement:
     aside = specification.aside(actor or 1.0, PICTURE if actor else 0.0)
     if executor == "auto":
         beside = sum(aside.values()) / (actor or 1.0)
-        gain = gained(actors, workers, actor or 0.0, learner or 0.0, beside, overlap=overlap, learners=learners)
+        gain = gained(
+            actors, workers, actor or 0.0, learner or 0.0, beside,
+            overlap=overlap, learners=learners, share=specification.largest_share,
+        )  # fmt: skip
         gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
@@ -102,26 +105,31 @@ def predicted(specification: Specification, actor: float, learner: float, update
     alone = (actors + aside) * actor + learner
     if specification.executor == "inline" or workers == 1 or not may_start_processes():
         return alone
-    shared = shared_round(actors, workers, actor, learner, aside, overlap=_overlaps(specification), learners=learners)
+    shared = shared_round(
+        actors, workers, actor, learner, aside,
+        overlap=_overlaps(specification), learners=learners, share=specification.largest_share,
+    )  # fmt: skip
     shared += meeting_cost(updates, learner, learners) if learners > 1 else 0.0
     shared += tick_cost(away=AWAY)
     return min(alone, shared) if specification.executor == "auto" else shared
 
 
 def shared_round(
-    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1
+    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1, share: float = 0.0
 ) -> float:
     """Seconds of a round on so many workers, without what helpers cost; arguments as for :func:`gained`."""
     others = (actors + aside) * actor
     if learners > 1:
         sampling = max(math.ceil(actors / workers) * actor, others / workers)
-        return sampling + learner * math.ceil(learners / workers) / learners
+        return sampling + learner * max(share, math.ceil(learners / workers) / learners)
     if overlap:
         return max(learner, (others + learner) / workers, actor)
     return math.ceil(actors / workers) * actor + max(learner, aside * actor)
 
 
-def gained(actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1) -> float:
+def gained(
+    actors: int, workers: int, actor: float, learner: float, aside: float, *, overlap: bool, learners: int = 1, share: float = 0.0
+) -> float:
     """Seconds that a round is shorter on so many workers than on one, by a cautious reckoning and without what helpers cost.
 
     Args:
@@ -132,10 +140,11 @@ def gained(actors: int, workers: int, actor: float, learner: float, aside: float
         aside: What evaluator and viewer do in a round, in rounds of an actor.
         overlap: Whether the actors sample while the learner learns.
         learners: Reactors that compute its gradients, when all others are done.
+        share: What one of them has of these in any case.
     """
     others = (actors + aside) * actor
     alone = WORTH_IT * (others + learner) if learners > 1 else WORTH_IT * others + learner
-    return alone - shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners)
+    return alone - shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners, share=share)
 
 
 def placed(

@@ -61,6 +61,13 @@ class Specification:
     critics_share: float | None = None
 
     @property
+    def largest_share(self) -> float:
+        """The share of an update's gradients that one reactor has in any case: with ``split=True``, of the critics'."""
+        if len(self.shards) < 2 or self.critics_share is None:
+            return 0.0
+        return max(self.critics_share, 1 - self.critics_share) / self.shards[0].slices
+
+    @property
     def learners(self) -> int:
         """How many reactors compute gradients at the same time, the learner included."""
         return 1 + sum(plan.shards for plan in self.shards)

@@ -181,6 +181,15 @@ def test_what_a_round_gains_by_shards(learners: int, workers: int, shared: float
     assert found == pytest.approx(WORTH_IT * 14.0 - shared)
 
 
+def test_what_a_round_gains_where_one_shard_has_more_to_do() -> None:
+    with SyncTD3("MlpPolicy", "Pendulum-v1", n_actors=4, split=True, policy_delay=1, seed=0) as model:
+        share = model.specification().largest_share
+    assert share == pytest.approx(9 / 14)
+    for workers, learned in ((2, 10.0 * share), (1, 10.0)):
+        found = gained(4, workers, 1.0, 10.0, 0.0, overlap=False, learners=2, share=share)
+        assert found == pytest.approx(WORTH_IT * 14.0 - 4.0 / workers - learned)
+
+
 @pytest.mark.parametrize(("helper", "executor"), [(1e-4, "processes"), (1e-3, "inline")])
 def test_shards_meet_at_each_update(monkeypatch: Any, helper: float, executor: str) -> None:
     monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.0)
