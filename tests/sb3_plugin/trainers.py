@@ -101,7 +101,7 @@ class Toy(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action) or np.isscalar(action), action
+        assert np.isscalar(action) or self.action_space.contains(action), action
         self.t += 1
         reward = float(self.np_random.normal() + np.sum(action))
         truncated = self.t >= self.length
