@@ -631,7 +631,7 @@ def test_other_files(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip")
     with pytest.raises(ValueError, match=r"is a checkpoint of SyncDQN, not of PQN: use SyncDQN\.resume\(\)"):
         PQN.resume(path)
-    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 3"):
+    with pytest.raises(ValueError, match="has the checkpoint format 99, this version reads 4"):
         SyncDQN.resume(changed_manifest(path, format=99))
     manifest = json.loads(zipfile.ZipFile(path).read("manifest.json"))
     versions, machine = (
