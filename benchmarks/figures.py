@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,23 @@ def startup(result: Result) -> str:
 
 
 def training(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"))
+    """Ours as it is, and with the setting of ours that is fastest, each against the fastest of either rival's."""
+    rows = []
+    for name, found in result["cases"].items():
+        of = {one: rate["median"] for one, rate in found["rates"].items()}
+        best = {who: max((one for one in of if one.startswith(who)), key=of.__getitem__) for who in ("reactor_rl,", "SB3", "SBX")}
+        row = [name]
+        for ours in ("reactor_rl", best["reactor_rl,"]):
+            said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
+            row.append(f"{said}{of[ours]:,.0f}")
+            row += [f"{_of_rounds(found, ours, best[rival]):.2f}x" for rival in ("SB3", "SBX")]
+        rows.append(row)
+    return table(["", "steps/s", "SB3", "SBX", "steps/s with", "SB3", "SBX"], rows)
+
+
+def _of_rounds(found: dict[str, Any], one: str, other: str) -> float:
+    pairs = zip(found["rates"][one]["all"], found["rates"][other]["all"], strict=True)
+    return statistics.median(a / b for a, b in pairs)
 
 
 def reward_cartpole(result: Result) -> str:

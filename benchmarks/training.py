@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -136,7 +137,7 @@ def ours_of(case: Case, seed: int = 0, **more: Any) -> Any:
     cls = getattr(reactor_sb3, f"Sync{case.algorithm}")
     return cls(
         case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", n_actors=case.n_envs // envs_per_actor,
-        envs_per_actor=envs_per_actor, **case.settings, **more,
+        envs_per_actor=envs_per_actor, **deepcopy(case.settings), **more,
     )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
     import stable_baselines3
 
     cls = getattr(stable_baselines3, case.algorithm)
-    return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **case.settings)
+    return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **deepcopy(case.settings))
 
 
 def jax_of(case: Case, kind: str, seed: int = 0) -> Any:
@@ -155,7 +156,7 @@ def jax_of(case: Case, kind: str, seed: int = 0) -> Any:
         import sbx
     except ImportError as error:
         raise ImportError(f"pip install sbx-rl ({error})") from None
-    settings = dict(case.settings)
+    settings = deepcopy(case.settings)  # of which trainers change what they are given
     if "activation_fn" in settings.get("policy_kwargs", {}):
         activation = getattr(flax.linen, settings["policy_kwargs"]["activation_fn"].__name__.lower())
         settings["policy_kwargs"] = {**settings["policy_kwargs"], "activation_fn": activation}
