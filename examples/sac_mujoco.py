@@ -15,6 +15,7 @@ parser.add_argument("--env", default="HalfCheetah-v5")
 parser.add_argument("--steps", type=int, default=2_048, help="1,000,000 for a real run")
 parser.add_argument("--update-to-data", type=float, default=1.0, help="updates for each step of an environment")
 parser.add_argument("--split", action="store_true")
+parser.add_argument("--watch", help='a film of the policy at play now and then: "run.mp4" (needs the extra watch)')
 parser.add_argument("--workers", type=int, default=None, help="changes the time that it takes, and nothing else")
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
@@ -34,6 +35,8 @@ model = SyncSAC(
     evaluate_every=max(1, options.steps // (20 * ACTORS * STEPS)),
     evaluate_episodes=3,
     evaluate_steps=1_000,
+    watch=options.watch,
+    watch_steps=64,
     workers=options.workers,
     seed=options.seed,
 )

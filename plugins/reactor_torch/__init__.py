@@ -5,7 +5,7 @@ from reactor_rl.plugin import needs
 with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch
+    from reactor_torch.batches import Batch, TransitionBatch
     from reactor_torch.critics import AutogradCritics, Critics, DenseCritics
     from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
@@ -15,7 +15,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
-    from reactor_torch.q_learning import DQNBatch, DQNLoss, QBatch, QLoss
+    from reactor_torch.q_learning import DQNLoss, QBatch, QLoss
     from reactor_torch.sac import SACActorLoss, SACBatch, SACCriticLoss
     from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan
     from reactor_torch.sharing import SharedLosses, shared_losses
@@ -28,31 +28,23 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.updater import Loss, Task, Updater, Updates, carry_out
 
 __all__ = [
-    "DenseSquashedActor",
-    "DenseCritics",
-    "TD3CriticLoss",
-    "TD3Batch",
-    "TD3ActorLoss",
-    "SACCriticLoss",
-    "SACBatch",
-    "SACActorLoss",
-    "SquashedActor",
-    "AutogradSquashedActor",
-    "Critics",
-    "AutogradCritics",
-    "FILLING",
     "ActorCritic",
     "Autograd",
     "AutogradActorCritic",
+    "AutogradCritics",
+    "AutogradSquashedActor",
     "Batch",
     "Bernoullis",
     "Categoricals",
-    "DQNBatch",
+    "Critics",
     "DQNLoss",
     "Dense",
     "DenseActorCritic",
+    "DenseCritics",
     "DenseNetwork",
+    "DenseSquashedActor",
     "Distribution",
+    "FILLING",
     "FlatOptimizer",
     "FlatParameters",
     "Function",
@@ -70,11 +62,19 @@ __all__ = [
     "QBatch",
     "QLoss",
     "Round",
+    "SACActorLoss",
+    "SACBatch",
+    "SACCriticLoss",
     "ShardPlan",
     "SharedLosses",
+    "SquashedActor",
     "Stacked",
+    "TD3ActorLoss",
+    "TD3Batch",
+    "TD3CriticLoss",
     "Task",
     "TorchNetwork",
+    "TransitionBatch",
     "Updater",
     "Updates",
     "carry_out",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 
-__all__ = ["Batch", "some_rows"]
+__all__ = ["Batch", "TransitionBatch", "some_rows"]
 
 
 def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:
@@ -27,3 +28,24 @@ class Batch:
 
     def __len__(self) -> int:
         return self.actions.shape[0]
+
+
+@dataclass
+class TransitionBatch(Batch):
+    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``: each ``(rows, 1)`` or ``(rows,)`` unless it says more.
+
+    Attributes:
+        observations: ``(rows, ...)``.
+        actions: int64; or float32 in [-1, 1], ``(rows, n)``.
+        next_observations: ``(rows, ...)``.
+        dones: Whether nothing follows, float32.
+        rewards: float32, of n steps where there are n.
+        discounts: Discount of what follows: a number, or one for each row.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | float

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import torch
 
+from reactor_torch.batches import TransitionBatch
 from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
 from reactor_torch.layers import Layer
 
-__all__ = ["AutogradCritics", "Critics", "DenseCritics", "Transitions", "fit"]
+__all__ = ["AutogradCritics", "Critics", "DenseCritics", "fit"]
 
 
 class Critics(Protocol):
@@ -44,22 +45,12 @@ class Critics(Protocol):
         ...
 
 
-class Transitions(Protocol):
-    """What critics learn from: see :class:`SACBatch`."""
-
-    observations: Any
-    actions: torch.Tensor
-    dones: torch.Tensor
-    rewards: torch.Tensor
-    discounts: torch.Tensor | float
-
-
-def fit(critics: Critics, batch: Transitions, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
+def fit(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
     """Gradients of the squared errors of all critics.
 
     Args:
         critics: They.
-        batch: Transitions, or a slice of them.
+        batch: TransitionBatch, or a slice of them.
         following: What comes after them is worth, ``(rows,)``, not discounted; may be overwritten.
         weight: Weight of the loss.
         of: Rows of the whole minibatch.

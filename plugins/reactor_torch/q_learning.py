@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.arrays import array_of, functions_for, numbers
-from reactor_torch.batches import Batch
+from reactor_torch.batches import Batch, TransitionBatch
 from reactor_torch.dense import Function
 from reactor_torch.updater import Loss
 
-__all__ = ["DQNBatch", "DQNLoss", "QBatch", "QLoss"]
+__all__ = ["DQNLoss", "QBatch", "QLoss"]
 
 Array = npt.NDArray[Any]
 LossKind = Literal["huber", "mse"]
@@ -26,27 +26,6 @@ class QBatch(Batch):
     observations: Any
     actions: torch.Tensor
     returns: torch.Tensor
-
-
-@dataclass
-class DQNBatch(Batch):
-    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``: each ``(rows, 1)`` or ``(rows,)`` but observations.
-
-    Attributes:
-        observations: ``(rows, ...)``.
-        actions: int64.
-        next_observations: ``(rows, ...)``.
-        dones: Whether nothing follows, float32.
-        rewards: float32, of n steps where there are n.
-        discounts: Discount of what follows: a number, or one for each row.
-    """
-
-    observations: Any
-    actions: torch.Tensor
-    next_observations: Any
-    dones: torch.Tensor
-    rewards: torch.Tensor
-    discounts: torch.Tensor | float
 
 
 class QLoss(Loss):
@@ -120,7 +99,7 @@ class DQNLoss(Loss):
     def kind(self, kind: LossKind) -> None:
         self.errors.kind = kind
 
-    def gradients(self, batch: DQNBatch, of: int | None = None) -> Array:
+    def gradients(self, batch: TransitionBatch, of: int | None = None) -> Array:
         """See :meth:`QLoss.gradients`."""
         following = self.target.forward(batch.next_observations)
         if self.double_q:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.arrays import numbers
-from reactor_torch.batches import Batch
+from reactor_torch.batches import TransitionBatch
 from reactor_torch.critics import Critics, fit
 from reactor_torch.squashed import SquashedActor
 from reactor_torch.updater import Loss
@@ -24,26 +24,14 @@ Array = npt.NDArray[Any]
 
 
 @dataclass
-class SACBatch(Batch):
-    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``, and the noise of the actions that are chosen for them.
+class SACBatch(TransitionBatch):
+    """Transitions, and the noise of the actions that are chosen for them.
 
     Attributes:
-        observations: ``(rows, ...)``.
-        actions: ``(rows, n)``, float32, in [-1, 1].
-        next_observations: ``(rows, ...)``.
-        dones: Whether nothing follows, ``(rows, 1)``, float32.
-        rewards: ``(rows, 1)``, float32, of n steps where there are n.
-        discounts: Discount of what follows: a number, or one for each row, ``(rows, 1)``.
         noise: Of the actions chosen for observations: standard normal, ``(rows, n)``, float32.
         next_noise: The same for next observations.
     """
 
-    observations: Any
-    actions: torch.Tensor
-    next_observations: Any
-    dones: torch.Tensor
-    rewards: torch.Tensor
-    discounts: torch.Tensor | float
     noise: torch.Tensor
     next_noise: torch.Tensor
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.arrays import numbers
-from reactor_torch.batches import Batch
+from reactor_torch.batches import TransitionBatch
 from reactor_torch.critics import Critics, fit
 from reactor_torch.dense import Function
 from reactor_torch.updater import Loss
@@ -24,25 +24,13 @@ Array = npt.NDArray[Any]
 
 
 @dataclass
-class TD3Batch(Batch):
-    """Transitions from a replay buffer, as SB3's ``ReplayBufferSamples``, and the noise that is added to next actions.
+class TD3Batch(TransitionBatch):
+    """Transitions, and the noise that is added to next actions.
 
     Attributes:
-        observations: ``(rows, ...)``.
-        actions: ``(rows, n)``, float32, in [-1, 1].
-        next_observations: ``(rows, ...)``.
-        dones: Whether nothing follows, ``(rows, 1)``, float32.
-        rewards: ``(rows, 1)``, float32, of n steps where there are n.
-        discounts: Discount of what follows: a number, or one for each row, ``(rows, 1)``.
         next_noise: As it is added to the target actor's actions, ``(rows, n)``, float32: scaled and clipped already.
     """
 
-    observations: Any
-    actions: torch.Tensor
-    next_observations: Any
-    dones: torch.Tensor
-    rewards: torch.Tensor
-    discounts: torch.Tensor | float
     next_noise: torch.Tensor
 
 

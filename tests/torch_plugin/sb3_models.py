@@ -23,7 +23,6 @@ from reactor_torch import (
     Categoricals,
     Dense,
     DenseActorCritic,
-    DQNBatch,
     DQNLoss,
     FlatOptimizer,
     FlatParameters,
@@ -31,6 +30,7 @@ from reactor_torch import (
     Gaussians,
     PPOBatch,
     PPOLoss,
+    TransitionBatch,
     Updater,
     layers_of,
     normalized,
@@ -149,9 +149,9 @@ def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber
     return Updater(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
 
 
-def dqn_batch(model: DQN, given: ReplayBufferSamples) -> DQNBatch:
+def dqn_batch(model: DQN, given: ReplayBufferSamples) -> TransitionBatch:
     discounts = model.gamma if given.discounts is None else given.discounts
-    return DQNBatch(given.observations, given.actions, given.next_observations, given.dones, given.rewards, discounts)
+    return TransitionBatch(given.observations, given.actions, given.next_observations, given.dones, given.rewards, discounts)
 
 
 def load_state(ours: Any, theirs: Any) -> None:

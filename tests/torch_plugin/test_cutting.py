@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from reactor_torch import DQNBatch, QBatch
+from reactor_torch import QBatch, TransitionBatch
 from reactor_torch.cutting import MOST, Cutter
 
 
@@ -39,6 +39,6 @@ def test_what_is_not_only_tensors_is_cut_as_ever() -> None:
     keyed = batch_of(6, {"a": torch.randn(6, 2), "b": torch.randn(6)})
     assert torch.equal(cut(keyed, slice(2, 4)).observations["a"], keyed.observations["a"][2:4])
     column = torch.randn(6, 1)
-    numbered = DQNBatch(torch.randn(6, 2), column.long(), torch.randn(6, 2), column, column, 0.9)
+    numbered = TransitionBatch(torch.randn(6, 2), column.long(), torch.randn(6, 2), column, column, 0.9)
     minibatch = cut(numbered, slice(1, 3))
     assert minibatch.discounts == 0.9 and torch.equal(minibatch.rewards, column[1:3])

@@ -23,7 +23,6 @@ from reactor_torch import (
     Categoricals,
     Dense,
     DenseActorCritic,
-    DQNBatch,
     DQNLoss,
     FlatParameters,
     Function,
@@ -32,6 +31,7 @@ from reactor_torch import (
     PPOLoss,
     QBatch,
     QLoss,
+    TransitionBatch,
     layers_of,
     normalized,
 )
@@ -134,7 +134,7 @@ def test_dqn(kind: Any, double_q: bool, way: str) -> None:
     module, target = (network_of(["linear", "relu"] * 2, [24] * 4, 5, 3) for _ in range(2))
     flat, fixed = FlatParameters(module.named_parameters()), FlatParameters(target.named_parameters(), learned=False)
     dones, rewards, discounts = torch.randint(0, 2, (40, 1)).float(), torch.randn(40, 1), torch.rand(40, 1)
-    batch = DQNBatch(torch.randn(40, 5), torch.randint(0, 3, (40, 1)), torch.randn(40, 5), dones, rewards, discounts)
+    batch = TransitionBatch(torch.randn(40, 5), torch.randint(0, 3, (40, 1)), torch.randn(40, 5), dones, rewards, discounts)
     with torch.no_grad():
         following = target(batch.next_observations)
         best = (module(batch.next_observations) if double_q else following).argmax(1, keepdim=True)

@@ -20,7 +20,6 @@ from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     Autograd,
     Dense,
-    DQNBatch,
     FlatOptimizer,
     FlatParameters,
     Function,
@@ -28,6 +27,7 @@ from reactor_torch import (
     LossMaker,
     QBatch,
     Task,
+    TransitionBatch,
     Updater,
     Updates,
     carry_out,
@@ -65,7 +65,7 @@ class QLearner(PolicyLearner):
         """What makes the same losses again, of a copy of the policy."""
         return partial(q_losses, self.learning_copy(), self._flat[0].names, self._make_loss, len(self._networks) > 1)
 
-    def updates(self, batches: Iterable[DQNBatch | QBatch]) -> Updates[Array]:
+    def updates(self, batches: Iterable[TransitionBatch | QBatch]) -> Updates[Array]:
         """An update from each of some minibatches, for gradients that somebody else computes.
 
         Args:
@@ -80,7 +80,7 @@ class QLearner(PolicyLearner):
             self._updaters[0].step()
         return np.concatenate(losses)
 
-    def learn(self, batches: Iterable[DQNBatch | QBatch]) -> Array:
+    def learn(self, batches: Iterable[TransitionBatch | QBatch]) -> Array:
         """An update from each of some minibatches; see :meth:`updates`."""
         return carry_out(self.updates(batches), self.gradients)
 

@@ -86,14 +86,7 @@ class ContinuousControl(OffPolicy):
                 self.logger.record(f"train/{name}", float(values.mean()))
 
     def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
-        seen = self._learner.observations
-        return self._with_noise(
-            {
-                "observations": seen(samples.observations), "actions": samples.actions,
-                "next_observations": seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
-                "discounts": self.gamma if samples.discounts is None else samples.discounts,
-            }
-        )  # fmt: skip
+        return self._with_noise(self._transitions(samples))
 
     @abstractmethod
     def _with_noise(self, transitions: dict[str, Any]) -> Batch:

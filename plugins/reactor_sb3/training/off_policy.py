@@ -110,6 +110,15 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
         """What a replay buffer has given, as the learner takes it; draws what chance decides from torch's generator."""
 
+    def _transitions(self, samples: ReplayBufferSamples) -> dict[str, Any]:
+        """What a replay buffer has given, by the fields of :class:`~reactor_torch.TransitionBatch`."""
+        seen = self._learner.observations
+        return {
+            "observations": seen(samples.observations), "actions": samples.actions,
+            "next_observations": seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
+            "discounts": self.gamma if samples.discounts is None else samples.discounts,
+        }  # fmt: skip
+
     @abstractmethod
     def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
         """The gradient steps of a round, for gradients that somebody else computes."""

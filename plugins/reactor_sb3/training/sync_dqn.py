@@ -20,7 +20,7 @@ from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.training.arguments import keeps_arguments
 from reactor_sb3.training.off_policy import OffPolicy
 from reactor_sb3.training.q_learning import QLearning
-from reactor_torch import DQNBatch, DQNLoss, Updates
+from reactor_torch import DQNLoss, TransitionBatch, Updates
 
 __all__ = ["SyncDQN"]
 
@@ -190,12 +190,9 @@ class SyncDQN(OffPolicy, QLearning, DQN):
     def _update_of(self, policy: DQNPolicy) -> Callable[[], object]:
         return partial(self._learner_of(policy).learn, [self.example()])
 
-    def _batch_of(self, samples: ReplayBufferSamples) -> DQNBatch:
-        seen = self._learner.observations
-        return DQNBatch(
-            seen(samples.observations), samples.actions.long(), seen(samples.next_observations), samples.dones, samples.rewards,
-            self.gamma if samples.discounts is None else samples.discounts,
-        )  # fmt: skip
+    def _batch_of(self, samples: ReplayBufferSamples) -> TransitionBatch:
+        transitions = self._transitions(samples)
+        return TransitionBatch(**transitions | {"actions": transitions["actions"].long()})
 
     def _present_rate(self) -> float:
         return self.exploration_schedule(self._current_progress_remaining)

@@ -45,32 +45,7 @@ class SyncTD3(ContinuousControl, TD3):
             environments.
         action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
             with each episode.
-        rollout_steps: Another name for ``train_freq``; give one of them.
-        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
-            the number of its environments, and by default each has an actor.
-        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
-        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
-        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
-            the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
-        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
-            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
-        learner_threads: Torch's threads in the learner, and in each of its slices.
-        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
-            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
-        evaluate_episodes: Episodes of an evaluation, in which actions are not random.
-        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
-        evaluate_env: Where it takes place, if not in ``env``.
-        watch: Shows a policy at play while it is trained, with a snapshot of the parameters: ``"human"`` in a window,
-            ``"run.mp4"`` or ``"run.gif"`` (any path) in a film for each showing, ``run-TIMESTEPS.mp4``, ``"tensorboard"`` in the
-            trainer's log. It changes no bit of the training. Films need the extra ``watch``.
-        watch_every: Rounds between the beginnings of two showings, at least.
-        watch_episodes: Episodes of a showing, in which actions are not random.
-        watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
-        watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
-        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
-            the learner, chooses, and places reactors so that all workers end together.
-        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+        rollout_steps, n_actors, and everything behind them: As for :class:`~reactor_sb3.SyncSAC`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
