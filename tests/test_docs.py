@@ -12,13 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {
     "README.md": ("stable_baselines3", "mpe2"),
-    "multi-agent.md": ("stable_baselines3", "mpe2"),
-    "training.md": ("stable_baselines3",),
-    "vector-environments.md": ("gymnasium", "ale_py"),
+    "docs/guide/multi-agent.md": ("stable_baselines3", "mpe2"),
+    "docs/guide/training.md": ("stable_baselines3",),
+    "docs/guide/vector-environments.md": ("gymnasium", "ale_py"),
 }
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def script_of(page: str) -> str:
@@ -40,7 +44,7 @@ def test_a_block_is_found_where_it_stands() -> None:
     assert script_of("a\n```python\nx = 1\n```\n```\ny\n```\n```python\nz = x\n```\n") == "\n\nx = 1\n\n\n\n\n\nz = x\n\n"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_says_which_language_it_is_in(page: Path) -> None:
     """Python that calls itself something else would not be run."""
     blocks = re.findall(r"^[ \t]*```(.*?)\n(.*?)^[ \t]*```$", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -50,9 +54,9 @@ def test_code_says_which_language_it_is_in(page: Path) -> None:
 
 
 @pytest.mark.timeout(240)  # ten seconds of one core each; most of it is imports, which wait for others on a busy machine
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    for name in NEEDS.get(page.name, ()):
+    for name in NEEDS.get(name_of(page), ()):
         pytest.importorskip(name)
     script = tmp_path / f"{page.stem}.py"
     script.write_text(script_of(page.read_text()))

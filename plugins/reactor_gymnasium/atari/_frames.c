@@ -1,4 +1,4 @@
-/* Finished 84 x 84 frames of one Atari emulator, bit-identical to OpenCV's INTER_AREA: see docs/atari-frames.md.
+/* Finished 84 x 84 frames of one Atari emulator, bit-identical to OpenCV's INTER_AREA: see docs/guide/atari-frames.md.
  *
  * 210 rows become 84, five become two, so each band of five rows makes its two by itself. A kernel keeps the last screens in
  * both of their roles, and recomputes only the bands that have changed.
