@@ -95,7 +95,9 @@ def filled(text: str) -> str:
         FigureError: A place names no figure.
     """
     text = TABLE.sub(lambda found: f"<!-- figures: {found[1]} -->\n{table(found[1])}<!-- end of figures -->", text)
-    return INLINE.sub(lambda found: found[0].removesuffix(f"{found[3]}<!-- end -->") + f"{figure(found[1], found[2])}<!-- end -->", text)
+    return INLINE.sub(
+        lambda found: found[0].removesuffix(f"{found[3]}<!-- end -->") + f"{figure(found[1], found[2])}<!-- end -->", text
+    )
 
 
 def faults(text: str, prose: bool) -> Iterator[tuple[int, str]]:
@@ -109,7 +111,10 @@ def faults(text: str, prose: bool) -> Iterator[tuple[int, str]]:
             yield line, str(error)
     rest = INLINE.sub(lambda found: " ", TABLE.sub(lambda found: "\n" * found[0].count("\n"), text))
     for broken in re.finditer(r"<!--\s*(?:figures?:|end)[^>]*>?", rest):
-        yield rest.count("\n", 0, broken.start()) + 1, f"{broken[0]!r} belongs to no place: see CONTRIBUTING.md for how one is written"
+        yield (
+            rest.count("\n", 0, broken.start()) + 1,
+            f"{broken[0]!r} belongs to no place: see CONTRIBUTING.md for how one is written",
+        )
     for found in re.finditer(r"^ {0,3}<!-- figure:", text, re.MULTILINE):
         yield text.count("\n", 0, found.start()) + 1, "a place cannot begin a line: Markdown would take the line for HTML"
     for line, said in measured(rest) if prose else ():

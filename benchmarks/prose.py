@@ -39,7 +39,19 @@ VERSIONS = re.compile(
     r"Numba|Ray|RLlib|TorchRL|Tianshou|LeRobot|SBX|JAX|CUDA|Linux|glibc|macOS|Sphinx|MyST|OpenCV|arXiv|arXiv:|reactor_rl|version)"
     r"\s+\d+(?:\.\d+)+(?:(?:,|\s+to|\s+and|\s+or)\s+\d+(?:\.\d+)+)*"
 )
-PROSE_DIRECTIVES = ("note", "warning", "tip", "important", "hint", "caution", "attention", "seealso", "admonition", "figure", "dropdown")
+PROSE_DIRECTIVES = (
+    "note",
+    "warning",
+    "tip",
+    "important",
+    "hint",
+    "caution",
+    "attention",
+    "seealso",
+    "admonition",
+    "figure",
+    "dropdown",
+)
 
 FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n]*)\n(.*?)^[ \t]*\2[`~]*[ \t]*$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
