@@ -1,4 +1,4 @@
-"""The tables of the README and of docs/, each from a file in benchmarks/results/: one function for each, by the name of its file."""
+"""The tables of README and docs, each from a file in benchmarks/results/: one function for each, by the name of its file."""
 
 from __future__ import annotations
 
