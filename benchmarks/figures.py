@@ -5,7 +5,7 @@ python benchmarks/figures.py --write      # put tables and numbers into the page
 python benchmarks/figures.py --check      # exit with 1 if a page has others, or a number in prose that no result file backs
 
 A table stands between `<!-- figures: NAME -->` and `<!-- end of figures -->`, a number in prose in
-`<!-- figure: FILE / KEY / KEY | HOW -->1.43x<!-- end -->`: where it is found in the file, and how it is shown.
+`<!-- figure: FILE / KEY / KEY; HOW -->1.43x<!-- end -->`: where it is found in the file, and how it is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tables import TABLES, digits
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 TABLE = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end of figures -->", re.DOTALL)
-INLINE = re.compile(r"<!-- figure: ([^|>]+?)(?: \| ([^>]*?))? -->(.*?)<!-- end -->")
+INLINE = re.compile(r"<!-- figure: ([^;>]+?)(?:; ([^>]*?))? -->(.*?)<!-- end -->")
 HOW = re.compile(r"(?:([\d.e+-]+) ?([*/]) ?)?(.*)")
 
 
@@ -85,7 +85,8 @@ def table(name: str) -> str:
     """The table of a result file, as Markdown."""
     if name not in TABLES:
         raise FigureError(f"there is no table {name!r}, there are {', '.join(TABLES)}")
-    return TABLES[name](results(name))
+    file, function = TABLES[name]
+    return function(results(file))
 
 
 def filled(text: str) -> str:

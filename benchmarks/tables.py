@@ -144,7 +144,39 @@ def reward_cartpole(result: Result) -> str:
     return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
 
 
-TABLES: dict[str, Callable[[Result], str]] = {
-    one.__name__: one
-    for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, reward_cartpole)
-}
+def frames(result: Result) -> str:
+    """Microseconds a frame, and what a way of making it costs before that."""
+    cases = dict(result["cases"])
+    start = cases.pop("start")
+    rows = []
+    for name in next(iter(cases.values()))["us_per_frame"]:
+        found = [case["us_per_frame"].get(name) for case in cases.values()]
+        first, size = start["ms_to_first_frame"].get(name), start["megabytes"].get(name.partition(",")[0])
+        cells = [digits(one["median"]) if one else "-" for one in found]
+        rows.append([name, *cells, f"{digits(first['median'])} ms" if first else "-", f"{digits(size)} MB" if size else "-"])
+    return table(["us a frame", *cases, "until the first frame", "installed"], rows)
+
+
+def spreeze(result: Result) -> str:
+    """Spreeze's two rates, of SAC with minibatches of 256: steps of all environments, and transitions learned from."""
+    kinds = {"SAC, 8 HalfCheetah, an update a step": 1, "SAC, 8 HalfCheetah, an update every 8 steps": 8}
+    rows = []
+    for shown, begin in {"`SyncSAC`, `split=True`": "reactor_rl, split=True", "`SyncSAC`": "reactor_rl", "SB3 `SAC` at its best": "SB3",
+                         "SBX `SAC` (JAX) at its best": "SBX"}.items():  # fmt: skip
+        row = [shown]
+        for case, steps in kinds.items():
+            rates = {name: rate["median"] for name, rate in result["cases"][case]["rates"].items()}
+            best = rates[begin] if begin in rates else max(rate for name, rate in rates.items() if name.startswith(begin))
+            row += [f"{digits(best)} Hz", f"{digits(256e-3 * best / steps)} kHz"]
+        rows.append(row)
+    head = [part for case in kinds for part in (f"{case.rpartition(', ')[2]}: sampling", "learned from")]
+    return table(["", *head], rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
+    **{one.__name__: (one.__name__, one)
+       for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
+                   reward_cartpole, frames)},
+    "spreeze": ("training", spreeze),
+}  # fmt: skip
+"""By its name in a page: the file in benchmarks/results/, and the function that makes a table of it."""
