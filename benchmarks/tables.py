@@ -161,8 +161,13 @@ def spreeze(result: Result) -> str:
     """Spreeze's two rates, of SAC with minibatches of 256: steps of all environments, and transitions learned from."""
     kinds = {"SAC, 8 HalfCheetah, an update a step": 1, "SAC, 8 HalfCheetah, an update every 8 steps": 8}
     rows = []
-    for shown, begin in {"`SyncSAC`, `split=True`": "reactor_rl, split=True", "`SyncSAC`": "reactor_rl", "SB3 `SAC` at its best": "SB3",
-                         "SBX `SAC` (JAX) at its best": "SBX"}.items():  # fmt: skip
+    contenders = {
+        "`SyncSAC`, `split=True`": "reactor_rl, split=True",
+        "`SyncSAC`": "reactor_rl",
+        "SB3 `SAC` at its best": "SB3",
+        "SBX `SAC` (JAX) at its best": "SBX",
+    }
+    for shown, begin in contenders.items():
         row = [shown]
         for case, steps in kinds.items():
             rates = {name: rate["median"] for name, rate in result["cases"][case]["rates"].items()}
