@@ -2,6 +2,7 @@
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.closing import close_all
+from reactor_gymnasium.environments.env_state import known_way, load, save
 from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
 from reactor_gymnasium.environments.storage import Casting, Leaves
@@ -50,10 +51,13 @@ __all__ = [
     "decide",
     "drawn",
     "encoded",
+    "known_way",
+    "load",
     "median_step",
     "merge",
     "pack",
     "repeat_registrations",
+    "save",
     "thrown_away",
     "unpack",
     "untouched",

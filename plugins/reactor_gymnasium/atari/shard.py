@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
+from reactor_gymnasium.environments.env_state import load, save
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 
@@ -124,12 +126,21 @@ class AtariShard(Reactor):
             self.extras.set(([], failures))
 
     def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "games"):
+        if not hasattr(self, "games"):
+            return self.__dict__.copy()
+        try:
+            return {"kept": [save(game) for game in self.games]}
+        except PicklingError as error:
             raise RunError(
-                f"games {self.first} to {self.first + self.n - 1} of AtariVectorEnv cannot be saved and restored: "
-                "a pickle does not hold the state of their emulators"
-            )
-        return self.__dict__.copy()
+                f"games {self.first} to {self.first + self.n - 1} of AtariVectorEnv cannot be saved and restored exactly: {error}"
+            ) from error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "kept" not in state:
+            self.__dict__.update(state)
+            return
+        for game, saved in zip(self.games, state["kept"], strict=True):
+            load(game, saved)
 
     def _decoded(self, actions: npt.NDArray[np.generic]) -> tuple[Sequence[int], Sequence[float]]:
         """Indices of actions and strengths of the paddle; a joystick at an angle is moved along each axis beyond the threshold."""

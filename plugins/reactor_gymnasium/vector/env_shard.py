@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.env_pickle import pickled
+from reactor_gymnasium.environments.env_state import known_way, load, save, why_not
 from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_rl import RunError
-from reactor_rl.plugin import decode, loads
+from reactor_rl.plugin import decode, dumps, loads
 
 __all__ = ["EnvShard"]
 
@@ -265,21 +265,23 @@ class EnvShard(Shard):
             return self.__dict__.copy()
         self._unfold()
         kept = []
-        for row, held in enumerate(self.envs):
-            try:
-                # Each by itself: what two of them share must not depend on where they are.
-                kept.append(pickled((held.env, self.last[row])))
-            except Exception as error:
+        for row, (held, make) in enumerate(zip(self.envs, self.env_fns, strict=True)):
+            if known_way(make) != "state":
                 raise RunError(
-                    f"environment {self.first + row} of {self.owner} ({held.env}) cannot be saved and restored: {error}"
-                ) from error
+                    f"environment {self.first + row} of {self.owner} ({held.env}) cannot be saved and restored exactly: "
+                    f"{why_not(held.env)}"
+                )
+            # Each by itself: what two of them share must not depend on where they are.
+            kept.append((save(held.env), dumps(self.last[row])))
         return {"kept": kept, "done": list(self.done)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        for row, (held, pickle) in enumerate(zip(self.envs, state["kept"], strict=True)):
-            held.env, self.last[row] = loads(pickle)
+        for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
+            held.unfold()
+            load(held.env, saved)
+            self.last[row] = loads(last)
         self.done = state["done"]
         self._refold()

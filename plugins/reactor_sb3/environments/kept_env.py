@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from copy import deepcopy
-from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -12,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import Folded, thrown_away, untouched
-from reactor_rl.plugin import Pickled, decode, loads
-from reactor_sb3.environments import env_state
+from reactor_gymnasium.plugin import Folded, known_way, load, save, thrown_away, untouched
+from reactor_rl.plugin import Pickled, decode
 from reactor_sb3.streams import Purpose, seed_of
 
 __all__ = ["KeptEnv", "check"]
@@ -93,11 +91,11 @@ class KeptEnv(Folded):
 
     def saved(self) -> dict[str, Any]:
         """All that the coming steps depend on: plain numbers, and a pickle or an array. :func:`check` knows what is in it."""
-        way = _way(self.make.data) if self.episode >= 0 else None
+        way = known_way(self.make) if self.episode >= 0 else None
         saved: dict[str, Any] = {"way": way, "episode": self.episode, "length": self.length, "total": float(self.total)}
         if way == "state":
             self.write_back(self.length)
-            saved["state"] = Pickled(pickle.dumps((env_state.save(self.env), self.observation)))
+            saved["state"] = Pickled(pickle.dumps((save(self.env), self.observation)))
         elif way == "replay":
             saved["seed"] = self.logged_seed
             saved["actions"] = np.concatenate(self.log) if self.log else np.zeros(0, np.int64)
@@ -109,7 +107,7 @@ class KeptEnv(Folded):
         self.episode, self.length, self.total = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, self.observation = decode(saved["state"])
-            self.env = env_state.load(self.env, state)
+            self.env = load(self.env, state)
             self.unfold()
         elif saved["way"] == "replay":
             self.logged_seed, actions = saved["seed"], saved["actions"]
@@ -155,9 +153,3 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                 if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
                     return
     raise ValueError("the state of an environment is none")
-
-
-@lru_cache(maxsize=4096)
-def _way(make: bytes) -> str | None:
-    """How environments of a kind are saved; tried once in every process."""
-    return env_state.way(loads(make))

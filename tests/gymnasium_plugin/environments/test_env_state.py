@@ -24,7 +24,7 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
-from reactor_sb3.environments.env_state import load, save, way
+from reactor_gymnasium.environments.env_state import load, save, way
 
 gymnasium.register_envs(ale_py)
 
@@ -397,7 +397,7 @@ LOAD_ELSEWHERE = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import test_env_state as t
-from reactor_sb3.environments.env_state import load
+from reactor_gymnasium.environments.env_state import load
 env = load(t.STATE[sys.argv[2]](), pathlib.Path(sys.argv[3]).read_bytes())
 sys.stdout.write(repr(t.trajectory(env, t.some_actions(env, 60, 5))))
 """
@@ -419,7 +419,7 @@ MAIN = """
 import pathlib, sys
 import gymnasium, numpy as np
 from gymnasium import spaces
-from reactor_sb3.environments.env_state import load, save, way
+from reactor_gymnasium.environments.env_state import load, save, way
 
 class Board:
     def __init__(self):

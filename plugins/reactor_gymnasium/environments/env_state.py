@@ -14,18 +14,19 @@ import pickle
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.utils import EzPickle
-from stable_baselines3.common.monitor import ResultsWriter
 
-from reactor_gymnasium.plugin import AtariGame, EnvFn, thrown_away
-from reactor_rl.plugin import global_random_state, loads
+from reactor_gymnasium.atari.game import AtariGame
+from reactor_gymnasium.vector.arguments import EnvFn, thrown_away
+from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
-__all__ = ["load", "save", "way"]
+__all__ = ["known_way", "load", "save", "way", "why_not"]
 
 _SEED = 20_231
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
@@ -128,6 +129,25 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
     return None
 
 
+def known_way(make: Any) -> Literal["state", "replay"] | None:
+    """What :func:`way` says of what an encoded function makes: tried once in every process."""
+    return _known_way(make.data) if isinstance(make, Pickled) else way(decode(make))
+
+
+@lru_cache(maxsize=4096)
+def _known_way(make: bytes) -> Literal["state", "replay"] | None:
+    return way(loads(make))
+
+
+def why_not(env: gymnasium.Env[Any, Any]) -> str:
+    """Why the state of an environment, whose way is not ``"state"``, cannot be saved and loaded exactly."""
+    try:
+        save(env)
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return "another one into which its state was loaded did not go on as it did"
+
+
 def _from_the_start(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
     return [deepcopy(env.reset(seed=_SEED)[0]), *_walk(env, actions)]
 
@@ -224,7 +244,8 @@ def _put(level: Any, state: Any) -> None:
 
 def _stays(value: Any) -> bool:
     """Whether a new environment has to keep its own: a window that has yet to open, a log on the disk."""
-    return _of_pygame(value, "Surface", "Clock", "Font") or isinstance(value, ResultsWriter)
+    log = type(value).__name__ == "ResultsWriter" and _module(type(value)) == "stable_baselines3.common.monitor"
+    return log or _of_pygame(value, "Surface", "Clock", "Font")
 
 
 def _of_pygame(value: Any, *names: str) -> bool:
