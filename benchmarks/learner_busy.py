@@ -1,8 +1,8 @@
 """What does one minibatch update cost beside a process that never sleeps?
 
 SB3's ``train`` with as many threads as torch takes of itself, and with one, against ours, alone and beside a hog (a loop in a
-process of its own). Ours is on one thread; for SAC and TD3 also with ``split=True`` on two workers. SB3's threads meet at the end of
-every operation, and wait there for the one whose core the hog has.
+process of its own). Ours is on one thread; for SAC and TD3 also with ``split=True`` on two workers. SB3's threads meet at the end
+of every operation, and wait there for the one whose core the hog has.
 """
 
 from __future__ import annotations
