@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {
     "README.md": ("stable_baselines3", "mpe2"),
     "docs/guide/multi-agent.md": ("stable_baselines3", "mpe2"),
+    "docs/guide/notebooks.md": ("IPython", "gymnasium", "pettingzoo", "pandas"),
     "docs/guide/training.md": ("stable_baselines3",),
     "docs/guide/vector-environments.md": ("gymnasium", "ale_py"),
 }
