@@ -63,9 +63,7 @@ def _help() -> str:
     lines = [f"  {command.name:{width}}  {command.description}" for command in commands]
     return "\n".join(
         [
-            f"reactor_rl {__version__}",
-            "",
-            "usage: python -m reactor_rl COMMAND ... | --version | --help",
+            "usage: python -m reactor_rl COMMAND ...",
             "",
             *lines,
             "",

@@ -6,14 +6,12 @@ Results never depend on the choice, so choosing is safe; only the time that a ti
 from __future__ import annotations
 
 import contextlib
-import random
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from reactor_rl.executor_names import ExecutorName
+from reactor_rl.global_random import global_random_state
 from reactor_rl.graph import Graph
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.runtime.launch import may_start_processes
@@ -21,7 +19,7 @@ from reactor_rl.runtime.run import Run
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["DAEMONIC", "Choice", "choose", "fastest", "global_random_state", "measured"]
+__all__ = ["DAEMONIC", "Choice", "choose", "fastest", "measured"]
 
 WORTH_IT = 0.95
 """With helpers a tick must take less than this share of the time: costs are not known any better."""
@@ -40,24 +38,6 @@ class Choice:
     workers: int
     costs: Mapping[str, float] | None
     why: str
-
-
-@contextlib.contextmanager
-def global_random_state() -> Iterator[None]:
-    """Put back the state of the process's global random generators, numpy's and torch's included, however the block ends."""
-    states: list[tuple[Callable[[Any], Any], Any]] = [(random.setstate, random.getstate())]
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        states.append((np.random.set_state, np.random.get_state()))
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_rng_state"):
-        states.append((torch.set_rng_state, torch.get_rng_state()))
-    try:
-        yield
-    finally:
-        for put_back, state in states:
-            put_back(state)
 
 
 def choose(

@@ -3,16 +3,16 @@
 Who writes a plugin imports from here and from nowhere deeper. What is listed here is kept; the rest of the engine may change.
 """
 
-from reactor_rl.autotune import DAEMONIC, global_random_state
+from reactor_rl.autotune import DAEMONIC
 from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
-from reactor_rl.drawing.html import html_figure, html_table
 from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.global_random import generator_states, global_random_state, moved
 from reactor_rl.helper_cost import parallel_executor, tick_cost
 from reactor_rl.run_owner import RunOwner
 from reactor_rl.runtime.arena import aligned_zeros
@@ -46,24 +46,24 @@ __all__ = [
     "aligned_zeros",
     "begin",
     "canonical",
-    "html_figure",
     "compiled_kernel",
     "context_named",
     "decode",
     "dumps",
     "encode",
     "extension",
+    "generator_states",
     "global_random_state",
     "loads",
     "longest_first",
     "may_start_processes",
+    "moved",
     "needs",
     "new_hash",
     "one_numeric_thread",
     "parallel_executor",
     "preload",
     "subject_of",
-    "html_table",
     "tick_cost",
     "usable_cores",
     "when_forked",

@@ -7,16 +7,13 @@ have changed a result this time.
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Protocol, runtime_checkable
 
 from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import EXECUTORS, NamedExecutor
+from reactor_rl.global_random import generator_states, moved
 from reactor_rl.program import Program
 
 __all__ = ["WORKERS", "Verification", "Factory", "Row", "Verifiable", "verify"]
@@ -145,17 +142,16 @@ def verify(
     if ticks < 1:
         raise ProgramError(f"ticks={ticks}: at least one tick has to run")
     rows: list[Row] = []
-    touched: list[str] = []
+    touched: tuple[str, ...] = ()
     for executor, count in _ways(executors, workers):
         subject = target()
         if not isinstance(subject, Program | Verifiable):
             raise ProgramError(f"a target makes a Program, or an object with a method fingerprint(); this one made {subject!r}")
-        before = _generators()
+        before = generator_states()
         rows.append(_run(subject, executor, count, ticks))
         if executor == "inline":
-            after = _generators()
-            touched = [name for name in before if before[name] != after[name]]
-    return Verification(tuple(rows), ticks, tuple(touched), isinstance(subject, Program))
+            touched = moved(before)
+    return Verification(tuple(rows), ticks, touched, isinstance(subject, Program))
 
 
 def _ways(executors: Sequence[NamedExecutor], workers: Sequence[int]) -> Iterator[tuple[NamedExecutor, int]]:
@@ -178,16 +174,3 @@ def _run(subject: Program | Verifiable, executor: NamedExecutor, workers: int, t
     except Exception as error:  # one way of running may fail where others do not, which is a finding too
         return Row(executor, workers, "", f"{type(error).__name__}: {' '.join(str(error).split())}")
     return Row(executor, workers, fingerprint, ran=ran)
-
-
-def _generators() -> dict[str, Any]:
-    """The states of the process's global generators by name, in a form that can be compared."""
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    states: dict[str, Any] = {
-        "random": random.getstate(),
-        "np.random": (kind, np.asarray(keys).tobytes(), position, has_gauss, cached),
-    }
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_rng_state"):
-        states["torch"] = torch.get_rng_state().numpy().tobytes()
-    return states

@@ -1,8 +1,5 @@
 """Networks of torch for reactor programs: small ones without torch's dispatch, their parameters as arrays, and learners."""
 
-import logging
-
-from reactor_rl import __version__
 from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
@@ -98,7 +95,4 @@ __all__ = [
     "torch_stream",
     "torch_threads",
     "write_parameters",
-    "__version__",
 ]
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())

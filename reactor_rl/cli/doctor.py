@@ -11,11 +11,13 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from itertools import chain
 from pathlib import Path
 
 from reactor_rl import __version__
+from reactor_rl.cli.commands import UsageError
 from reactor_rl.runtime.block import available_memory
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.launch import context_named, new_process, start_process
@@ -43,12 +45,26 @@ SLOW_PARKED = 200e-6
 LITTLE_MEMORY = 1_000_000_000
 
 
+SUBJECTS = "reactor_rl.doctor_of"
+"""Entry points in which plugins register what examines something by its name. Each gives what those of the machine do."""
+FACTS = ("cores", "load")
+"""What is said of the machine where something else is examined."""
+
+
 def doctor_command(argv: list[str]) -> int:
-    """Show what this machine offers, measure its channels, and warn of what hurts."""
+    """Show what this machine offers, measure its channels, and warn of what hurts; or examine an environment, by its id."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl doctor", description=doctor_command.__doc__)
+    parser.add_argument("id", metavar="ENV_ID", nargs="?", help="examine this environment: costs, what helpers gain, determinism")
     parser.add_argument("--no-measure", action="store_true", help="start no process to measure channels with")
     options = parser.parse_args(argv)
     warnings: list[str] = []
+    if options.id is not None:
+        if options.no_measure:
+            raise UsageError("--no-measure is for the machine; an environment is examined by measuring it")
+        lines = _of_subject(options.id, warnings)
+        for label, value in chain((fact for fact in _facts(warnings) if fact[0] in FACTS), lines):
+            print(f"{label:20}{value}", flush=True)
+        return _verdict(warnings)
     for label, value in _facts(warnings):
         print(f"{label:20}{value}")
     if not options.no_measure:
@@ -58,6 +74,10 @@ def doctor_command(argv: list[str]) -> int:
         print(f"{label:20}{value}")
     for group, what in (("reactor_rl.commands", "commands"), ("reactor_rl.verify", "verify targets")):
         print(f"{what:20}{', '.join(sorted(entry.name for entry in entry_points(group=group))) or 'none'} (from plugins)")
+    return _verdict(warnings)
+
+
+def _verdict(warnings: Sequence[str]) -> int:
     for warning in warnings:
         print(f"warning: {warning}")
     if not warnings:
@@ -117,10 +137,25 @@ def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
         except ImportError as error:
             yield entry.name, f"skipped: {error}"
             continue
-        for label, value, warning in lines:
-            yield label, value
-            if warning is not None:
-                warnings.append(warning)
+        yield from _noted(lines, warnings)
+
+
+def _of_subject(name: str, warnings: list[str]) -> Iterator[tuple[str, str]]:
+    """What the plugin that examines environments says of one."""
+    for entry in entry_points(group=SUBJECTS):
+        try:
+            examine = entry.load()
+        except ImportError as error:
+            raise UsageError(f"{name!r} cannot be examined: {error}") from error
+        return _noted(examine(name), warnings)
+    raise UsageError(f"{name!r} cannot be examined: no plugin that examines environments is installed (extra [gymnasium])")
+
+
+def _noted(lines: Iterable[tuple[str, str, str | None]], warnings: list[str]) -> Iterator[tuple[str, str]]:
+    for label, value, warning in lines:
+        yield label, value
+        if warning is not None:
+            warnings.append(warning)
 
 
 def _has_pidfd() -> bool:

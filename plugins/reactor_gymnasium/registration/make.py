@@ -18,7 +18,7 @@ from reactor_gymnasium.atari.vector_env import AtariVectorEnv
 from reactor_gymnasium.registration.reactor_ids import original
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
-__all__ = ["OURS", "make_vec"]
+__all__ = ["OURS", "find_spec", "make_vec"]
 
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
@@ -70,7 +70,7 @@ def make_vec(
             "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
             f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
         )
-    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else _spec(id))
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else find_spec(id))
     if spec.entry_point is None:
         raise Error(f"Cannot create vectorized environment for {spec.id} because it doesn't have an entry point defined.")
     vector = dict(vector_kwargs or {})
@@ -115,7 +115,13 @@ def _make_one(spec: EnvSpec, kwargs: dict[str, Any], wrappers: tuple[Wrap, ...])
     return env
 
 
-def _spec(id: str) -> EnvSpec:
+def find_spec(id: str) -> EnvSpec:
+    """The specification of an id, `module:id` and twins included; see :func:`make_vec`.
+
+    Raises:
+        gymnasium.error.Error: If there is no such id.
+        ModuleNotFoundError: If there is no such module.
+    """
     if id.startswith(("ALE/", "reactor/ALE.")) and importlib.util.find_spec("ale_py") is not None:
         importlib.import_module("ale_py")  # registers its games
     return _find_spec(_base(id))

@@ -1,0 +1,40 @@
+"""Global random generators: which of them something has drawn from, and putting them back."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from reactor_rl.global_random import generator_states, global_random_state, moved
+
+
+@pytest.mark.parametrize(("draw", "name"), [(random.random, "random"), (np.random.rand, "np.random")])
+def test_a_draw_is_named_and_put_back(draw, name):
+    before = generator_states()
+    assert moved(before) == ()
+    with global_random_state():
+        draw()
+        assert moved(before) == (name,)
+    assert moved(before) == ()
+
+
+def test_torch_counts_where_it_is_loaded():
+    torch = pytest.importorskip("torch")
+    before = generator_states()
+    with global_random_state():
+        torch.rand(1)
+        assert moved(before) == ("torch",)
+    assert moved(before) == ()
+
+
+def test_they_are_put_back_if_the_block_fails():
+    def fail():
+        random.random()
+        raise ValueError("no")
+
+    before = generator_states()
+    with pytest.raises(ValueError, match="no"), global_random_state():
+        fail()
+    assert moved(before) == ()
