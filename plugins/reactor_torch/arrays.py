@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["array_of", "functions_for", "numbers"]
+__all__ = ["array_of", "functions_for", "get", "numbers", "put"]
+
+Array = npt.NDArray[Any]
 
 
 def functions_for(device: torch.device) -> Any:
@@ -19,6 +21,22 @@ def functions_for(device: torch.device) -> Any:
 def array_of(tensor: torch.Tensor) -> Any:
     """A tensor as those functions take it; the memory is shared."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
+
+
+def put(into: Any, values: Array) -> None:
+    """Overwrite what :func:`array_of` has given, wherever it lies, by numbers in a processor's memory."""
+    if isinstance(into, np.ndarray):
+        into[...] = values
+    else:
+        into.copy_(torch.tensor(values))  # which copies: others may not be written to, and torch warns of views of those
+
+
+def get(source: Any, out: Array) -> None:
+    """Copy what :func:`array_of` has given, from wherever it lies, into a processor's memory."""
+    if isinstance(source, np.ndarray):
+        out[...] = source
+    else:
+        torch.from_numpy(out).copy_(source)
 
 
 def numbers(values: list[Any]) -> npt.NDArray[np.float32]:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-__all__ = ["Batch", "TransitionBatch", "some_rows"]
+__all__ = ["Batch", "TransitionBatch", "on_device", "some_rows"]
 
 
 def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:
@@ -15,6 +15,13 @@ def some_rows(part: Any, rows: slice | torch.Tensor) -> Any:
     if isinstance(part, torch.Tensor):
         return part[rows] if isinstance(rows, slice) else torch.index_select(part, 0, rows)
     return {key: some_rows(value, rows) for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def on_device(part: Any, device: torch.device) -> Any:
+    """A tensor, or each one in a dict, on a device. What lies in pinned memory is still on its way when this returns."""
+    if isinstance(part, torch.Tensor):
+        return part.to(device, non_blocking=True)
+    return {key: on_device(value, device) for key, value in part.items()} if isinstance(part, dict) else part
 
 
 class Batch:
@@ -25,6 +32,10 @@ class Batch:
     def __getitem__(self, rows: slice | torch.Tensor) -> Self:
         """Some of the rows: views for a slice, copies in the order of indices."""
         return type(self)(*[some_rows(part, rows) for part in vars(self).values()])
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device; see :func:`on_device`."""
+        return type(self)(*[on_device(part, device) for part in vars(self).values()])
 
     def __len__(self) -> int:
         return self.actions.shape[0]

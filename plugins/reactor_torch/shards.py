@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from reactor_rl import Input, Output, Reactor, reaction, startup
+from reactor_torch.arrays import array_of, get, put
 from reactor_torch.flat import FlatParameters
 from reactor_torch.sliceable import draws
 from reactor_torch.slices import SliceLayout, SliceView
@@ -32,10 +33,13 @@ Array = npt.NDArray[Any]
 class LossMaker(Protocol):
     """What makes a learner's losses where they are to live; picklable."""
 
-    def __call__(self) -> tuple[tuple[Loss, ...], nn.Module]:
+    def __call__(self, device: torch.device) -> tuple[tuple[Loss, ...], nn.Module]:
         """The losses, and the module that all their parameters and buffers belong to, in the mode in which it learns.
 
         Parameters that several of them have are the same :class:`~reactor_torch.FlatParameters`.
+
+        Args:
+            device: Where they are to be.
         """
 
 
@@ -52,6 +56,7 @@ class ShardPlan:
         weights: How many numbers a loss needs with each minibatch, at most.
         computed: How many numbers its gradients and statistics are, at most.
         threads: Threads of torch in each shard.
+        device: Where each shard computes. What is exchanged goes through a processor's memory in any case.
     """
 
     make: LossMaker
@@ -62,6 +67,7 @@ class ShardPlan:
     weights: int
     computed: int
     threads: int
+    device: torch.device
 
     @property
     def shards(self) -> int:
@@ -98,9 +104,9 @@ def reads_of(losses: Iterable[Loss]) -> list[FlatParameters]:
     return list({id(flat): flat for loss in losses for flat in loss.reads}.values())
 
 
-def weights_of(loss: Loss) -> list[Array]:
-    """The weights that a loss needs with each minibatch: its own, and those that it follows."""
-    return [flat.data.numpy() for flat in (loss.flat, *loss.follows)]
+def weights_of(loss: Loss) -> list[Any]:
+    """The weights that a loss needs with each minibatch: its own, and those that it follows; see :func:`array_of`."""
+    return [array_of(flat.data) for flat in (loss.flat, *loss.follows)]
 
 
 class LearnerShard(Reactor):
@@ -122,10 +128,11 @@ class LearnerShard(Reactor):
     @reaction(startup)
     def build(self) -> None:
         """Make the losses, here where they will live."""
-        self.losses, self.module = self.plan.make()
+        self.losses, self.module = self.plan.make(self.plan.device)
         self.weights_of = {number: weights_of(self.losses[number]) for number in self.plan.losses}
-        self.gradients_of = {number: self.losses[number].flat.gradients.numpy() for number in self.plan.losses}
-        self.in_place = len(self.plan.losses) == 1  # several have their weights, one after the other, in the same place
+        self.gradients_of = {number: array_of(self.losses[number].flat.gradients) for number in self.plan.losses}
+        self.here = self.plan.device == torch.device("cpu")
+        self.in_place = self.here and len(self.plan.losses) == 1  # each has its weights where it finds them
         self.aside = draws(self.module) or self.plan.threads > 1
         self.stream = torch_state(0)
         self.record: Array | None = None
@@ -144,10 +151,12 @@ class LearnerShard(Reactor):
         if not len(batch):
             out[:] = 0
             return
+        if not self.here:
+            batch = batch.to(self.plan.device)
         loss, at = self.losses[number], 0
         if not self.in_place:
             for data in self.weights_of[number]:
-                data[:] = weights[at : at + len(data)]
+                put(data, weights[at : at + len(data)])
                 at += len(data)
         for name, value in zip(loss.moving, self.view.moving.tolist(), strict=False):  # another loss may have more
             setattr(loss, name, value)
@@ -155,7 +164,7 @@ class LearnerShard(Reactor):
         gradients = self.gradients_of[number]
         size = len(gradients)
         if not self.in_place:
-            out[:size] = gradients
+            get(gradients, out[:size])
         out[size : size + len(statistics)] = statistics
 
     def _move(self, loss: Loss, weights: Array, out: Array) -> None:

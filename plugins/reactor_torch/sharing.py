@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from reactor_torch.arrays import array_of, get, put
 from reactor_torch.cutting import Cutter
 from reactor_torch.shards import LossMaker, Round, ShardPlan, others_of, reads_of, weights_of
 from reactor_torch.sliceable import draws
@@ -26,11 +27,11 @@ NUMBERS = 16
 
 
 class _Member(NamedTuple):
-    """A loss with its arrays: the weights that go out, and the gradients that come back."""
+    """A loss with its arrays, or tensors on a device: the weights that go out, and the gradients that come back."""
 
     loss: Loss
-    weights: list[Array]
-    gradients: Array
+    weights: list[Any]
+    gradients: Any
 
 
 class SharedLosses:
@@ -50,7 +51,8 @@ class SharedLosses:
     ) -> None:
         self.losses, self.module, self.slices, self.own = losses, module, slices, own
         self._members = {
-            number: _Member(losses[number], weights_of(losses[number]), losses[number].flat.gradients.numpy()) for number in numbers
+            number: _Member(losses[number], weights_of(losses[number]), array_of(losses[number].flat.gradients))
+            for number in numbers
         }
         self.layout = SliceLayout(example, math.ceil(len(example) / slices), {number: losses[number] for number in numbers})
         self._draws = draws(module)
@@ -61,13 +63,13 @@ class SharedLosses:
         self._statistics: Array = np.zeros(0)
         self._cut = Cutter()
 
-    def plan(self, make: LossMaker, threads: int) -> ShardPlan:
+    def plan(self, make: LossMaker, threads: int, device: torch.device) -> ShardPlan:
         """What the shards are made from; see :class:`ShardPlan`."""
         members = self._members.values()
         weights = max(sum(map(len, one.weights)) for one in members)
         computed = max(len(one.gradients) + len(one.loss.statistics) for one in members)
         computed += -computed % NUMBERS
-        return ShardPlan(make, self.layout, self.slices, int(self.own), tuple(self._members), weights, computed, threads)
+        return ShardPlan(make, self.layout, self.slices, int(self.own), tuple(self._members), weights, computed, threads, device)
 
     @property
     def shards(self) -> int:
@@ -87,7 +89,7 @@ class SharedLosses:
         members = {number: one.loss for number, one in self._members.items()}
         settings = {number: {name: getattr(loss, name) for name in loss.settings} for number, loss in members.items()}
         others = [part.cpu().numpy() for part in others_of(self.losses, self.module)]
-        return Round(settings, others, [flat.data.numpy() for flat in reads_of(members.values())], list(seeds))
+        return Round(settings, others, [flat.data.cpu().numpy() for flat in reads_of(members.values())], list(seeds))
 
     def send(self, task: Task, weights: Array, slices: Array) -> None:
         """Write weights, and the slices that shards compute.
@@ -101,10 +103,10 @@ class SharedLosses:
         loss, parts, _ = self._members[number]
         at = 0
         for part in parts:
-            weights[at : at + len(part)] = part
+            get(part, weights[at : at + len(part)])
             at += len(part)
         if batch is not self._batch:
-            self._batch, self._parts = batch, parts_of(batch)
+            self._batch, self._parts = batch, parts_of(batch, self.layout.parts)
         if slices is not self._slices:  # a port has one slot, and always hands out the same view of it
             records = [slices[index : index + 1].reshape(()) for index in range(len(slices))]
             self._slices, self._views = slices, [SliceView(self.layout, record) for record in records]
@@ -140,7 +142,7 @@ class SharedLosses:
             statistics, rest = self._statistics, computed
         else:
             statistics, rest = computed[0, size:end].copy(), computed[1:]
-            gradients[:] = computed[0, :size]
+            put(gradients, computed[0, :size])
         for row in rest:
             np.add(gradients, row[:size], out=gradients)
             statistics = statistics + row[size:end]

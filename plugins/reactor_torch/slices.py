@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,19 @@ def slice_of(rows: slice, slices: int, index: int) -> slice:
     return slice(rows.start + begin, rows.start + end)
 
 
-def parts_of(batch: Any) -> dict[str, Array]:
-    """The parts of a minibatch as arrays on the same memory; those of a dict are called ``field/key``."""
+def parts_of(batch: Any, wanted: Container[str] | None = None) -> dict[str, Array]:
+    """The parts of a minibatch as arrays, on the same memory if that is a processor's.
+
+    Args:
+        batch: The minibatch.
+        wanted: Names of parts, those of a dict being called ``field/key``; ``None`` for all.
+    """
     parts: dict[str, Array] = {}
     for field, value in vars(batch).items():
         for key, part in value.items() if isinstance(value, dict) else [(None, value)]:
             name = field if key is None else f"{field}/{key}"
-            parts[name] = part.numpy() if isinstance(part, torch.Tensor) else np.asarray(part, np.float64)
+            if wanted is None or name in wanted:
+                parts[name] = part.cpu().numpy() if isinstance(part, torch.Tensor) else np.asarray(part, np.float64)
     return parts
 
 
@@ -58,6 +64,7 @@ class SliceLayout:
         fields: The names of its fields.
         rows: The most that a slice has.
         needed: Names of the parts that each loss needs.
+        parts: Names of those that any of them needs.
         record: The type of the record.
     """
 
@@ -70,6 +77,7 @@ class SliceLayout:
             number: tuple(name for name in parts if name.partition("/")[0] not in loss.ignores) for number, loss in losses.items()
         }
         some = {name: parts[name] for name in parts if any(name in names for names in self.needed.values())}
+        self.parts = frozenset(some)
         blocks = [(name, part.dtype, (rows, *part.shape[1:]) if part.ndim else ()) for name, part in some.items()]
         if moving := max(len(loss.moving) for loss in losses.values()):
             blocks.append((MOVING, np.dtype(np.float64), (moving,)))

@@ -26,7 +26,7 @@ from reactor_sb3.checkpoints import archive, checks
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
-from reactor_sb3.training.arguments import check_device, check_places
+from reactor_sb3.training.arguments import DEVICES, check_devices, check_places
 from reactor_torch import computing, differentiating
 
 __all__ = ["is_checkpoint", "load", "save"]
@@ -130,8 +130,8 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         if env is None:
             env = _saved_env(state["environment"], allow_pickle)
     arguments = state["arguments"]
-    if str(device := (arguments | changed).get("device", "cpu")).startswith("cuda"):
-        check_device(device)  # that this machine has none is not the file's fault
+    given = arguments | changed
+    check_devices({name: given[name] for name in DEVICES if str(given.get(name)).startswith("cuda")})  # nor are missing ones
     count, normalized = arguments.get("n_actors", 1) * arguments.get("envs_per_actor", 1), state["normalization"]
     if live_count(env) not in (None, count):
         raise ValueError(f"the vector environment has {live_count(env)} environments, and the run that was saved {count}")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
+import torch
 from stable_baselines3.common.policies import BaseModel, ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
@@ -174,8 +175,9 @@ def _check_apart(policy: Any) -> None:
             )
 
 
-def _losses(policy: Any, learned: Learned, make: MakeLosses) -> tuple[tuple[Loss, ...], nn.Module]:
-    """The losses of a policy that has no optimisers, and the policy."""
+def _losses(policy: Any, learned: Learned, make: MakeLosses, device: torch.device) -> tuple[tuple[Loss, ...], nn.Module]:
+    """The losses of a policy that has no optimisers, and the policy, both on a device."""
+    policy.to(device)
     losses = make(policy, flats_of(policy, learned))
     return (losses.critics, losses.actor), policy
 

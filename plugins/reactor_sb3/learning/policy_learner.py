@@ -34,10 +34,10 @@ class PolicyLearner:
         self.losses = tuple(updater.loss for updater in updaters)
 
     def learning_copy(self) -> Any:
-        """A copy of the policy in the mode in which it learns, without its optimisers."""
+        """A copy of the policy in the mode in which it learns, without its optimisers, in a processor's memory: it may travel."""
         policy = copied(self.policy, {id(updater.optimizer.optimizer): None for updater in self._updaters})
         policy.set_training_mode(True)
-        return policy
+        return policy.to("cpu")
 
     def begin_round(self, max_grad_norm: float | None = None) -> None:
         """Take over what has been loaded or replaced since the last round, and bring the policy into the mode in which it learns.

@@ -51,7 +51,7 @@ class PPOLearner(PolicyLearner):
     """
 
     def __init__(self, policy: ActorCriticPolicy, max_grad_norm: float) -> None:
-        (self.loss,), _ = ppo_losses(policy)
+        (self.loss,), _ = ppo_losses(policy, policy.device)
         updater = Updater(self.loss, FlatOptimizer(policy.optimizer, self.loss.flat), max_grad_norm)
         super().__init__(policy, isinstance(self.loss.policy, DenseActorCritic), updater)
 
@@ -93,8 +93,9 @@ class PPOLearner(PolicyLearner):
         return carry_out(self.updates(rollout, order, batch_size, normalize, most_kl), self.gradients)
 
 
-def ppo_losses(policy: ActorCriticPolicy) -> tuple[tuple[PPOLoss], ActorCriticPolicy]:
-    """The only loss of a policy, by formulas where there are some for it, and the policy."""
+def ppo_losses(policy: ActorCriticPolicy, device: torch.device) -> tuple[tuple[PPOLoss], ActorCriticPolicy]:
+    """The only loss of a policy, by formulas where there are some for it, and the policy, both on a device."""
+    policy.to(device)
     flat = FlatParameters(policy.named_parameters())
     return (PPOLoss(_dense(policy, flat) or AutogradActorCritic(policy.evaluate_actions, flat)),), policy
 

@@ -113,7 +113,9 @@ def _functions(policy: Any, networks: Sequence[nn.Module], flats: Sequence[FlatP
     return [Autograd(network, flat) for network, flat in zip(networks, flats, strict=True)]
 
 
-def q_losses(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool) -> tuple[tuple[Loss], nn.Module]:
+def q_losses(
+    policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool, device: torch.device
+) -> tuple[tuple[Loss], nn.Module]:
     """The only loss of a policy that has no optimiser, and the policy.
 
     Args:
@@ -121,7 +123,9 @@ def q_losses(policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_t
         names: Of the parameters that learn, as :class:`QLearner` has them.
         loss: As for :class:`QLearner`.
         has_target: Whether there is a target network.
+        device: Where both are to be.
     """
+    policy.to(device)
     by_name = dict([*policy.named_parameters(), *policy.q_net.named_parameters()])
     networks, flats = [policy.q_net], [FlatParameters([(name, by_name[name]) for name in names])]
     if has_target:

@@ -13,10 +13,12 @@ from stable_baselines3.common.utils import get_device
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
 
-__all__ = ["NOT_KEPT", "check_device", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
+__all__ = ["DEVICES", "NOT_KEPT", "check_devices", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
 
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """Of a constructor's parameters, those that are no argument to make the same trainer again with."""
+DEVICES = ("device", "critic_device", "actor_device")
+"""Of those of any trainer, what says where something is computed."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +56,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
     checked_executor(executor)
-    check_device(arguments["device"])
+    check_devices(arguments)
     if pipeline not in (0, 1):
         raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")
     if executor == "threads" and arguments["learner_threads"] > 1:
@@ -89,19 +91,22 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
     return int(actors), int(envs)
 
 
-def check_device(device: torch.device | str) -> None:
-    """Refuse a device that is not there; SB3 would silently use another one.
+def check_devices(arguments: Mapping[str, Any]) -> None:
+    """Refuse devices that are not there, of those that are named; SB3 would silently use others.
 
     Raises:
         RuntimeError: If torch knows no such device.
         ValueError: If it is not in this machine.
     """
-    wanted = get_device("cpu") if device == "auto" else torch.device(device)
-    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f'device="{wanted}": torch sees {torch.cuda.device_count()} CUDA devices here; use device="cpu", or "auto" '
-            "for one of them if there is any"
-        )
+    for name in DEVICES:
+        if (device := arguments.get(name)) is None:
+            continue
+        wanted = get_device("cpu") if device == "auto" else torch.device(device)
+        if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+            raise ValueError(
+                f'{name}="{wanted}": torch sees {torch.cuda.device_count()} CUDA devices here; use {name}="cpu", or "auto" '
+                "for one of them if there is any"
+            )
 
 
 def check_places(arguments: Mapping[str, Any]) -> None:
@@ -115,4 +120,4 @@ def check_places(arguments: Mapping[str, Any]) -> None:
     if arguments.get("workers") is not None:
         checked_number("workers", arguments["workers"], 1)
     checked_executor(arguments.get("executor", "auto"))
-    check_device(arguments.get("device", "cpu"))
+    check_devices(arguments)

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.utils import get_device
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 
@@ -46,8 +47,28 @@ class ContinuousControl(OffPolicy):
                 "be lost before anything is learned from them"
             )
         check_noise(self.arguments["action_noise"], self.n_actors * self.envs_per_actor)
+        self.actor_device: torch.device | str | None = self.arguments["actor_device"]
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        named = {name: self.arguments[name] for name in ("critic_device", "actor_device") if self.arguments[name] is not None}
+        critics, actor = (get_device(named.get(name, self.arguments["device"])) for name in ("critic_device", "actor_device"))
+        if critics != actor and not self.split:
+            raise ValueError(
+                f"the critics on {critics} and the actor on {actor} learn side by side, which is a delayed variant of "
+                f"{self.default_log_name}: pass split=True, or one device for both"
+            )
+
+    def _learners_device(self) -> torch.device | str:
+        """What SB3 is given as ``device``: the learner's, which has the critics, and makes all steps."""
+        device: torch.device | str = self.arguments["critic_device"] or self.arguments["device"]
+        return device
 
     # ------------------------------------------------------------------ what a trainer says
+
+    def policy_device(self) -> torch.device:
+        """Where the actor's gradients are computed."""
+        return self.device if self.actor_device is None else get_device(self.actor_device)
 
     def acting_network(self) -> BasePolicy:
         """The actor; the whole policy, if it has its own way to predict."""
@@ -97,7 +118,7 @@ class ContinuousControl(OffPolicy):
         return f"{super().__repr__()[:-1]}{split}, gradients={gradients!r})"
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "actor", "critic", "critic_target", "actor_target"]
+        return [*super()._excluded_save_params(), "actor", "critic", "critic_target", "actor_target", "actor_device"]
 
 
 def _check(found: dict[str, Array], before: int) -> None:

@@ -53,6 +53,10 @@ class Sliced(ABC):
         """The share of an update's gradients that are the critics', where an actor has others: of the time that they take."""
         return None
 
+    def policy_device(self) -> torch.device:
+        """Where the policy's loss is computed."""
+        return self.device
+
     def shards(self) -> tuple[ShardPlan, ...]:
         """What the shards of the learner are made from, and those of the policy if it is split; empty for a learner without.
 
@@ -64,8 +68,10 @@ class Sliced(ABC):
         if self.n_learners > 1:
             check_sliceable(self._learner.policy)
         self.shared_losses = shared_losses(self._learner.losses, self._learner.policy, self.example(), self.n_learners, self.split)
-        make = self._learner.loss_maker()
-        return tuple([shared.plan(make, self.learner_threads) for shared in self.shared_losses])
+        make, devices = self._learner.loss_maker(), (self.device, self.policy_device())
+        return tuple(
+            [shared.plan(make, self.learner_threads, device) for shared, device in zip(self.shared_losses, devices, strict=False)]
+        )
 
     def shard_seeds(self, group: int) -> list[int]:
         """Of the random stream, in the round that begins, of each of the learner's shards (0) or the policy's (1)."""
@@ -74,12 +80,9 @@ class Sliced(ABC):
         return [seed_of(self._base_seed, Purpose.TORCH, shard, self._n_updates) for shard in shards]
 
     def _check_shared(self) -> None:
-        if (self.n_learners == 1 and not self.split) or self.device.type == "cpu":
-            return
-        said, instead = f"n_learners={self.n_learners}", "n_learners=1"
-        if self.split:
-            said, instead = f"{said}, split=True", f"{instead}, split=False"
-        raise ValueError(
-            f"{said} shares what is learned among cores, and the networks are to be on {self.device}: use "
-            f'device="cpu", or {instead}'
-        )
+        elsewhere = [device for device in (self.device, self.policy_device()) if device.type != "cpu"]
+        if self.n_learners > 1 and elsewhere:
+            raise ValueError(
+                f"n_learners={self.n_learners} shares what is learned among cores, and networks are to be on {elsewhere[0]}: use "
+                'device="cpu", or n_learners=1'
+            )

@@ -54,6 +54,11 @@ class SyncSAC(ContinuousControl, SAC):
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
             the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+        critic_device: With ``split=True``, where the critics' gradients are computed and all steps are made; ``None``: on
+            ``device``.
+        actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
+            critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
+            through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
         n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
             workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
         learner_threads: Torch's threads in the learner, and in each of its slices.
@@ -128,6 +133,8 @@ class SyncSAC(ContinuousControl, SAC):
         envs_per_actor: int | None = None,
         pipeline: int = 0,
         split: bool = False,
+        critic_device: torch.device | str | None = None,
+        actor_device: torch.device | str | None = None,
         n_learners: int = 1,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
@@ -156,7 +163,7 @@ class SyncSAC(ContinuousControl, SAC):
             policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
             gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, ent_coef,
             target_update_interval, target_entropy, use_sde, sde_sample_freq, use_sde_at_warmup, stats_window_size,
-            tensorboard_log, policy_kwargs, verbose, seed, device, _init_setup_model,
+            tensorboard_log, policy_kwargs, verbose, seed, self._learners_device(), _init_setup_model,
         )  # fmt: skip
 
     _learner: SACLearner

@@ -97,6 +97,8 @@ class SyncTD3(ContinuousControl, TD3):
         envs_per_actor: int | None = None,
         pipeline: int = 0,
         split: bool = False,
+        critic_device: torch.device | str | None = None,
+        actor_device: torch.device | str | None = None,
         n_learners: int = 1,
         learner_threads: int = 1,
         evaluate_every: int | None = None,
@@ -117,8 +119,8 @@ class SyncTD3(ContinuousControl, TD3):
         super().__init__(
             policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
             gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, policy_delay,
-            target_policy_noise, target_noise_clip, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device,
-            _init_setup_model,
+            target_policy_noise, target_noise_clip, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed,
+            self._learners_device(), _init_setup_model,
         )  # fmt: skip
 
     _learner: TD3Learner

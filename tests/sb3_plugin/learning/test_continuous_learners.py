@@ -94,7 +94,7 @@ def test_losses_made_again(case: str) -> None:
     model = model_of(algorithm, kind, **changed)
     learner, generator = learner_of(model), np.random.default_rng(0)
     learn(model, learner, replay(model, ROWS, generator), 1)  # whose last actions have a graph
-    losses, module = pickle.loads(pickle.dumps(learner.loss_maker()))()
+    losses, module = pickle.loads(pickle.dumps(learner.loss_maker()))(torch.device("cpu"))
     assert not (module.critic_target.training or getattr(module, "actor_target", module.critic_target).training)
     learn(model, learner, replay(model, ROWS, generator), 1)
     batch = batch_of(model, learner, replay(model, ROWS, generator))

@@ -163,9 +163,40 @@ def test_errors_of_the_policys_shards_are_raised(place: dict[str, Any]) -> None:
     assert "policy_shard[0]" in "".join(raised.value.__notes__)
 
 
-def test_split_is_asked_for_on_one_device() -> None:
-    with pytest.raises(ValueError, match='use device="cpu", or n_learners=1, split=False'):
-        new("sac", Pushed, split=True, device="meta")
+class WithoutCuda(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Plays where nobody has asked for a GPU."""
+
+    def step(self, action: Any) -> Any:
+        assert not torch.cuda.is_initialized()
+        return super().step(action)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+@each
+def test_devices_of_critics_and_actor(algorithm: str, place: dict[str, Any], device: str) -> None:
+    """Both on the processor: the bits of no devices named. By its index it is another device, whose shard copies what it gets."""
+    env = lambda: WithoutCuda(gymnasium.make("Pendulum-v1"))  # noqa: E731
+    given = {"split": True, "critic_device": "cpu", "actor_device": device, "pipeline": 1, **EVALUATED, **place}
+    with new(algorithm, env, **given) as model:
+        assert outcome(model.learn(STEPS)) == alone(algorithm, 1, True)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "not there": ({"split": True, "actor_device": "cuda:17"}, 'actor_device="cuda:17": torch sees'),
+    "two, one learner": ({"critic_device": "meta"}, "critics on meta and the actor on cpu .* pass split=True"),
+    "slices of the actor's": (
+        {"n_learners": 2, "split": True, "actor_device": "meta"},
+        'on meta: use device="cpu", or n_learners=1',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_devices_that_are_refused(case: str) -> None:
+    given, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        new("sac", Pushed, **given)
 
 
 class Normalised(FlattenExtractor):
