@@ -5,7 +5,7 @@ from reactor_rl.plugin import needs
 with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch, TransitionBatch
+    from reactor_torch.batches import Batch, TransitionBatch, on_device
     from reactor_torch.critics import AutogradCritics, Critics, DenseCritics
     from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
@@ -87,6 +87,7 @@ __all__ = [
     "is_compiled",
     "layers_of",
     "normalized",
+    "on_device",
     "packed",
     "parameter_record",
     "shared_losses",
