@@ -82,11 +82,11 @@ def figure(path: str, how: str | None) -> str:
 
 
 def table(name: str) -> str:
-    """The table of a result file, as Markdown."""
+    """A table of result files, as Markdown."""
     if name not in TABLES:
         raise FigureError(f"there is no table {name!r}, there are {', '.join(TABLES)}")
-    file, function = TABLES[name]
-    return function(results(file))
+    files, function = TABLES[name]
+    return function(*map(results, files))
 
 
 def filled(text: str) -> str:
@@ -101,7 +101,7 @@ def filled(text: str) -> str:
     )
 
 
-def faults(text: str, prose: bool) -> Iterator[tuple[int, str]]:
+def faults(text: str) -> Iterator[tuple[int, str]]:
     """What is wrong with a page: line, from 1, and what it is."""
     for found in (*TABLE.finditer(text), *INLINE.finditer(text)):
         line = text.count("\n", 0, found.start()) + 1
@@ -118,7 +118,7 @@ def faults(text: str, prose: bool) -> Iterator[tuple[int, str]]:
         )
     for found in re.finditer(r"^ {0,3}<!-- figure:", text, re.MULTILINE):
         yield text.count("\n", 0, found.start()) + 1, "a place cannot begin a line: Markdown would take the line for HTML"
-    for line, said in measured(rest) if prose else ():
+    for line, said in measured(rest):
         yield line, f"{said!r} looks measured: put it into a place, or write it as code if it is a setting (CONTRIBUTING.md)"
 
 
@@ -127,7 +127,6 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
     parser.add_argument("--write", action="store_true", help="put tables and numbers into the pages")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a page has others, or a measured number in no place")
-    parser.add_argument("--prose", action="store_true", help="with --check: numbers in no place too")
     options = parser.parse_args()
     if not (options.write or options.check):
         for name in TABLES:
@@ -143,7 +142,7 @@ def main() -> int:
                 print(f"{page}: {error}")
                 wrong += 1
             continue
-        for line, said in faults(text, options.prose):
+        for line, said in faults(text):
             print(f"{page}:{line}: {said}")
             wrong += 1
     if options.check:

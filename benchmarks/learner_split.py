@@ -58,9 +58,9 @@ def timed_class(algorithm: str) -> Any:
     class Timed(base):  # type: ignore[misc]
         learned = 0.0
 
-        def _training(self, gradient_steps: int, samples: Any) -> Any:
+        def _training(self, gradient_steps: int, sample: Callable[[], Any]) -> Any:
             begin = time.perf_counter()
-            yield from super()._training(gradient_steps, samples)
+            yield from super()._training(gradient_steps, sample)
             self.learned += time.perf_counter() - begin
 
     return Timed

@@ -24,7 +24,7 @@ LOOKS_MEASURED = re.compile(
     | (?<![\w.]){NUMBER}x\b                                       # 1.43x
     | (?<![\w.]){NUMBER}\s+times\b                                # 9 times
     | (?<![\w.]){NUMBER}[\s-]?{UNIT}\b                            # 12 ms
-    | (?<![\w.]){NUMBER}(?:\s+[\w-]+){{1,3}}?\s*(?:/\s?s\b|(?:a|per|each|every)\s+second\b)  # 900 steps/s, 900 steps a second
+    | (?<![\w.]){NUMBER}(?:\s+[\w-]+){{1,6}}?\s*(?:/\s?s\b|(?:a|per|each|every)\s+second\b)  # 900 steps/s, 900 steps a second
     | (?<![\w.])\d[\d,]*\.\d+(?![\w.])                            # 0.43
     | \b(?:twice|half|{WORD}\s+times)\s+{COMPARED.replace("|long|much|many", "")}            # twice as fast
     """,
@@ -90,5 +90,5 @@ def _blank(match: re.Match[str]) -> str:
 def _code_block(match: re.Match[str]) -> str:
     """A directive that holds prose is prose; every other block is code."""
     if re.match(rf"\{{({'|'.join(PROSE_DIRECTIVES)})\}}", match[3].strip()):
-        return match[0]
+        return re.sub(r"[`~]{3,}", "", match[0])
     return _blank(match)

@@ -20,9 +20,14 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join([first, "|---" * len(head) + "|", *others, ""])
 
 
+def spread(found: dict[str, float], unit: str = "") -> str:
+    """The median of the rounds, then lowest and highest."""
+    return f"{digits(found['median'])}{unit} ({digits(found['min'])} to {digits(found['max'])})"
+
+
 def times(ratio: dict[str, float]) -> str:
-    """How many times as fast, in three digits."""
-    return f"{digits(ratio['median'])}x"
+    """How many times as fast."""
+    return spread(ratio, "x")
 
 
 def rates(
@@ -39,7 +44,7 @@ def rates(
         rows.append([case(name), shown(found["rates"][ours]["median"]), *cells])
         if limit:
             of = found.get("of_limit", {})
-            rows[-1].append(f"{of['median']:.2f}" if "median" in of else "-")
+            rows[-1].append(spread(of) if of else "-")
     return table(["", unit, *rivals.values(), *([limit] if limit else [])], rows)
 
 
@@ -92,11 +97,11 @@ def sb3_vec_env(result: Result) -> str:
 
 
 def q_learning(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=lambda r: f"{1e3 / r:.1f} ms")
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a round", shown=_milliseconds)
 
 
 def multi_agent(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a step", shown=lambda r: f"{1e6 / r:,.1f} us")
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a step", shown=_microseconds)
 
 
 def _others(result: Result, ours: str) -> dict[str, str]:
@@ -108,12 +113,15 @@ def busy(result: Result) -> str:
 
 
 def startup(result: Result) -> str:
-    seconds = result["cases"]["construct"]["seconds"]
-    return table(list(seconds), [[f"{found['median'] * 1e3:.0f} ms" for found in seconds.values()]])
+    rows = [
+        [name, *(f"{found[key] * 1e3:.0f} ms" for key in ("median", "min", "max"))]
+        for name, found in result["cases"]["construct"]["seconds"].items()
+    ]
+    return table(["", "median", "lowest", "highest"], rows)
 
 
 def training(result: Result) -> str:
-    """Ours as it is, and with the setting of ours that is fastest, each against the fastest of either rival's."""
+    """Ours as it is, and with the setting of ours that is fastest, each against the fastest of either rival's settings."""
     rows = []
     for name, found in result["cases"].items():
         of = {one: rate["median"] for one, rate in found["rates"].items()}
@@ -122,14 +130,14 @@ def training(result: Result) -> str:
         for ours in ("reactor_rl", best["reactor_rl,"]):
             said = "" if ours == "reactor_rl" else f"{ours.removeprefix('reactor_rl, ')}: "
             row.append(f"{said}{of[ours]:,.0f}")
-            row += [f"{_of_rounds(found, ours, best[rival]):.2f}x" for rival in ("SB3", "SBX")]
+            row += [times(_of_rounds(found, ours, best[rival])) for rival in ("SB3", "SBX")]
         rows.append(row)
     return table(["", "steps/s", "SB3", "SBX", "steps/s with", "SB3", "SBX"], rows)
 
 
-def _of_rounds(found: dict[str, Any], one: str, other: str) -> float:
-    pairs = zip(found["rates"][one]["all"], found["rates"][other]["all"], strict=True)
-    return statistics.median(a / b for a, b in pairs)
+def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
+    rounds = [a / b for a, b in zip(found["rates"][one]["all"], found["rates"][other]["all"], strict=True)]
+    return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
 
 
 def reward_cartpole(result: Result) -> str:
@@ -142,6 +150,94 @@ def reward_cartpole(result: Result) -> str:
         median = "-" if found["median_seconds"] is None else f"{found['median_seconds']:.1f} s"  # most seeds never got there
         rows.append([name, median, spread, f"{found['median_timesteps']:,.0f}", reached])
     return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
+
+
+def engine(result: Result) -> str:
+    """What a message costs. A ring of one is another program than a ring of the other: its rows are no rivals of each other."""
+    rows = []
+    for name, found in result["cases"].items():
+        for one, rate in found["rates"].items():
+            ratio = found["ratios"].get(one)
+            rows.append([name, one, f"{digits(1e6 / rate['median'])} us", times(ratio) if ratio else "-"])
+    return table(["", "", "a message", "ours is"], rows)
+
+
+def broadcast(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals={"Ray": "Ray"}, unit="once", shown=_milliseconds)
+
+
+def ticks(result: Result) -> str:
+    rows = [[name, f"{digits(found['median'])} us", f"{digits(found['min'])} to {digits(found['max'])}"]
+            for case in result["cases"].values() for name, found in case["us_per_tick"].items()]  # fmt: skip
+    return table(["", "a tick", "lowest to highest"], rows)
+
+
+def learner(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
+
+
+def learner_split(result: Result) -> str:
+    ours = "reactor_rl, split=True, processes"
+    return rates(result, ours, rivals=_others(result, ours), unit="an update", shown=_milliseconds)
+
+
+def learner_shards(result: Result) -> str:
+    ours = "reactor_rl, n_learners=2, processes"
+    return rates(result, ours, rivals=_others(result, ours), unit="an update", shown=_milliseconds)
+
+
+def pipeline(result: Result) -> str:
+    ours = "reactor_rl, pipeline=1"
+    return rates(result, ours, rivals=_others(result, ours), unit="a round", shown=_milliseconds)
+
+
+def inference(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a call", shown=_microseconds)
+
+
+def papers(result: Result) -> str:
+    """Others' figures, as they published them."""
+    rows = []
+    for name, found in result["cases"].items():
+        source = result["sources"][found["source"]]
+        value = f"{digits(found['value'])}x {found['against']}" if found["unit"] == "x" else f"{found['value']:,} {found['unit']}"
+        rows.append([name, value, source["where"].partition(";")[0], found["caveat"]])
+    return table(["", "published", "where", "what to know of it"], rows)
+
+
+def front(vector_env: Result, atari: Result, training: Result) -> str:
+    """The README's five rows: beside what most people use, and beside the fastest that there is."""
+    envs, games, learning = vector_env["cases"], atari["cases"], training["cases"]
+    gymnasium, pool = "AsyncVectorEnv", "EnvPool (C++)"
+    rows = [
+        ("64 CartPole: `ReactorVectorEnv`", envs["CartPole-v1 x 64"], "ReactorVectorEnv", gymnasium, pool),
+        ("16 HalfCheetah: `ReactorVectorEnv`", envs["HalfCheetah-v5 x 16"], "ReactorVectorEnv", gymnasium, pool),
+        (
+            "32 Pong, preprocessed: `AtariVectorEnv`",
+            games["pong x 32"],
+            "reactor_rl AtariVectorEnv",
+            "ale_py AtariVectorEnv (C++)",
+            pool,
+        ),
+        ("PPO, 16 CartPole: `SyncPPO`", learning["PPO, 16 CartPole"], "reactor_rl", "SB3", "SBX"),
+        ("SAC, 8 HalfCheetah: `SyncSAC`", learning["SAC, 8 HalfCheetah, an update a step"], "reactor_rl", "SB3", "SBX"),
+    ]
+    shown = []
+    for name, found, ours, *rivals in rows:
+        row = [name, f"{found['rates'][ours]['median']:,.0f}"]
+        for rival in rivals:
+            best = max((one for one in found["rates"] if one.startswith(rival)), key=lambda one: found["rates"][one]["median"])
+            row.append(f"{digits(_of_rounds(found, ours, best)['median'])}x {rival}")
+        shown.append(row)
+    return table(["", "steps/s", "beside the usual", "beside the fastest"], shown)
+
+
+def _milliseconds(rate: float) -> str:
+    return f"{digits(1e3 / rate)} ms"
+
+
+def _microseconds(rate: float) -> str:
+    return f"{digits(1e6 / rate)} us"
 
 
 def frames(result: Result) -> str:
@@ -178,10 +274,15 @@ def spreeze(result: Result) -> str:
     return table(["", *head], rows)
 
 
-TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
-    **{one.__name__: (one.__name__, one)
-       for one in (vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-                   reward_cartpole, frames)},
-    "spreeze": ("training", spreeze),
+TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    **{
+        one.__name__: ((one.__name__,), one)
+        for one in (
+            vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, reward_cartpole,
+            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, papers,
+        )
+    },
+    "front": (("vector_env", "atari", "training"), front),
+    "spreeze": (("training",), spreeze),
 }  # fmt: skip
-"""By its name in a page: the file in benchmarks/results/, and the function that makes a table of it."""
+"""By its name in a page: the files in benchmarks/results/, and the function that makes a table of them."""

@@ -1,5 +1,7 @@
 """Reactor programs for reinforcement learning: fixed topology, static schedule, many cores, bit-identical results."""
 
+import logging
+
 from reactor_rl.errors import (
     AbsentError,
     ArenaError,
@@ -40,3 +42,5 @@ __all__ = [
     "shutdown",
     "startup",
 ]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

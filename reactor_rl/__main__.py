@@ -63,7 +63,9 @@ def _help() -> str:
     lines = [f"  {command.name:{width}}  {command.description}" for command in commands]
     return "\n".join(
         [
-            "usage: python -m reactor_rl COMMAND ...",
+            f"reactor_rl {__version__}",
+            "",
+            "usage: python -m reactor_rl COMMAND ... | --version | --help",
             "",
             *lines,
             "",

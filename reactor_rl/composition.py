@@ -167,6 +167,10 @@ class Composition:
         """
         return tuple(_pickled(instance, by_reference) for instance in self.instances)
 
+    def __repr__(self) -> str:
+        inputs, outputs = ", ".join(self.boundary_inputs), ", ".join(self.boundary_outputs)
+        return f"{type(self).__name__}({self.name!r}, reactors={len(self.instances)}, inputs=[{inputs}], outputs=[{outputs}])"
+
     # ------------------------------------------------------------------ inside
 
     def _fresh_name(self, cls: type[declare.Reactor], name: str | None) -> str:

@@ -7,6 +7,7 @@ from reactor_rl.autotune import DAEMONIC
 from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
+from reactor_rl.drawing.html import html_figure, html_table
 from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
@@ -46,6 +47,7 @@ __all__ = [
     "aligned_zeros",
     "begin",
     "canonical",
+    "html_figure",
     "compiled_kernel",
     "context_named",
     "decode",
@@ -64,6 +66,7 @@ __all__ = [
     "parallel_executor",
     "preload",
     "subject_of",
+    "html_table",
     "tick_cost",
     "usable_cores",
     "when_forked",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,8 @@ from typing import Literal
 from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
 from reactor_rl.drawing.draw import draw
+from reactor_rl.drawing.html import html_figure
+from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import ExecutorName
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
@@ -20,6 +23,8 @@ from reactor_rl.runtime.supervisor import Settings, check, start
 from reactor_rl.topology import Topology
 
 __all__ = ["Program"]
+
+_log = logging.getLogger(__name__)
 
 
 class Program(Composition):
@@ -100,7 +105,9 @@ class Program(Composition):
             )  # fmt: skip
             settings = replace(settings, executor=choice.executor, workers=choice.workers, costs=choice.costs)
             why = choice.why
-        return start(topology, self._pickled, self.setup, settings, why)
+        run = start(topology, self._pickled, self.setup, settings, why)
+        _log.info("started %r", run)
+        return run
 
     def _pickled(self, by_reference: bool) -> tuple[bytes | Reactor, ...]:
         return self.pickled_reactors(by_reference=by_reference)
@@ -113,6 +120,13 @@ class Program(Composition):
             format: ``"mermaid"``, ``"dot"`` or ``"svg"``.
         """
         return draw(self.topology(), path, format)
+
+    def _repr_html_(self) -> str | None:
+        """Its picture, in a notebook; nothing as long as it is incomplete."""
+        try:
+            return html_figure(repr(self), self.draw(format="svg"))
+        except ProgramError:
+            return None
 
     def topology(self) -> Topology:
         """The program as plain data, checked for completeness.

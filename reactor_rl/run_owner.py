@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from reactor_rl.drawing.html import html_figure
+
 if TYPE_CHECKING:
     from reactor_rl.runtime.run import Run
     from reactor_rl.trace import Tracing
@@ -33,6 +35,10 @@ class RunOwner(ABC):
     def trace(self, path: str) -> Tracing:
         """Record what each worker does within ``with owner.trace("trace.json"):``, and write a file that Perfetto opens."""
         return self._running().trace(path)
+
+    def _repr_html_(self) -> str | None:
+        """Its picture, in a notebook, as long as there is a run; looking starts none."""
+        return None if self._run is None else html_figure(repr(self), self._run.draw(format="svg"))
 
     def close(self) -> None:
         """Close the environments and end the workers. May be called again."""

@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {
     "README.md": ("stable_baselines3", "mpe2"),
     "docs/guide/multi-agent.md": ("stable_baselines3", "mpe2"),
+    "docs/guide/notebooks.md": ("IPython", "gymnasium", "pettingzoo", "pandas"),
     "docs/guide/training.md": ("stable_baselines3",),
     "docs/guide/vector-environments.md": ("gymnasium", "ale_py"),
 }
@@ -78,18 +79,7 @@ def test_the_source_distribution_has_what_the_readme_uses() -> None:
     assert files <= set(included)
 
 
-def test_readme_names_every_extra() -> None:
+def test_the_page_on_installation_names_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    table = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "start" / "install.md").read_text(), re.MULTILINE)
     assert set(project["optional-dependencies"]) <= {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
-
-
-def test_the_tables_of_the_readme_are_those_of_the_result_files() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "figures.py"), "--check"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,8 @@
 """Gymnasium on reactor programs: vector environments that use every core and give the same results on any number of them."""
 
+import logging
+
+from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("gymnasium", "reactor_gymnasium"):
@@ -10,7 +13,18 @@ with needs("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.registration.reactor_ids import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
-__all__ = ["AtariEnv", "AtariVectorEnv", "ReactorVectorEnv", "Rollout", "make_vec", "register", "rollout"]
+__all__ = [
+    "AtariEnv",
+    "AtariVectorEnv",
+    "ReactorVectorEnv",
+    "Rollout",
+    "make_vec",
+    "register",
+    "rollout",
+    "__version__",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 preload(
     "gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.env_shard", "reactor_gymnasium.atari.shard"

@@ -1,5 +1,8 @@
 """PettingZoo on reactor programs: many agents on every core, and the same results on any number of them."""
 
+import logging
+
+from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("pettingzoo", "reactor_pettingzoo"):
@@ -9,6 +12,8 @@ with needs("pettingzoo", "reactor_pettingzoo"):
     from reactor_pettingzoo.runner.tournament import Tournament, tournament
     from reactor_pettingzoo.vector.vector_env import ParallelVectorEnv
 
-__all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "Tournament", "tournament"]
+__all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "Tournament", "tournament", "__version__"]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 preload("gymnasium", "gymnasium.vector", "pettingzoo", "pettingzoo.utils.conversions", "reactor_pettingzoo.vector.shard")

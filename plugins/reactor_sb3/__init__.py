@@ -1,5 +1,8 @@
 """Stable-Baselines3 on reactor programs: the same weights on any number of cores."""
 
+import logging
+
+from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("sb3", "reactor_sb3"):
@@ -22,7 +25,10 @@ __all__ = [
     "SyncSAC",
     "SyncTD3",
     "from_vector_env",
+    "__version__",
 ]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 preload(
     "stable_baselines3.common.monitor",

@@ -1,11 +1,14 @@
 """Networks of torch for reactor programs: small ones without torch's dispatch, their parameters as arrays, and learners."""
 
+import logging
+
+from reactor_rl import __version__
 from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
     from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch, TransitionBatch, on_device
+    from reactor_torch.batches import Batch, TransitionBatch
     from reactor_torch.critics import AutogradCritics, Critics, DenseCritics
     from reactor_torch.dense import Dense, Function, differentiating
     from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
@@ -87,7 +90,6 @@ __all__ = [
     "is_compiled",
     "layers_of",
     "normalized",
-    "on_device",
     "packed",
     "parameter_record",
     "shared_losses",
@@ -96,4 +98,7 @@ __all__ = [
     "torch_stream",
     "torch_threads",
     "write_parameters",
+    "__version__",
 ]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

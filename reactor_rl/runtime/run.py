@@ -10,6 +10,7 @@ import numpy as np
 
 from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw
+from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import RunError
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
@@ -322,6 +323,9 @@ class Run(Lifetime):
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """The program as a picture, with the worker of each reactor. Arguments as :meth:`Program.draw`."""
         return draw(self._plan.topology, path, format, schedule=self._plan.schedule)
+
+    def _repr_html_(self) -> str:
+        return html_figure(repr(self), self.draw(format="svg"))
 
     def trace(self, path: str) -> Tracing:
         """Record what each worker does: ``with run.trace("trace.json"): ...`` writes a file that Perfetto opens.

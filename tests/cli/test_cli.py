@@ -103,6 +103,7 @@ def run(here: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_every_command_with_a_line(here):
     found = run(here, "--help")
     assert found.returncode == 0
+    assert found.stdout.startswith(f"reactor_rl {reactor_rl.__version__}\n") and "--version" in found.stdout
     for name in ("draw", "trace", "verify", "doctor"):
         assert re.search(rf"^  {name} +[A-Z]\w+ ", found.stdout, re.MULTILINE)
 

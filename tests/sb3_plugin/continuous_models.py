@@ -146,8 +146,6 @@ def learn(model: Any, learner: Any, given: ReplayBufferSamples, before: int) -> 
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "SAC": ("sac", "box", {}),
-    "SAC, 8,192 rows": ("sac", "box", {}),
-    "TD3, 8,192 rows": ("td3", "box", {}),
     "SAC, auto_0.1": ("sac", "box", {"ent_coef": "auto_0.1", "target_entropy": -0.5}),
     "SAC, fixed": ("sac", "box", {"ent_coef": 0.2, "learning_rate": 1e-3}),
     "TD3": ("td3", "box", {}),

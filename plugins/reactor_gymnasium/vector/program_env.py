@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,12 +19,14 @@ from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_gymnasium.vector.life import Life
 from reactor_gymnasium.vector.wiring import wire
 from reactor_rl import Instance, Program, RunError
-from reactor_rl.plugin import FORKED, ExecutorName, begin, context_named, when_forked
+from reactor_rl.plugin import FORKED, ExecutorName, begin, context_named, html_figure, when_forked
 
 if TYPE_CHECKING:
     from reactor_rl import Run
 
 __all__ = ["ProgramVectorEnv"]
+
+_log = logging.getLogger(__name__)
 
 
 class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
@@ -95,6 +98,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._alone = len(self._batches) == 1
         when_forked(self)
         self.closed = False
+        _log.info("made %r", self)
 
     # ------------------------------------------------------------------ looking at it
 
@@ -102,6 +106,10 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
         self._assert_is_running()
         return self._run.draw(path, format=format)
+
+    def _repr_html_(self) -> str | None:
+        """The picture, in a notebook, as long as it is open."""
+        return None if self.closed else html_figure(repr(self), self._run.draw(format="svg"))
 
     @property
     def workers(self) -> int:

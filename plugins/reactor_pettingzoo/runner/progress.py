@@ -38,7 +38,8 @@ def progress(total: int, unit: str, *, shown: bool | None) -> Iterator[Callable[
 def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     kernel = shell.get_ipython() if shell is not None else None
-    return type(kernel).__name__ == "ZMQInteractiveShell"
+    # Hosted notebooks have a shell of their own, derived from that one.
+    return any(cls.__name__ == "ZMQInteractiveShell" for cls in type(kernel).__mro__)
 
 
 def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import html_figure, html_table, needs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Episode", "Report", "Summary"]
 
@@ -151,23 +154,52 @@ class Report:
 
     def __str__(self) -> str:
         """A table: returns and lengths of each agent and of each policy, with 95 % intervals."""
+        title, rows, notes = self._told()
+        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([title, *lines, *notes])
+
+    def _repr_html_(self) -> str:
+        """The same table, in a notebook."""
+        title, (head, *rows), notes = self._told()
+        return html_figure("\n".join([title, *notes]), html_table(head, rows))
+
+    def _told(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
+        """What there is to say: a line above the table, the table with its head, and lines below."""
         returns, lengths = self.returns, self.lengths
-        rows = [("agent", "policy", "return", "length")]
+        rows: list[tuple[str, ...]] = [("agent", "policy", "return", "length")]
         rows += [(str(a), name, str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
         of_policies, lengths_of = self.returns_of_policies, self.lengths_of_policies
         rows += [("(mean)", name, str(summary), str(lengths_of[name])) for name, summary in of_policies.items()]
-        widths = [max(len(row[at]) for row in rows) for at in range(4)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         title = (
             f"{len(self.episodes)} episodes, {self.steps:,} steps in {self.seconds:.2f} s ({self.steps_per_second:,.0f} a second), "
             f"seed {self.seed}, fingerprint {self.fingerprint}"
         )
-        summaries = [*returns.values()]
+        summaries, notes = [*returns.values()], []
         if any(one.low == one.high for one in summaries) and all(one.count < 2 or one.low == one.high for one in summaries):
-            lines.append(
+            notes.append(
                 "all episodes are alike: if nobody draws anything they are one game again and again, and the intervals say nothing"
             )
-        return "\n".join([title, *lines])
+        return title, rows, notes
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Its episodes as a table of pandas, a row for each agent of an episode: episode, copy, agent, policy, return, length.
+
+        Raises:
+            ModuleNotFoundError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("Report.to_dataframe needs pandas: pip install pandas", name="pandas") from error
+
+        columns = ["episode", "copy", "agent", "policy", "return", "length"]
+        rows = [
+            (number, one.copy, agent, self.policy_of[agent], one.returns[agent], one.lengths[agent])
+            for number, one in enumerate(self.episodes)
+            for agent in one.returns
+        ]
+        return pd.DataFrame(rows, columns=columns)
 
     def save(self, path: str | Path) -> None:
         """Write the trajectories to a ``.npz`` file.

@@ -21,7 +21,7 @@ from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.runner import fresh_seed
 from reactor_pettingzoo.runner.shard import Resets
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import html_figure, html_table, needs
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -74,19 +74,31 @@ class Tournament:
 
     def __str__(self) -> str:
         """The payoffs of the first side with half the width of their intervals, and the scores."""
+        title, rows, notes = self._told()
+        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([title, *lines, *notes])
+
+    def _repr_html_(self) -> str:
+        """The same table, in a notebook, the darker the more is paid."""
+        title, (head, *rows), notes = self._told()
+        payoffs, least = self.payoffs[0], self.payoffs[0].min()
+        shades = (payoffs - least) / max(payoffs.max() - least, np.finfo(float).tiny)
+        return html_figure("\n".join([title, *notes]), html_table(head, rows, shades.tolist()))
+
+    def _told(self) -> tuple[str, list[list[str]], list[str]]:
+        """What there is to say: a line above the table, the table with its head, and lines below."""
         half = (self.high[0] - self.low[0]) / 2
         rows = [["", *self.names]]
         for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True):
             rows.append([name, *(f"{mean:.3g} ±{width:.2g}" for mean, width in zip(means, halves, strict=True))])
-        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         scores = ", ".join(f"{name} {score:.3g}" for name, score in self.scores.items())
         title = f"{self.episodes} episodes a pairing, {self.seconds:.2f} s, seed {self.seed}, fingerprint {self.fingerprint}"
         alike = (
             f"in {self.repeated} of {len(self.names) ** 2} pairings all episodes paid the same: if neither the game nor the "
             "policies draw anything, they are one game again and again, and ±0 says nothing"
         )
-        return "\n".join([title, *lines, f"scores: {scores}", *([alike] if self.repeated else [])])
+        return title, rows, [f"scores: {scores}", *([alike] if self.repeated else [])]
 
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""

@@ -267,6 +267,9 @@ class ReactorVecEnv(VecEnv):
     def __repr__(self) -> str:
         return repr(self._envs)
 
+    def _repr_html_(self) -> str | None:
+        return self._envs._repr_html_()
+
 
 def _has_attr(env: gymnasium.Env[Any, Any], name: str) -> bool:
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,9 +10,7 @@ import torch
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from reactor_torch import on_device
-
-__all__ = ["ReplaySampler", "sampled", "sampled_ahead"]
+__all__ = ["ReplaySampler"]
 
 Array = npt.NDArray[Any]
 
@@ -34,22 +30,18 @@ class ReplaySampler:
     def __init__(self, buffer: ReplayBuffer, batch_size: int) -> None:
         self.buffer, self.batch_size = buffer, batch_size
         n_steps = buffer.n_steps if isinstance(buffer, NStepReplayBuffer) else 1
-        pinned = buffer.device.type == "cuda"  # memory that a GPU copies from by itself
-        self._observations = _Observations(buffer.observations, batch_size, pinned)
+        self._observations = _Observations(buffer.observations, batch_size, buffer.device)
         following = buffer.observations if buffer.optimize_memory_usage else buffer.next_observations
-        self._next_observations = _Observations(following, batch_size, pinned)
-        self._actions = _Column(buffer.actions, pinned, batch_size)
+        self._next_observations = _Observations(following, batch_size, buffer.device)
+        self._actions = _Column(buffer.actions, batch_size)
         self._rewards, self._dones, self._timeouts = (
-            _Column(column, pinned, batch_size, n_steps) for column in (buffer.rewards, buffer.dones, buffer.timeouts)
+            _Column(column, batch_size, n_steps) for column in (buffer.rewards, buffer.dones, buffer.timeouts)
         )
 
     def sample(self) -> ReplayBufferSamples:
         """A minibatch, valid until the next one is sampled; see SB3's ``ReplayBuffer.sample``."""
-        return self.there(self.gathered(*self.drawn()))
-
-    def gathered(self, steps: Array, envs: Array) -> ReplayBufferSamples:
-        """What has been drawn, in a processor's memory; valid until it is called again."""
         buffer = self.buffer
+        steps, envs = self._drawn()
         rows = steps * buffer.n_envs + envs
         discounts: Array | None = None
         if isinstance(buffer, NStepReplayBuffer):
@@ -59,20 +51,17 @@ class ReplaySampler:
             each = rows[:, None]
             dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
             dones *= 1 - timeouts
+        device = buffer.device
         return ReplayBufferSamples(
             self._observations.take(rows),
-            torch.from_numpy(self._actions.take(rows)),
+            torch.from_numpy(self._actions.take(rows)).to(device),
             self._next_observations.take(last),
-            torch.from_numpy(dones),
-            torch.from_numpy(rewards),
-            None if discounts is None else torch.from_numpy(discounts),
+            torch.from_numpy(dones).to(device),
+            torch.from_numpy(rewards).to(device),
+            None if discounts is None else torch.from_numpy(discounts).to(device),
         )
 
-    def there(self, gathered: ReplayBufferSamples) -> ReplayBufferSamples:
-        """A minibatch on the buffer's device."""
-        return ReplayBufferSamples(*[on_device(part, self.buffer.device) for part in gathered])
-
-    def drawn(self) -> tuple[Array, Array]:
+    def _drawn(self) -> tuple[Array, Array]:
         """Steps and environments of the rows, ``(batch_size,)``."""
         buffer = self.buffer
         if buffer.optimize_memory_usage and buffer.full:  # what follows the newest one has been overwritten by the oldest
@@ -104,40 +93,14 @@ class ReplaySampler:
         return np.take_along_axis(each, count, 1)[:, 0], final, rewards.sum(1, keepdims=True), discounts
 
 
-def sampled(sampler: ReplaySampler, count: int) -> Iterator[ReplayBufferSamples]:
-    """Minibatches, each gathered when it is asked for and valid until the next one is."""
-    return (sampler.sample() for _ in range(count))
-
-
-def sampled_ahead(samplers: Sequence[ReplaySampler], count: int) -> Iterator[ReplayBufferSamples]:
-    """The same minibatches, each gathered by a thread while somebody learns from the one before: for a learner on a GPU.
-
-    Two samplers of the same buffer take turns. When a minibatch is asked for, nobody reads what lies in the memory of the one
-    before any more: who learned from it has waited for its loss, and so for the copy to the GPU.
-    """
-    with ThreadPoolExecutor(1, "gathering") as thread:
-
-        def begun(number: int) -> tuple[ReplaySampler, Future[ReplayBufferSamples]]:
-            sampler = samplers[number % 2]
-            return sampler, thread.submit(sampler.gathered, *sampler.drawn())  # what chance decides is drawn here, in order
-
-        coming = begun(0)
-        for number in range(1, count + 1):
-            sampler, samples = coming
-            ready = sampler.there(samples.result())
-            if number < count:
-                coming = begun(number)
-            yield ready
-
-
 class _Column:
     """An array of a buffer, ``(steps, envs, ...)``, and memory for some of its rows, ``(*shape, ...)``."""
 
-    def __init__(self, column: Array, pinned: bool, *shape: int) -> None:
+    def __init__(self, column: Array, *shape: int) -> None:
         self.column = column.reshape(-1, *column.shape[2:])  # a view, as all that SB3 makes is contiguous
         one = torch.from_numpy(column[:1, :1])
         # Memory of torch's begins at a cache line, which the last bits of products depend on.
-        self.rows: Array = torch.empty(*shape, *one.shape[2:], dtype=one.dtype, pin_memory=pinned).numpy()
+        self.rows: Array = torch.empty(*shape, *one.shape[2:], dtype=one.dtype).numpy()
 
     def take(self, rows: Array) -> Array:
         """Gather rows; valid until the next call. (``mode="raise"`` would gather into other memory first.)"""
@@ -147,12 +110,12 @@ class _Column:
 class _Observations:
     """The columns of observations: one, or one for each key."""
 
-    def __init__(self, observations: Any, rows: int, pinned: bool) -> None:
-        self.keyed = isinstance(observations, dict)
+    def __init__(self, observations: Any, rows: int, device: torch.device) -> None:
+        self.keyed, self.device = isinstance(observations, dict), device
         parts = observations if self.keyed else {"": observations}
-        self.columns = {key: _Column(part, pinned, rows) for key, part in parts.items()}
+        self.columns = {key: _Column(part, rows) for key, part in parts.items()}
 
     def take(self, rows: Array) -> Any:
         """Observations as SB3 has them."""
-        parts = {key: torch.from_numpy(column.take(rows)) for key, column in self.columns.items()}
+        parts = {key: torch.from_numpy(column.take(rows)).to(self.device) for key, column in self.columns.items()}
         return parts if self.keyed else parts[""]

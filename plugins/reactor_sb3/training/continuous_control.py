@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,11 +93,11 @@ class ContinuousControl(OffPolicy):
             Losses and the like by SB3's names, a number for each update that has one.
         """
 
-    def _training(self, gradient_steps: int, samples: Iterator[ReplayBufferSamples]) -> Updates[None]:
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
         self._update_learning_rate(list(self._optimizers().values()))
         self._learner.begin_round(None)
         before = self._n_updates
-        found = yield from self._updates_of(map(self._batch_of, samples), before)
+        found = yield from self._updates_of((self._batch_of(sample()) for _ in range(gradient_steps)), before)
         self._learner.end_round()
         self._n_updates += gradient_steps
         _check(found, before)
@@ -134,4 +134,4 @@ def _check(found: dict[str, Array], before: int) -> None:
 
 def standard_normal(actions: torch.Tensor) -> torch.Tensor:
     """Numbers from torch's generator, one for each of some actions."""
-    return torch.randn(actions.shape, pin_memory=actions.is_cuda).to(actions.device, non_blocking=True)
+    return torch.randn(actions.shape).to(actions.device)

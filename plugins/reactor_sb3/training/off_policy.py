@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.policy_networks import copied
 from reactor_sb3.learning.replay import BLOCKWISE, store
-from reactor_sb3.learning.replay_sampler import ReplaySampler, sampled, sampled_ahead
+from reactor_sb3.learning.replay_sampler import ReplaySampler
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.training.trainer import Trainer
 from reactor_torch import Batch, Updates, carry_out, torch_state, torch_stream
@@ -42,7 +43,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     """Default of ``train_freq``."""
 
     _learner: Any
-    _samplers: tuple[ReplaySampler, ...]
+    _sampler: ReplaySampler | None
     _replay_stream: np.random.Generator
 
     # ------------------------------------------------------------------ construction
@@ -92,7 +93,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
-        self._learner, self._samplers = self._learner_of(self.policy), ()
+        self._learner, self._sampler = self._learner_of(self.policy), None
         self.shards()  # refuses what cannot be cut into slices
 
     # ------------------------------------------------------------------ what an algorithm says
@@ -119,8 +120,8 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         }  # fmt: skip
 
     @abstractmethod
-    def _training(self, gradient_steps: int, samples: Iterator[ReplayBufferSamples]) -> Updates[None]:
-        """The gradient steps of a round, each from one of the samples, for gradients that somebody else computes."""
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
+        """The gradient steps of a round, for gradients that somebody else computes."""
 
     def _rate_at(self, timesteps: int) -> float:
         """The rate of exploration when learning has started, at a step that follows so many others."""
@@ -156,7 +157,13 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
         """As :meth:`learn_from`, for gradients that shards compute."""
         if steps := self._receive(transitions, infos):
-            yield from self._training(steps, self._from_stream(self._samples(steps, self.batch_size)))
+            sample = self._sampling(self.batch_size)
+
+            def drawn() -> ReplayBufferSamples:
+                with drawing_from(self._replay_stream):
+                    return sample()
+
+            yield from self._training(steps, drawn)
 
     def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
         """What comes before the gradient steps; returns how many there are to be."""
@@ -189,28 +196,17 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make gradient steps on the replay buffer; see SB3's ``train``. With ``n_learners > 1`` nobody calls it."""
-        carry_out(self._training(gradient_steps, self._samples(gradient_steps, batch_size)), self._learner.gradients)
+        carry_out(self._training(gradient_steps, self._sampling(batch_size)), self._learner.gradients)
 
-    def _samples(self, count: int, batch_size: int) -> Iterator[ReplayBufferSamples]:
-        """Minibatches of what is in the replay buffer, each valid until the next one is asked for."""
+    def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
+        """What samples the replay buffer."""
         buffer = self.replay_buffer
         assert buffer is not None
         if type(buffer) not in BLOCKWISE or self._vec_normalize_env is not None:
-            return (buffer.sample(batch_size, env=self._vec_normalize_env) for _ in range(count))
-        known = self._samplers
-        if not known or known[0].buffer is not buffer or known[0].batch_size != batch_size:
-            ahead = buffer.device.type == "cuda"
-            self._samplers = tuple([ReplaySampler(buffer, batch_size) for _ in range(1 + ahead)])
-        return sampled(self._samplers[0], count) if len(self._samplers) == 1 else sampled_ahead(self._samplers, count)
-
-    def _from_stream(self, samples: Iterator[ReplayBufferSamples]) -> Iterator[ReplayBufferSamples]:
-        """The same, drawn from the learner's own stream."""
-        while True:
-            with drawing_from(self._replay_stream):
-                found = next(samples, None)
-            if found is None:
-                return
-            yield found
+            return partial(buffer.sample, batch_size, env=self._vec_normalize_env)
+        if self._sampler is None or self._sampler.buffer is not buffer or self._sampler.batch_size != batch_size:
+            self._sampler = ReplaySampler(buffer, batch_size)
+        return self._sampler.sample
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
@@ -253,4 +249,4 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         return f"{super().__repr__()[:-1]}, update_to_data={self.update_to_data:g})"
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_learner", "_samplers", "_replay_stream"]
+        return [*super()._excluded_save_params(), "_learner", "_sampler", "_replay_stream"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -172,12 +172,12 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         if crossings:
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
 
-    def _training(self, gradient_steps: int, samples: Iterator[ReplayBufferSamples]) -> Updates[None]:
+    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
         policy, learner = self.policy, self._learner
         self._update_learning_rate(policy.optimizer)
         learner.loss.double_q, learner.loss.kind = self.double_q, self.loss
         learner.begin_round(self.max_grad_norm)
-        losses = yield from learner.updates(map(self._batch_of, samples))
+        losses = yield from learner.updates(self._batch_of(sample()) for _ in range(gradient_steps))
         self._learner.end_round()
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")

@@ -143,5 +143,5 @@ class SyncTD3(ContinuousControl, TD3):
 
     def _with_noise(self, transitions: dict[str, Any]) -> TD3Batch:
         actions, clip = transitions["actions"], self.target_noise_clip
-        noise = torch.empty(actions.shape, pin_memory=actions.is_cuda).normal_(0, self.target_policy_noise).clamp_(-clip, clip)
-        return TD3Batch(**transitions, next_noise=noise.to(actions.device, non_blocking=True))
+        noise = torch.empty(actions.shape).normal_(0, self.target_policy_noise).clamp_(-clip, clip)
+        return TD3Batch(**transitions, next_noise=noise.to(actions.device))

@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import threading
 import time
+import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,12 +79,14 @@ def test_metadata_is_a_copy() -> None:
     assert Facts.metadata == before
 
 
-def test_repr_says_its_size() -> None:
+def test_repr_says_its_size_and_a_notebook_shows_the_workers() -> None:
     envs = ReactorVectorEnv(facts(3), executor="threads", workers=2)
+    shown = ET.fromstring(envs._repr_html_() or "")
+    assert shown[0].text == repr(envs) and "worker 1" in "".join(shown[1].itertext())
     assert "num_envs=3" in repr(envs)
     assert "workers=2" in repr(envs)
     envs.close()
-    assert "num_envs=3" in repr(envs)
+    assert "num_envs=3" in repr(envs) and envs._repr_html_() is None
 
 
 # ---------------------------------------------------------------------- what is shared

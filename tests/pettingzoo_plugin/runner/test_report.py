@@ -6,9 +6,11 @@ import contextlib
 import math
 import os
 import sys
+import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
+from types import SimpleNamespace
 from typing import Any
 
 import imageio.v3 as imageio
@@ -70,6 +72,37 @@ def test_the_table_shows_everybody() -> None:
     assert [line.split("  ")[0] for line in lines[2:]] == ["a", "b", "('c', 1)", "never", "(mean)", "(mean)", "(mean)"]
     report = ran(Table, {"all": first_legal}, steps=60)
     assert all(agent in str(report) for agent in Table.possible_agents)
+
+
+def test_a_notebook_shows_the_same_table() -> None:
+    shown = ET.fromstring(REPORT._repr_html_())
+    title, *lines = str(REPORT).splitlines()
+    assert shown[0].text == title
+    rows = ["".join(cell.text or "" for cell in row) for row in shown.iter("tr")]
+    assert [row.replace(" ", "") for row in rows] == [line.replace(" ", "") for line in lines]
+    alike = Report(7, 20, 0.5, (EPISODES[0], EPISODES[0]), REPORT.policy_of, "abc")
+    assert "one game again and again" in (ET.fromstring(alike._repr_html_())[0].text or "")
+
+
+def test_a_dataframe_has_a_row_for_each_agent_of_an_episode() -> None:
+    frame = REPORT.to_dataframe()
+    assert frame.to_dict("list") == {
+        "episode": [0, 0, 0, 1, 1],
+        "copy": [0, 0, 0, 1, 1],
+        "agent": ["a", "b", ("c", 1), "a", "b"],
+        "policy": ["x", "y", "y", "x", "y"],
+        "return": [1.0, 2.0, 6.0, 3.0, 4.0],
+        "length": [3, 4, 1, 5, 2],
+    }
+    assert frame.groupby("policy")["length"].sum().to_dict() == {"x": 8, "y": 7}
+    empty = Report(0, 1, 1.0, (), {"a": "x"}, "abc").to_dataframe()
+    assert len(empty) == 0 and list(empty) == list(frame)
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="needs pandas: pip install pandas"):
+        REPORT.to_dataframe()
 
 
 @pytest.mark.parametrize("env_fn", [partial(Herd, "observation"), Table])
@@ -153,6 +186,14 @@ def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     with progress(3, "step", shown=None) as advance:
         advance(3)
     assert not shown  # what is written to is no terminal
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    hosted = type("HostedShell", (type("ZMQInteractiveShell", (), {}),), {})
+    for shell, bars in ((object, 0), (hosted, 1)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=shell))
+        with contextlib.suppress(AttributeError), progress(3, "step", shown=None):
+            pass
+        assert len(shown) == bars
+    shown.clear()
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for wanted, bars in ((None, 1), (True, 2), (False, 2)):
         with contextlib.suppress(AttributeError), progress(3, "step", shown=wanted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,19 @@ def test_one_game_again_and_again_is_said_to_be() -> None:
     once = tournament(Matrix, POPULATION, executor="inline", **TWO | {"episodes": 1, "num_envs": 1})
     assert once.repeated == 0 and "again and again" not in str(once)
     assert repr(found) == "Tournament(3 policies, 9 pairings of 4 episodes, seed=5, best='four')"
+
+
+def test_a_notebook_shows_the_same_table_shaded_by_what_is_paid() -> None:
+    found = tournament(Matrix, POPULATION, executor="inline", **TWO)
+    shown = ET.fromstring(found._repr_html_())
+    lines = str(found).splitlines()
+    assert (shown[0].text or "").splitlines() == [lines[0], *lines[-2:]]
+    rows = [[cell.text or "" for cell in row] for row in shown.iter("tr")]
+    assert rows[0] == ["", *found.names] and rows[1] == ["nought", "0 ±0", "2 ±0", "4 ±0"]
+    shades = [float((cell.get("style") or "").rpartition(",")[2].rstrip(")")) for cell in shown.iter("td")]
+    assert shades[0] == 0 and shades[-1] == 0.6 and shades == sorted(shades)
+    alone = tournament(Matrix, {"two": POPULATION["two"]}, executor="inline", **TWO)
+    assert "0.00)" in alone._repr_html_()
 
 
 def test_scores() -> None:

@@ -73,7 +73,6 @@ def test_what_is_part_of_the_algorithm(algorithm: str) -> None:
 OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "image": (partial(Pushed, SPACES["image"][1]), "CnnPolicy", {"batch_size": 9}),
     "dict": (partial(Pushed, SPACES["dict"][1]), "MultiInputPolicy", {}),
-    "8,192 rows": (Pushed, "MlpPolicy", {"batch_size": 8192}),
     "3 steps": (Pushed, "MlpPolicy", {"n_steps": 3}),
     "dropout": (Pushed, "MlpPolicy", {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Dropping}}),
 }

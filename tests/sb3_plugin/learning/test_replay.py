@@ -25,7 +25,6 @@ from trainers import (
 )
 
 from reactor_sb3.learning.replay import store
-from reactor_sb3.learning.replay_sampler import ReplaySampler, sampled, sampled_ahead
 from reactor_sb3.streams import Purpose, seed_of
 
 # ---------------------------------------------------------------------- what is stored
@@ -132,7 +131,7 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
             np.random.seed(1)
             expected = theirs.replay_buffer.sample(batch_size)
             np.random.seed(1)
-            check_samples(next(ours._samples(1, batch_size)), expected)
+            check_samples(ours._sampling(batch_size)(), expected)
             assert np.random.randint(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
 
 
@@ -160,23 +159,7 @@ def test_another_replay_buffer_is_sampled() -> None:
         model.learn(128)
         model.replay_buffer = deepcopy(model.replay_buffer)
         model.replay_buffer.rewards += 7
-        assert (next(model._samples(1, model.batch_size)).rewards == 8).all()
-
-
-@pytest.mark.parametrize("name", BUFFERS)
-def test_what_is_gathered_ahead_is_what_would_be_gathered(name: str) -> None:
-    """The same minibatches after the same draws, each valid until the next one is asked for; and no thread is left."""
-    policy, space = SPACES[BUFFERS[name][0]]
-    with new("dqn", partial(Toy, space), policy, **BUFFERS[name][1]) as model:
-        model.learn(256)
-        buffer = model.replay_buffer
-    np.random.seed(1)
-    expected = [deepcopy(one) for one in sampled(ReplaySampler(buffer, 8192), 5)]
-    after = np.random.randint(2**31)
-    np.random.seed(1)
-    for wanted, found in zip(expected, sampled_ahead([ReplaySampler(buffer, 8192), ReplaySampler(buffer, 8192)], 5), strict=True):
-        check_samples(found, wanted)
-    assert np.random.randint(2**31) == after
+        assert (model._sampling(model.batch_size)().rewards == 8).all()
 
 
 @pytest.mark.parametrize("env", [Toy, Again])
