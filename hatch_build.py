@@ -2,6 +2,9 @@
 
 Without a compiler or Python's headers the package is installed all the same and does without them, in more time;
 ``REACTOR_RL_NO_EXTENSION=1`` asks for that.
+
+One wheel serves every CPython from 3.11 on, because the extensions keep to its limited API. Free-threaded builds have no such API:
+there a wheel is for one version.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class Source(NamedTuple):
 
 
 WINDOWS = os.name == "nt"
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+MACROS = [("Py_GIL_DISABLED", "1")] if FREE_THREADED else [("Py_LIMITED_API", "0x030b0000")]  # 3.11: the first with buffers
 SOURCES = [
     # A multiplication and an addition must not become one: frames would differ in their last bit.
     Source(
@@ -45,6 +50,15 @@ SOURCES = [
     Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
     Source("reactor_torch", "_layers", ["/O2"] if WINDOWS else ["-O3", "-g0"], "learners will use torch's activations"),
 ]
+
+
+def tag() -> str:
+    """Python, its binary interface and the platform that a wheel with extensions is for."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if not FREE_THREADED:
+        return f"cp311-abi3-{platform}"
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return f"{version}-{version}t-{platform}"
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
@@ -70,7 +84,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
                 continue
             build_data["force_include"][str(built)] = f"{source.package}/{built.name}"
             build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+            build_data["tag"] = tag()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was made on the way."""
@@ -85,7 +99,14 @@ class CustomBuildHook(BuildHookInterface[Any]):
             raise NotImplementedError("it is for CPython")
         path = Path(self.root, "plugins", source.package, f"{source.name}.c")
         libraries = [] if WINDOWS else ["m"]
-        extension = Extension(source.name, [str(path)], libraries=libraries, extra_compile_args=source.flags, py_limited_api=True)
+        extension = Extension(
+            source.name,
+            [str(path)],
+            define_macros=MACROS,
+            libraries=libraries,
+            extra_compile_args=source.flags,
+            py_limited_api=not FREE_THREADED,
+        )
         command = build_ext(Distribution({"ext_modules": [extension]}))
         command.build_lib, command.build_temp = str(self.folder), str(self.folder / "objects")
         command.ensure_finalized()

@@ -5,7 +5,6 @@
  * cache. What a row gives never depends on the other rows, nor on where anything lies.
  */
 
-#define Py_LIMITED_API 0x030b0000 /* 3.11: the first with the buffer protocol */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -679,6 +678,9 @@ module_exec(PyObject *module)
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* nothing is shared: an object belongs to a reactor, which runs in one thread at a time */
+#endif
     {0, NULL},
 };
 

@@ -4,7 +4,6 @@
  * both of their roles, and recomputes only the bands that have changed.
  */
 
-#define Py_LIMITED_API 0x030b0000 /* 3.11: the first with the buffer protocol */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -468,6 +467,9 @@ module_exec(PyObject *module)
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* nothing is shared: an object belongs to a reactor, which runs in one thread at a time */
+#endif
     {0, NULL},
 };
 
