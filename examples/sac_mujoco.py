@@ -1,12 +1,13 @@
-"""SAC on a MuJoCo task: eight actors, as many updates as steps, and evaluations beside the training.
+"""SAC on a MuJoCo task: eight actors, as many updates as steps, and evaluations beside the training, drawn as a learning curve.
 
     python examples/sac_mujoco.py --steps 1000000
 
-Needs the extra `[sb3]` and `gymnasium[mujoco]`. `--split` lets critics and actor learn side by side, on two workers: a delayed
-variant of SB3's SAC, and as deterministic.
+Needs the extra `[sb3]` and `gymnasium[mujoco]`, and matplotlib for the curve. `--split` lets critics and actor learn side by side,
+on two workers: a delayed variant of SB3's SAC, and as deterministic.
 """
 
 import argparse
+import importlib.util
 
 from reactor_sb3 import SyncSAC
 
@@ -16,6 +17,7 @@ parser.add_argument("--steps", type=int, default=2_048, help="1,000,000 for a re
 parser.add_argument("--update-to-data", type=float, default=1.0, help="updates for each step of an environment")
 parser.add_argument("--split", action="store_true")
 parser.add_argument("--watch", help='a film of the policy at play now and then: "run.mp4" (needs the extra watch)')
+parser.add_argument("--curve", default="sac_mujoco.png", help="where to draw the learning curve")
 parser.add_argument("--workers", type=int, default=None, help="changes the time that it takes, and nothing else")
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
@@ -46,3 +48,19 @@ with model:
         print(f"{one.timesteps:>9,} steps: mean return of {len(one.returns)} episodes {one.mean:.0f}")
     print(model)
     print(f"{model.num_timesteps:,} steps, weights {model.fingerprint()}")
+
+if importlib.util.find_spec("matplotlib") is None:
+    print("no learning curve: matplotlib is not installed")
+else:
+    import matplotlib.pyplot as plt
+
+    steps = [one.timesteps for one in model.evaluations]
+    plt.fill_between(
+        steps, [min(one.returns) for one in model.evaluations], [max(one.returns) for one in model.evaluations], alpha=0.2
+    )
+    plt.plot(steps, [one.mean for one in model.evaluations])
+    plt.xlabel("steps")
+    plt.ylabel("return of 3 episodes: mean, lowest and highest")
+    plt.title(f"SyncSAC on {options.env}")
+    plt.savefig(options.curve, dpi=110)
+    print(f"learning curve: {options.curve}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_learner_shards import Dropping
 from torch import nn
 from trainers import BOX, INLINE, PLACES, SPACES, Toy, outcome
 
+from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_torch import Batch, SACActorLoss, SACCriticLoss, TD3ActorLoss, TD3CriticLoss
@@ -143,6 +149,54 @@ def test_resumed(algorithm: str, tmp_path: Any) -> None:
     with type(model).resume(path, **PLACES[4]) as resumed:
         assert resumed.remaining_timesteps > 0 and resumed.split and resumed.n_learners == 2
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, 2, True)
+
+
+class Dies(FlattenExtractor):
+    """Ends a helper that computes a loss, if there is a file that names the caller."""
+
+    def __init__(self, space: spaces.Box, flag: str) -> None:
+        super().__init__(space)
+        self.flag = Path(flag)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        if self.training and self.flag.exists() and self.flag.read_text() != str(os.getpid()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(observations)
+
+
+class Flags(BaseCallback):
+    """Makes the file after some steps."""
+
+    def __init__(self, flag: Path, after: int) -> None:
+        super().__init__()
+        self.flag, self.after, self.when = flag, after, 0.0
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps == self.after:
+            self.when = time.monotonic()
+            self.flag.write_text(str(os.getpid()))
+
+
+@each
+def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
+    """An error in time that names what the worker held; what was saved before goes on to the same bits."""
+    path, flag = tmp_path / "run.zip", tmp_path / "now"
+    network = {"net_arch": [16], "features_extractor_class": Dies, "features_extractor_kwargs": {"flag": str(flag)}}
+    given: dict[str, Any] = {"split": True, "pipeline": 1, "policy_kwargs": network, **EVALUATED}
+    with new(algorithm, **given) as model:
+        expected = outcome(model.learn(STEPS))
+    with new(algorithm, **given, **PLACES[4]) as model:
+        with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*policy_shard"):
+            model.learn(STEPS, callback=[SaveCheckpoint(path, every=4), flags := Flags(flag, 96)])
+        assert time.monotonic() - flags.when < 5 and model._run is None
+    flag.unlink()
+    assert os.listdir(tmp_path) == ["run.zip"]
+    with type(model).resume(path, **PLACES[4]) as resumed:
+        assert resumed.num_timesteps == 64
+        assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == expected
 
 
 class Fails(FlattenExtractor):
