@@ -26,6 +26,8 @@ from showing import bar_plot
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "reactor_rl"
+ENDS = "REACTOR_RL_CASE_ENDS"
+"""Names the time, in seconds since the epoch, after which a case begins nothing more: with ``--budget`` it has a share of that."""
 
 _began: dict[str, Any] = {}
 """When this run began, and how busy the machine was then."""
@@ -93,10 +95,14 @@ def interleaved(
         fixed: Units of work per slice, instead of as many as fit.
     """
     figures = Figures()
+    ends = float(os.environ.get(ENDS, "inf"))
     live: dict[str, Contender] = {}
     counts: dict[str, int] = {}
 
     def build(name: str) -> bool:
+        if time.time() > ends and not is_ours(name):
+            figures.skipped[name] = "no time left"
+            return False
         try:
             live[name] = builders[name]()
         except (ImportError, NotImplementedError) as error:
@@ -129,6 +135,8 @@ def interleaved(
             for name in names:
                 warm(name)
         for number in range(rounds if names else 0):
+            if number and time.time() > ends:
+                break
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:  # nobody is always the first
                 if name in figures.skipped:
@@ -159,6 +167,9 @@ def arguments(doc: str | None, **extra: Any) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=None, help=f"slices of each contender (default {rounds}, quick 3)")
     parser.add_argument("--only", default="", help="only cases whose name contains one of these, separated by commas")
     parser.add_argument("--rivals", default="", help="only contenders whose name contains one of these; ours always takes part")
+    parser.add_argument(
+        "--budget", type=float, default=None, help="seconds for all of it: fewer rounds, and what is left is not begun"
+    )
     parser.add_argument("--output", type=Path, default=None, help="folder for JSON and plot (default: results, or results/part)")
     parser.add_argument("--case", default=None, help=argparse.SUPPRESS)
     parser.set_defaults(default_rounds=rounds)
@@ -188,9 +199,14 @@ def wanted(name: str, only: str) -> bool:
     return not only or any(part.strip().lower() in name.lower() for part in only.split(",") if part.strip())
 
 
+def is_ours(name: str) -> bool:
+    """Whether a contender of this name is ours, or one of ours."""
+    return name.lower().startswith("reactor")
+
+
 def chosen(builders: Mapping[str, Callable[[], Contender]], options: argparse.Namespace) -> dict[str, Callable[[], Contender]]:
     """The contenders that ``--rivals`` asks for; ours in any case."""
-    return {name: make for name, make in builders.items() if name.lower().startswith("reactor") or wanted(name, options.rivals)}
+    return {name: make for name, make in builders.items() if is_ours(name) or wanted(name, options.rivals)}
 
 
 def compared(
@@ -253,21 +269,29 @@ def run_cases(
             end_children()
         print("\n@@" + json.dumps(found), flush=True)
         return None
+    begin = time.monotonic()
     print_machine()
     cases: dict[str, dict[str, Any]] = {}
-    for name in names:
-        if not wanted(name, options.only):
-            continue
+    names = [name for name in names if wanted(name, options.only)]
+    for number, name in enumerate(names):
+        allowed, environment = limit, dict(os.environ)
+        if options.budget is not None:
+            left = options.budget - (time.monotonic() - begin)
+            if left < 1.0:
+                cases[name] = {"error": "no time left"}
+                continue
+            allowed = min(limit, left)
+            environment[ENDS] = str(time.time() + 0.6 * left / (len(names) - number))  # what has begun takes time to end, too
         command = [sys.executable, script, *_passed_on(), "--case", name]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         try:
-            said, _ = process.communicate(timeout=limit)
+            said, _ = process.communicate(timeout=allowed)
         except BaseException as error:
-            _end_tree(process.pid)
+            end_tree(process.pid)
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            cases[name] = {"error": f"took longer than {limit:.0f} s"}
+            cases[name] = {"error": f"took longer than {allowed:.0f} s"}
             print(f"{name}: {cases[name]['error']}")
             continue
         lines = [line for line in said.splitlines() if line.startswith("@@")]
@@ -302,7 +326,8 @@ def end_children() -> None:
         child.kill()
 
 
-def _end_tree(pid: int) -> None:
+def end_tree(pid: int) -> None:
+    """End a process and all that it has started, at once."""
     import psutil
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ def rate_rows(found: Mapping[str, Any], ours: str, *, per_item: bool = False) ->
 
 def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], label: str, *, log: bool = True) -> None:
     """Grouped horizontal bars: one panel for each group, one bar for each contender."""
+    if os.environ.get("REACTOR_RL_NO_PLOTS"):  # the report draws its own
+        return
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,0 +1,162 @@
+"""``python -m reactor_rl bench``: suites that work, fail, take too long or are interrupted, and the report of what was done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import reactor_rl
+from reactor_rl.cli.bench import bench_command
+from reactor_rl.cli.commands import UsageError
+
+ROOT = Path(__file__).parent.parent.parent
+RATIO = {"median": 2.0, "min": 1.5, "max": 3.0}
+RESULT = {
+    "cases": {
+        "ping-pong": {
+            "rates": {"reactor_rl": RATIO, "xronos <1>": RATIO, "Ray": RATIO},
+            "ratios": {"xronos <1>": RATIO, "Ray": {"median": 0.5, "min": 0.25, "max": 0.75}},
+            "of_limit": {"median": 0.6, "min": 0.5, "max": 0.7},
+            "skipped": {"SBX": "ModuleNotFoundError: No module named 'sbx'"},
+        },
+        "ring of 100": {"error": "took longer than 3 s"},
+    }
+}
+WORKS = f'''"""A question & an answer?"""
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+(folder / "engine.json").write_text({json.dumps(RESULT)!r})
+'''
+
+
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> Path:
+    """The folder, with three suites that are no work: one works, one fails, one never ends."""
+    folder = tmp_path / "benchmarks"
+    shutil.copytree(ROOT / "benchmarks", folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
+    (folder / "results").mkdir()
+    for name in ("papers.json", "engine.json"):
+        shutil.copy(ROOT / "benchmarks" / "results" / name, folder / "results")
+    (folder / "engine.py").write_text(WORKS)
+    (folder / "ticks.py").write_text('"""Fails."""\nimport a_rival_that_is_missing\n')
+    (folder / "pipeline.py").write_text('"""Never ends."""\nimport time\ntime.sleep(100)\n')
+    return folder
+
+
+def bench(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "reactor_rl", "bench", "--benchmarks", str(folder), *arguments]
+    return subprocess.Popen(
+        command, cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+class Page(HTMLParser):
+    """Checks that what is opened is closed, and collects the text and what would be loaded from elsewhere."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text, self.outside = "", ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.outside += "".join(
+            value or "" for name, value in attrs if name in ("src", "href") and not (value or "").startswith("#")
+        )
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benchmarks: Path) -> None:
+    process = bench(benchmarks, "--seconds", "7", "pipeline", "engine", "ticks")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    report = benchmarks.parent / "report"
+    found = json.loads((report / "results.json").read_text())
+    assert {name: run["status"] for name, run in found["suites"].items()} == {
+        "pipeline": "over time",
+        "engine": "done",
+        "ticks": "failed",
+    }
+    assert found["machine"]["cores"] >= 1 and "numpy" in found["machine"]["versions"] and {"before", "after"} == set(found["load"])
+    assert [(one["case"], one["rival"], one["median"], one["min"], one["max"]) for one in found["ratios"]] == [
+        ("ping-pong", "xronos <1>", 2.0, 1.5, 3.0), ("ping-pong", "Ray", 0.5, 0.25, 0.75),
+    ]  # fmt: skip
+    assert found["ratios"][1]["committed"]["median"] > 100  # what the repository has for the same case and rival
+    assert [one["median"] for one in found["limits"]] == [0.6]
+    assert [one["install"] for one in found["skipped"]] == ['pip install -c constraints.txt "sbx-rl"']
+    assert any(one["source"] == "reactor model" and one["caveat"] for one in found["papers"])
+
+    page = Page((report / "index.html").read_text())
+    assert page.outside == ""  # it needs nothing else
+    expected = (
+        "A question & an answer?",
+        "xronos <1>",
+        "2.00x",
+        "0.50x",
+        "took longer than 3 s",
+        "over time",
+        "sbx-rl",
+        "3.42x Ray",
+        "0.60",
+    )
+    for shown in (*expected, "No module named 'a_rival_that_is_missing'"):
+        assert shown in page.text, shown
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
+def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -> None:
+    process = bench(benchmarks, "engine", "pipeline")
+    assert process.stdout is not None
+    while "Never ends" not in (line := process.stdout.readline()):
+        assert line
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    found = json.loads((benchmarks.parent / "report" / "results.json").read_text())
+    assert {name: run["status"] for name, run in found["suites"].items()} == {"engine": "done", "pipeline": "interrupted"}
+    assert len(found["ratios"]) == 2
+
+
+def test_a_command_line_that_makes_no_sense_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="takes the folder benchmarks/ of a clone"):
+        bench_command(["--benchmarks", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reactor_rl, "__file__", str(tmp_path / "reactor_rl" / "__init__.py"))
+    with pytest.raises(UsageError, match="run it in a clone of the repository"):
+        bench_command([])
+    monkeypatch.chdir(ROOT / "tests")
+    assert bench_command(["no_such_suite"]) == 2
+    assert "there is no suite 'no_such_suite'" in capfd.readouterr().err
+
+
+def test_every_benchmark_is_a_suite() -> None:
+    script = "import suites; print(*(suite.name for suite in suites.SUITES))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True, timeout=60
+    )
+    benchmarks = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "arguments(__doc__" in path.read_text()}
+    assert benchmarks <= set(done.stdout.split())
