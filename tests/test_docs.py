@@ -19,6 +19,7 @@ NEEDS = {
     "docs/guide/notebooks.md": ("IPython", "gymnasium", "pettingzoo", "pandas"),
     "docs/guide/training.md": ("stable_baselines3",),
     "docs/guide/vector-environments.md": ("gymnasium", "ale_py"),
+    "docs/guide/zoo.md": ("rl_zoo3",),
 }
 
 

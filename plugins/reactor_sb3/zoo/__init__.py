@@ -1,0 +1,14 @@
+"""RL Zoo on reactor programs: ``python -m rl_zoo3.train --algo sync_ppo --env CartPole-v1 --gym-packages reactor_sb3.zoo``.
+
+Importing this is all: ``rl_zoo3`` then makes a :class:`~reactor_sb3.ReactorVecEnv` wherever it made a ``DummyVecEnv`` or a
+``SubprocVecEnv``, and knows the trainers as algorithms.
+"""
+
+from reactor_rl.plugin import needs
+
+with needs("zoo", "reactor_sb3.zoo"):
+    from reactor_sb3.zoo.registration import TRAINERS, register
+
+__all__ = ["TRAINERS", "register"]
+
+register()
