@@ -29,7 +29,15 @@ ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
     "Pendulum-v1": ("Pendulum-v1", {}),
     "FrozenLake-v1": ("FrozenLake-v1", {}),
     "HalfCheetah-v5": ("HalfCheetah-v5", {}),
-}
+    # The screens of ALE/Pong-v5, with the channels first; of each step's last two frames EnvPool always takes the larger.
+    "ALE/Pong-v5": (
+        "Pong-v5",
+        {
+            "img_height": 210, "img_width": 160, "gray_scale": False, "stack_num": 1, "frame_skip": 4, "noop_max": 1,
+            "repeat_action_probability": 0.25, "use_fire_reset": False,
+        },
+    ),
+}  # fmt: skip
 
 
 def make_env(env_id: str) -> Any:
@@ -199,8 +207,6 @@ def async_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
 def pool_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
     import envpool
 
-    if env_id.startswith("ALE/"):
-        raise NotImplementedError("its Atari always preprocesses, which is other work: see the Atari benchmark")
     if env_id not in ENVPOOL or ENVPOOL[env_id][0] not in envpool.list_all_envs():
         raise NotImplementedError("EnvPool has no such environment")
     name, options = ENVPOOL[env_id]
