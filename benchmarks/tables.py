@@ -195,14 +195,19 @@ def inference(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a call", shown=_microseconds)
 
 
-def papers(result: Result) -> str:
-    """Others' figures, as they published them."""
+def papers(result: Result, *ours: Result) -> str:
+    """Others' figures, as they published them, and ours where there is the like."""
+    results = {one["benchmark"]: one for one in ours}
     rows = []
     for name, found in result["cases"].items():
         source = result["sources"][found["source"]]
         value = f"{digits(found['value'])}x {found['against']}" if found["unit"] == "x" else f"{found['value']:,} {found['unit']}"
-        rows.append([name, value, source["where"].partition(";")[0], found["caveat"]])
-    return table(["", "published", "where", "what to know of it"], rows)
+        here = "-"
+        if "beside" in found:
+            file, case, rival = found["beside"]
+            here = times(results[file]["cases"][case]["ratios"][rival])
+        rows.append([name, value, source["where"].partition(";")[0], here, found["caveat"]])
+    return table(["", "published", "where", "here", "what to know of it"], rows)
 
 
 def front(vector_env: Result, atari: Result, training: Result) -> str:
@@ -279,9 +284,10 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, reward_cartpole,
-            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, papers,
+            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference,
         )
     },
+    "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
 }  # fmt: skip
