@@ -144,6 +144,7 @@ def goals() -> dict[str, Callable[[], Goal]]:
     """By the names of their result files, without ``reward_``."""
     pendulum, double, cheetah, hopper = "Pendulum-v1", "InvertedDoublePendulum-v5", "HalfCheetah-v5", "Hopper-v5"
     small = {"train_freq": 1, "policy_kwargs": {"net_arch": [64, 64]}}
+    quick = {**small, "gradient_steps": 4, "learning_rate": 2e-3, "batch_size": 256, "learning_starts": 2_000}
     return {
         "cartpole": cartpole,
         "pendulum": lambda: continuous(
@@ -152,14 +153,16 @@ def goals() -> dict[str, Callable[[], Goal]]:
         ),
         "inverted_double": lambda: continuous(
             double, 9_000.0, 300_000, 1_000, MUJOCO, Case("PPO", "MlpPolicy", double, 1, DOUBLE_PENDULUM_PPO, normalized=True),
-            lambda seed: own_sac(double, 2, seed, learning_rate=1e-3, gradient_steps=2, batch_size=128, **small),
+            lambda seed: own_sac(
+                double, 1, seed, learning_rate=3e-3, gradient_steps=1, batch_size=64, learning_starts=500, **small
+            ),
         ),
         "half_cheetah": lambda: continuous(
             cheetah, 3_000.0, 500_000, 5_000, MUJOCO, Case("PPO", "MlpPolicy", cheetah, 1, zoo_half_cheetah(), normalized=True),
-            lambda seed: own_sac(cheetah, 8, seed, learning_rate=1e-3, train_freq=1, gradient_steps=4, learning_starts=5_000),
+            lambda seed: own_sac(cheetah, 8, seed, **quick),
         ),
         "hopper": lambda: continuous(
             hopper, 2_000.0, 500_000, 5_000, MUJOCO, Case("PPO", "MlpPolicy", hopper, 1, hopper_ppo(), normalized=True),
-            lambda seed: own_sac(hopper, 8, seed, learning_rate=1e-3, train_freq=1, gradient_steps=4, learning_starts=5_000),
+            lambda seed: own_sac(hopper, 8, seed, **quick),
         ),
     }  # fmt: skip
