@@ -23,6 +23,7 @@ LOOKS_MEASURED = re.compile(
       (?<![\w.]){NUMBER}\s?%                                      # 30 %
     | (?<![\w.]){NUMBER}x\b                                       # 1.43x
     | (?<![\w.]){NUMBER}\s+times\b                                # 9 times
+    | \bfactor\s+(?:of\s+)?{NUMBER}(?!\w)|(?<![\w.]){NUMBER}[\s-]?fold\b  # a factor of 9, 9-fold
     | (?<![\w.]){NUMBER}[\s-]?{UNIT}\b                            # 12 ms
     | (?<![\w.]){NUMBER}(?:\s+[\w-]+){{1,6}}?\s*(?:/\s?s\b|(?:a|per|each|every)\s+second\b)  # 900 steps/s, 900 steps a second
     | (?<![\w.])\d[\d,]*\.\d+(?![\w.])                            # 0.43

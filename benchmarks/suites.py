@@ -74,8 +74,10 @@ SUITES = (
 )
 QUICK_SECONDS = 270.0
 """For all suites of a quick run together; what they leave is for ending them and for the report, within five minutes."""
+GRACE = 1.4
+"""A suite that does not keep to its share of the time is ended after so many times as much: the others have less then."""
 SUITE_SECONDS = 2 * 3600.0
-"""After that a suite is ended, in a whole run."""
+"""After that a suite is ended that has no share to keep to."""
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -108,8 +110,15 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def run(suite: Suite, options: argparse.Namespace, seconds: float | None) -> Run:
-    """Run a suite, for at most so many seconds."""
+def run(suite: Suite, options: argparse.Namespace, seconds: float | None, most: float) -> Run:
+    """Run a suite.
+
+    Args:
+        suite: Which.
+        options: Of the command line.
+        seconds: What it is told to keep to, if anything.
+        most: When it is ended, if it does not.
+    """
     results, log = options.output / "results", options.output / "logs" / f"{suite.name}.txt"
     written = sorted({f"{suite.name}.json", *(["reward_cartpole.json"] if suite.name == "time_to_reward" else [])})
     for name in written:
@@ -118,7 +127,7 @@ def run(suite: Suite, options: argparse.Namespace, seconds: float | None) -> Run
     if options.quick:
         command += ["--quick", *(["--only", suite.quick] if suite.quick else [])]
     if seconds is not None:
-        command += ["--budget", f"{0.85 * seconds:.0f}"]
+        command += ["--budget", f"{0.85 * seconds:.1f}"]  # starting Python and looking at the machine's load come on top
     begin = time.monotonic()
     status, why = "done", ""
     with log.open("w") as out:
@@ -126,7 +135,7 @@ def run(suite: Suite, options: argparse.Namespace, seconds: float | None) -> Run
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, "REACTOR_RL_NO_PLOTS": "1"}
         )
         try:
-            if process.wait(seconds if seconds is not None else SUITE_SECONDS):
+            if process.wait(most):
                 status, why = "failed", _last_line(log) or f"exit status {process.returncode}"
         except subprocess.TimeoutExpired:
             status, why = "over time", f"it was ended after {time.monotonic() - begin:.0f} s"
@@ -174,15 +183,16 @@ def main(arguments: Sequence[str]) -> int:
     page = options.output / "index.html"
     try:
         for number, suite in enumerate(options.suites):
-            seconds = None
+            seconds, most = None, SUITE_SECONDS
             if budget is not None:
                 left = budget - (time.monotonic() - begin)
                 seconds = left * suite.share / sum(other.share for other in options.suites[number:])
+                most = min(GRACE * seconds, left)
                 if seconds < 2:
                     runs.append(Run(suite.name, suite.question, "over time", "no time was left for it", 0.0, []))
                     continue
             print(f"{suite.name:16} {suite.question}", flush=True)
-            runs.append(run(suite, options, seconds))
+            runs.append(run(suite, options, seconds, most))
             print(f"{'':16} {runs[-1].status}, {runs[-1].seconds:.0f} s {runs[-1].why}", flush=True)
             write(options.output, state, runs)
             if runs[-1].status == "interrupted":

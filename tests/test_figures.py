@@ -48,6 +48,7 @@ UNBACKED = [
     "It is 1.43x as fast.",
     "It is 9\ntimes as fast.",
     "It is twice as fast.",
+    "Faster by a factor of 9.",
     "An update takes 3 ms.",
     "It needs **64 MB**.",
     "That makes 1,200 steps/s.",
