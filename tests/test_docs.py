@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NEEDS = {
-    "README.md": ("stable_baselines3", "mpe2"),
-    "docs/guide/multi-agent.md": ("stable_baselines3", "mpe2"),
-    "docs/guide/notebooks.md": ("IPython", "gymnasium", "pettingzoo", "pandas"),
-    "docs/guide/training.md": ("stable_baselines3",),
-    "docs/guide/vector-environments.md": ("gymnasium", "ale_py"),
-    "docs/guide/zoo.md": ("rl_zoo3",),
+PICTURES = ROOT / "docs" / "pictures"
+HOSTS = {
+    "reactor_gymnasium": "gymnasium",
+    "reactor_sb3.zoo": "rl_zoo3",  # before what it is part of
+    "reactor_sb3": "stable_baselines3",
+    "reactor_pettingzoo": "pettingzoo",
 }
 
 
@@ -28,15 +31,32 @@ def name_of(page: Path) -> str:
 
 
 def script_of(page: str) -> str:
-    """The Python blocks of a page, each line where it stands on the page, so that a traceback names the page's line."""
-    found, inside = [], False
+    """The Python blocks of a page, each line where it stands on the page, so that a traceback names the page's line.
+
+    Of a block that shows a change (``diff``), what it looks like afterwards.
+    """
+    found, language = [], ""
     for line in page.splitlines():
         if line.startswith("```"):
-            inside = not inside and line == "```python"
+            language = "" if language else line.removeprefix("```") or "text"
             found.append("")
+        elif language == "diff":
+            found.append(line[1:] if line[:1] in "+ " else "")
         else:
-            found.append(line if inside else "")
+            found.append(line if language == "python" else "")
     return "\n".join(found) + "\n"
+
+
+def missing_for(script: str) -> set[str]:
+    """What a script imports, or the host library of a plugin that it imports, and is not installed."""
+    imported = {"ale_py"} if re.search(r"Atari|ALE/", script) else set()
+    for node in ast.walk(ast.parse(script)):
+        if isinstance(node, ast.Import):
+            imported |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    needed = {next((HOSTS[own] for own in HOSTS if f"{name}.".startswith(f"{own}.")), name.partition(".")[0]) for name in imported}
+    return {name for name in needed if importlib.util.find_spec(name) is None}
 
 
 WITH_BLOCKS = [page for page in PAGES if script_of(page.read_text()).strip()]
@@ -44,30 +64,48 @@ WITH_BLOCKS = [page for page in PAGES if script_of(page.read_text()).strip()]
 
 def test_a_block_is_found_where_it_stands() -> None:
     assert script_of("a\n```python\nx = 1\n```\n```\ny\n```\n```python\nz = x\n```\n") == "\n\nx = 1\n\n\n\n\n\nz = x\n\n"
+    assert script_of("```diff\n-x = 1\n+x = 2\n y = x\n```\n") == "\n\nx = 2\ny = x\n\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_says_which_language_it_is_in(page: Path) -> None:
     """Python that calls itself something else would not be run."""
     blocks = re.findall(r"^[ \t]*```(.*?)\n(.*?)^[ \t]*```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert {language for language, _ in blocks} <= {"", "python"}
+    assert {language for language, _ in blocks} <= {"", "python", "diff", "{eval-rst}"}
     for language, block in blocks:
         assert language or not re.search(r"^(import|from|def|class|with) ", block, re.MULTILINE), block
 
 
-@pytest.mark.timeout(240)  # ten seconds of one core each; most of it is imports, which wait for others on a busy machine
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
-def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    for name in NEEDS.get(name_of(page), ()):
-        pytest.importorskip(name)
-    script = tmp_path / f"{page.stem}.py"
-    script.write_text(script_of(page.read_text()))
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    """An interpreter that has imported the host libraries and runs scripts in forks of itself."""
     # Where other programs are busy, threads of torch wait for each other: see the page on training.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    done = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=220, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    script = str(ROOT / "tests" / "page_runner.py")
+    with subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, env=environment, text=True) as process:
+        yield process
+
+
+@pytest.mark.timeout(240)  # some seconds of one core each; more where other programs are busy
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
+    written = script_of(page.read_text())
+    if missing := missing_for(written):
+        pytest.skip(f"needs {', '.join(sorted(missing))}")
+    script, output = tmp_path / "page.py", tmp_path / "output.txt"  # named like no library
+    script.write_text(written)
+    assert runner.stdin and runner.stdout
+    print(json.dumps([str(script), str(tmp_path), str(output)]), file=runner.stdin, flush=True)
+    status = runner.stdout.readline()
+    assert status == "0\n", output.read_text()[-6000:]
+    for drawn in tmp_path.glob("*.svg"):
+        shown = PICTURES / drawn.name
+        assert not shown.exists() or shown.read_text() == drawn.read_text(), f"the page draws {drawn}, {shown} is another picture"
+
+
+def test_every_drawing_is_drawn_by_a_page() -> None:
+    drawn = {name for page in PAGES for name in re.findall(r"draw\(\"(.*\.svg)\"\)", script_of(page.read_text()))}
+    assert {picture.name for picture in PICTURES.glob("*.svg")} <= drawn
 
 
 def test_the_source_distribution_has_what_the_readme_uses() -> None:

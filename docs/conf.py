@@ -1,0 +1,37 @@
+"""How Sphinx builds the site: ``python -m sphinx -W --keep-going -n docs OUT``. Nothing is fetched from anywhere."""
+
+from importlib.metadata import version as version_of
+
+project = "reactor_rl"
+author = "the authors of reactor_rl"
+version = release = version_of("reactor-rl")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4  # links to headings are written as on any forge: page.md#a-heading
+
+autodoc_default_options = {
+    "members": True,
+    # What our classes have from our own base classes, down to the host's class.
+    "inherited-members": "VectorEnv,VecEnv,Env,BaseAlgorithm,DQN,PPO,SAC,TD3,BaseCallback,ABC,Exception,Protocol",
+}
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_inherit_docstrings = False  # what a host documents is in the host's reference
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+add_module_names = False
+python_maximum_signature_line_length = 80
+# A name that a package of ours exports has to be found. What is within them, or another project's, stays plain text.
+nitpick_ignore_regex = [("py:.*", r"(?!reactor_\w+\.[A-Z]).*")]
+
+html_theme = "furo"
+html_title = f"reactor_rl {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_copyright = False
