@@ -70,6 +70,7 @@ SUITES = (
     Suite("learner_shards"),
     Suite("time_to_reward"),
     Suite("scaling"),
+    Suite("scaling_model"),
     Suite("soak"),
 )
 QUICK_SECONDS = 270.0

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from reactor_rl import __version__
 from reactor_rl.cli.commands import UsageError
@@ -25,7 +26,7 @@ from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.supervisor import SPIN
 
-__all__ = ["doctor_command", "round_trips"]
+__all__ = ["RoundTrip", "doctor_command", "round_trips"]
 
 LIBRARIES = (
     "numpy", "cloudpickle", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "torch", "pettingzoo", "supersuit", "ray",
@@ -191,7 +192,7 @@ def _version(name: str) -> str | None:
 def _measured(warnings: list[str]) -> Iterator[tuple[str, str]]:
     for label, spin in (("spinning", SPIN), ("parked", 0.0)):
         try:
-            seconds = round_trips(spin)
+            seconds = round_trips(spin).seconds
         except Exception as error:
             yield f"channel, {label}", f"failed ({type(error).__name__}: {error})"
             warnings.append("a process could not be started or reached; executor='processes' will not work here")
@@ -205,8 +206,15 @@ def _measured(warnings: list[str]) -> Iterator[tuple[str, str]]:
             )
 
 
-def round_trips(spin: float) -> float:
-    """Seconds of a token's way to another process and back, median of several batches.
+class RoundTrip(NamedTuple):
+    """Seconds of a token's way to another process and back, and of the SIGNAL alone that sends it."""
+
+    seconds: float
+    signal: float
+
+
+def round_trips(spin: float) -> RoundTrip:
+    """A token's way to another process and back, medians of several batches.
 
     Args:
         spin: Seconds that both ends spin before they park.
@@ -215,23 +223,30 @@ def round_trips(spin: float) -> float:
         TimeoutError: If the other process does not answer.
     """
     there, back = Channel(), Channel()
-    patience = Patience(spin)
+    patience, clock = Patience(spin), time.perf_counter
     context = context_named(None)
-    process = new_process(context, 1, _echo, (there, back, spin, ROUNDS * BATCH + 1))
+    process = new_process(context, 1, _echo, (there, back, spin, 2 * ROUNDS * BATCH + 1))
     start_process(context, process)
     try:
         there.signal()
         if not back.poll(True, PATIENCE):
             raise TimeoutError("the other process did not answer")
-        batches = []
+        trips, signals = [], []
         for _ in range(ROUNDS):
-            begin = time.perf_counter()
+            begin = clock()
             for _ in range(BATCH):
                 there.signal()
                 _take(back, patience)
-            batches.append((time.perf_counter() - begin) / BATCH)
+            trips.append((clock() - begin) / BATCH)
+            spent = 0.0
+            for _ in range(BATCH):
+                begin = clock()
+                there.signal()
+                spent += clock() - begin
+                _take(back, patience)
+            signals.append(spent / BATCH)
         process.join(PATIENCE)
-        return statistics.median(batches)
+        return RoundTrip(statistics.median(trips), statistics.median(signals))
     finally:
         if process.is_alive():
             process.kill()
