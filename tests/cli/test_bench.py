@@ -159,4 +159,4 @@ def test_every_benchmark_is_a_suite() -> None:
         [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True, timeout=60
     )
     benchmarks = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "arguments(__doc__" in path.read_text()}
-    assert benchmarks <= set(done.stdout.split())
+    assert benchmarks - {"free_threading"} <= set(done.stdout.split())  # which needs an interpreter of its own
