@@ -117,6 +117,16 @@ class Leaves:
 
         return write_all
 
+    def write_block(self, rows: Array, block: slice, observations: Any) -> None:
+        """Write the array leaves of observations that are batched already, as Gymnasium batches them, into a block of rows.
+
+        Raises:
+            ValueError, TypeError: As :meth:`check` does.
+        """
+        for number, (path, shape, dtype) in enumerate(self.arrays):
+            batched = self._fitting(_at(observations, path), path, (block.stop - block.start, *shape), dtype)
+            (rows if self.plain else rows[f"leaf{number}"])[block] = batched
+
     def check(self, observation: Any) -> None:
         """Raise if an array leaf cannot be a row.
 
@@ -139,6 +149,11 @@ class Leaves:
     def take_objects(self, observation: Any) -> tuple[Any, ...]:
         """The object leaves of one observation."""
         return tuple(_at(observation, path) for path in self.objects)
+
+    def take_block(self, observations: Any, count: int) -> list[tuple[Any, ...]]:
+        """The object leaves of ``count`` observations that are batched already."""
+        leaves = [_at(observations, path) for path in self.objects]
+        return [tuple(of_leaf[row] for of_leaf in leaves) for row in range(count)]
 
     def assemble(self, rows: Array | None, objects: list[tuple[Any, ...]] | None, copy: bool) -> Any:
         """The batched observation, in the form that Gymnasium's ``concatenate`` gives it.

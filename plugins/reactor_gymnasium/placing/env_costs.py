@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import gymnasium
 
 from reactor_gymnasium.placing.step_cost import step_cost
 from reactor_gymnasium.vector.arguments import thrown_away
@@ -35,7 +33,7 @@ class EnvCosts:
     why: str
 
 
-def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: int) -> EnvCosts:
+def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[Any], float | None] = step_cost) -> EnvCosts:
     """Time one environment of each kind; none is begun after a second. Global random generators are put back.
 
     What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
@@ -46,12 +44,13 @@ def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: i
         dummy: A throw-away instance of environment 0.
         encoded: What makes each environment; see :func:`~reactor_gymnasium.vector.arguments.encoded`.
         workers: How many workers there are. For a single one nothing is timed.
+        cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped.
     """
     if workers == 1:
         return EnvCosts(None, "one worker")
     kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
     makers = dict(zip(kinds, encoded, strict=True))
-    costs = _timed(dummy, list(makers.values()))
+    costs = _timed(dummy, list(makers.values()), cost)
     if not costs:
         return EnvCosts(None, "the environments could not be timed")
     low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())
@@ -64,29 +63,29 @@ def env_costs(dummy: gymnasium.Env[Any, Any], encoded: Sequence[Any], workers: i
     return EnvCosts(tuple(by_kind[kind] for kind in kinds), why)
 
 
-def _timed(dummy: gymnasium.Env[Any, Any], makers: Sequence[Any]) -> dict[int, float]:
+def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None]) -> dict[int, float]:
     """Seconds by number of the kind, of those that could be timed; ``dummy`` is of kind 0."""
     costs: dict[int, float] = {}
     until = time.perf_counter() + SECONDS
     for number in _spread(len(makers)):
         if time.perf_counter() > until or _enough(costs):
             break
-        cost = step_cost(dummy) if number == 0 else _cost_of_another(makers[number])
-        if cost is not None:
-            costs[number] = cost
+        seconds = cost(dummy) if number == 0 else _cost_of_another(makers[number], cost)
+        if seconds is not None:
+            costs[number] = seconds
     return costs
 
 
-def _cost_of_another(maker: Any) -> float | None:
-    cost = None
+def _cost_of_another(maker: Any, cost: Callable[[Any], float | None]) -> float | None:
+    seconds = None
     if type(maker) is Pickled:
         with global_random_state(), contextlib.suppress(Exception, SystemExit):
             env = thrown_away(decode(maker))
             try:
-                cost = step_cost(env)
+                seconds = cost(env)
             finally:
                 env.close()
-    return cost
+    return seconds
 
 
 def _enough(costs: Mapping[int, float]) -> bool:

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, overload
 
 import gymnasium
@@ -16,6 +17,8 @@ from gymnasium.error import Error
 
 from reactor_gymnasium.atari.vector_env import AtariVectorEnv
 from reactor_gymnasium.registration.reactor_ids import original
+from reactor_gymnasium.vector.arguments import checked_number
+from reactor_gymnasium.vector.joined import JoinedVectorEnv
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = ["OURS", "find_spec", "make_vec"]
@@ -32,13 +35,18 @@ OURS = (
 @overload
 def make_vec(
     id: str | EnvSpec, num_envs: int = 1, vectorization_mode: None = None, vector_kwargs: dict[str, Any] | None = None,
-    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[False] = False, **kwargs: Any,
+    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[False] = False, shards: None = None, **kwargs: Any,
 ) -> ReactorVectorEnv: ...  # fmt: skip
 @overload
 def make_vec(
     id: str | EnvSpec, num_envs: int = 1, vectorization_mode: None = None, vector_kwargs: dict[str, Any] | None = None,
-    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[True], **kwargs: Any,
+    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[True], shards: None = None, **kwargs: Any,
 ) -> AtariVectorEnv: ...  # fmt: skip
+@overload
+def make_vec(
+    id: str | EnvSpec, num_envs: int = 1, vectorization_mode: None = None, vector_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Wrap] | None = None, *, preprocess: Literal[False] = False, shards: int, **kwargs: Any,
+) -> JoinedVectorEnv: ...  # fmt: skip
 def make_vec(
     id: str | EnvSpec,
     num_envs: int = 1,
@@ -47,8 +55,9 @@ def make_vec(
     wrappers: Sequence[Wrap] | None = None,
     *,
     preprocess: bool = False,
+    shards: int | None = None,
     **kwargs: Any,
-) -> ReactorVectorEnv | AtariVectorEnv:
+) -> ReactorVectorEnv | AtariVectorEnv | JoinedVectorEnv:
     """Make a :class:`ReactorVectorEnv` of a registered environment, or with ``preprocess=True`` an :class:`AtariVectorEnv`.
 
     Args:
@@ -59,16 +68,22 @@ def make_vec(
         wrappers: Put around each environment, in order.
         preprocess: Of an Atari game, what ``gymnasium.make_vec`` makes of the same id: finished stacks of small grey frames,
             clipped rewards and so on, with the keywords of :class:`AtariVectorEnv`. Without it, what ``gymnasium.make`` gives.
+        shards: Of how many shards of about equal size, each an object that steps its rows by itself, as
+            ``vectorization_mode="vector_entry_point"`` of Gymnasium's makes one of all: see :meth:`ReactorVectorEnv.of`. Their
+            number is a part of what is computed. ``None``: every environment is stepped by itself.
         **kwargs: ``workers``, ``executor``, ``autoreset_mode`` and the other keywords of :class:`ReactorVectorEnv`; everything
-            else goes to ``gymnasium.make``. With ``preprocess=True``, all are keywords of :class:`AtariVectorEnv`.
+            else goes to ``gymnasium.make``. With ``preprocess=True``, all are keywords of :class:`AtariVectorEnv`; with
+            ``shards``, of the id's vector environment, but for those of :meth:`ReactorVectorEnv.of`.
 
     Raises:
-        gymnasium.error.Error: If there is no such id, a vectorization mode is given, or there is nothing to preprocess.
+        gymnasium.error.Error: If there is no such id, a vectorization mode is given, there is nothing to preprocess, or no
+            environment that steps many rows by itself.
+        ValueError: If there are more shards than environments.
     """
     if vectorization_mode is not None:
         raise Error(
             "make_vec of reactor_gymnasium makes a ReactorVectorEnv; for "
-            f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec"
+            f"vectorization_mode={vectorization_mode!r} use gymnasium.make_vec (or shards=, for vector_entry_point)"
         )
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else find_spec(id))
     if spec.entry_point is None:
@@ -81,7 +96,12 @@ def make_vec(
             vector[name] = kwargs.pop(name)
     make_kwargs = {**spec.kwargs, **kwargs}
     if preprocess:
-        envs: ReactorVectorEnv | AtariVectorEnv = _make_atari(spec, num_envs, wrappers, {**make_kwargs, **vector})
+        if shards is not None:
+            raise Error("shards is not for preprocess=True: AtariVectorEnv steps each game by itself. Leave one of them out")
+        envs: ReactorVectorEnv | AtariVectorEnv | JoinedVectorEnv = _make_atari(spec, num_envs, wrappers, {**make_kwargs, **vector})
+    elif shards is not None:
+        spec.kwargs = {}
+        envs = _make_joined(spec, num_envs, shards, wrappers, make_kwargs, vector)
     else:
         spec.kwargs = {}
         make_one = partial(_make_one, spec, make_kwargs, tuple(wrappers or ()))
@@ -92,6 +112,8 @@ def make_vec(
         envs.spec.kwargs["vector_kwargs"] = vector
     if preprocess:
         envs.spec.kwargs["preprocess"] = True
+    if shards is not None:
+        envs.spec.kwargs["shards"] = shards
     if wrappers:
         envs.spec.kwargs["wrappers"] = wrappers
     return envs
@@ -106,6 +128,27 @@ def _make_atari(spec: EnvSpec, num_envs: int, wrappers: Sequence[Wrap] | None, k
     if unknown := sorted(set(kwargs) - set(known)):
         raise Error(f"{', '.join(unknown)}: not among the keywords of AtariVectorEnv, which are {', '.join(list(known)[2:])}")
     return AtariVectorEnv(num_envs=num_envs, **kwargs)
+
+
+def _make_joined(
+    spec: EnvSpec, num_envs: int, shards: int, wrappers: Sequence[Wrap] | None, kwargs: dict[str, Any], vector: dict[str, Any]
+) -> JoinedVectorEnv:
+    if spec.vector_entry_point is None:
+        raise Error(
+            f"shards={shards!r} is for environments that step many rows by themselves, by their vector_entry_point; {spec.id} has "
+            "none. Leave it out"
+        )
+    if wrappers:
+        raise Error("shards leaves no single environments to put wrappers around; use wrappers of vector environments")
+    checked_number("shards", shards, 1)
+    if shards > num_envs:
+        raise ValueError(f"shards={shards}, but there are {num_envs} environments: each shard needs one")
+    cuts = [num_envs * shard // shards for shard in range(shards + 1)]
+    return ReactorVectorEnv.of([partial(_make_shard, spec, hi - lo, kwargs) for lo, hi in pairwise(cuts)], **vector)
+
+
+def _make_shard(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> Any:
+    return gymnasium.make_vec(spec, num_envs, "vector_entry_point", **copy.copy(kwargs))
 
 
 def _make_one(spec: EnvSpec, kwargs: dict[str, Any], wrappers: tuple[Wrap, ...]) -> gymnasium.Env[Any, Any]:

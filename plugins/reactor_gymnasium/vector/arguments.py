@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
-from gymnasium.vector import VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
@@ -24,22 +24,29 @@ __all__ = [
 ]  # fmt: skip
 
 Bools = npt.NDArray[np.bool_]
+Env = TypeVar("Env")
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 
-def checked_workers(env_fns: tuple[EnvFn, ...], worker: Any, max_concurrency: Any, workers: Any, owner: str) -> int:
+def checked_workers(
+    env_fns: tuple[Callable[[], Any], ...], worker: Any, max_concurrency: Any, workers: Any, owner: str, name: str = "env_fns"
+) -> int:
     """The number of workers to use at most, once every argument makes sense."""
     if not env_fns:
-        raise ValueError(f"{owner} needs at least one environment: env_fns is empty")
+        raise ValueError(f"{owner} needs at least one environment: {name} is empty")
     for index, env_fn in enumerate(env_fns):
         if not callable(env_fn):
-            hint = ": pass `lambda: env`-like functions that make a new environment" if isinstance(env_fn, gymnasium.Env) else ""
-            raise TypeError(f"env_fns[{index}] is not callable but {env_fn!r}{hint}")
+            hint = (
+                ": pass `lambda: env`-like functions that make a new environment"
+                if isinstance(env_fn, (gymnasium.Env, VectorEnv))
+                else ""
+            )
+            raise TypeError(f"{name}[{index}] is not callable but {env_fn!r}{hint}")
     if worker is not None:
         raise ValueError(f"{owner} has no worker function that could be replaced; leave `worker` out, and wrap the environments")
-    for name, number in (("max_concurrency", max_concurrency), ("workers", workers)):
+    for option, number in (("max_concurrency", max_concurrency), ("workers", workers)):
         if number is not None:
-            checked_number(name, number, 1)
+            checked_number(option, number, 1)
     most = usable_cores() if workers is None else int(workers)
     return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
 
@@ -77,7 +84,7 @@ def checked_batch_size(batch_size: int | None, num_envs: int) -> int:
     return int(batch_size)
 
 
-def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
+def encoded(env_fns: tuple[Callable[[], Any], ...]) -> list[Any]:
     """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
     kept: dict[int, Any] = {}
     for env_fn in env_fns:
@@ -89,7 +96,9 @@ def encoded(env_fns: tuple[EnvFn, ...]) -> list[Any]:
     return [kept[id(env_fn)] for env_fn in env_fns]
 
 
-def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str, option: str) -> None:
+def check_travel(
+    env_fns: tuple[Callable[[], Any], ...], encoded: Sequence[Any], owner: str, option: str, name: str = "env_fns"
+) -> None:
     """Refuse functions that cannot be pickled, where there is nothing but a pickle to hand them over by.
 
     Args:
@@ -97,6 +106,7 @@ def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str,
         encoded: The same, see :func:`encoded`.
         owner: Name of the class that the user makes.
         option: Its parameter that says how processes start.
+        name: Its parameter that the functions are.
 
     Raises:
         ProgramError: Naming the first one.
@@ -107,19 +117,20 @@ def check_travel(env_fns: tuple[EnvFn, ...], encoded: Sequence[Any], owner: str,
                 encode(env_fn)
             except Exception as error:
                 raise ProgramError(
-                    f"env_fns[{index}] of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
+                    f"{name}[{index}] of {owner} cannot be pickled ({type(error).__name__}: {error}), and every environment is "
                     "made from a pickle, so that none shares anything with another one or with you. Let the function make "
                     f'what it needs instead of holding it; or use {option}="fork", executor="processes" and workers=2 or more, '
                     "which need no pickle (where processes can be forked)"
                 ) from error
 
 
-def thrown_away(env_fn: EnvFn) -> gymnasium.Env[Any, Any]:
+def thrown_away(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
     """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
     try:
-        return getattr(env_fn, "throw_away", env_fn)()
+        env: Env = getattr(env_fn, "throw_away", env_fn)()
+        return env
     except Exception as error:
-        error.add_note("while environment 0 was constructed")
+        error.add_note(f"while {what} was constructed")
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -48,11 +48,11 @@ class CallingVectorEnv(ShardedVectorEnv):
     def _shards(self) -> list[tuple[int, int, int]]:
         return [shard for batch in self._batches for shard in batch.shards]
 
-    def _begin_resets(self, which: Iterable[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Begin to reset some of the environments, each with its own seed."""
+    def _begin_resets(self, arguments: Mapping[int, dict[str, Any]]) -> None:
+        """Begin to reset some of the environments, each with its own arguments, by index."""
         resets: list[Any] = [None] * self._called
-        for index in which:
-            resets[index] = encode({"seed": seeds[index], "options": options})
+        for index, kwargs in arguments.items():
+            resets[index] = encode(kwargs)
         self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ class CallingVectorEnv(ShardedVectorEnv):
         failures = [failure for _, of_shard in extras for failure in of_shard]
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])
-            failure.error.add_note(f"raised in environment {last} of {self!r}")
+            failure.error.add_note(f"raised in {self._unit} {last} of {self!r}")
             raise failure.error
         parts = [part for batch in self._batches for part in self._run.values(f"replies{batch.suffix}")]
         return [loads(result) for part in parts for result in part]
@@ -132,6 +132,16 @@ class CallingVectorEnv(ShardedVectorEnv):
         self._begin_calls(self._set_one, [(name, value) for value in values])
         self._end_calls()
 
-    def render(self) -> tuple[Any, ...]:
+    def render(self) -> tuple[Any, ...] | None:
         """What every environment's ``render`` returns."""
         return self.call("render")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        """Copies of the environments' random generators, a tuple."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of the environments' random generators, a tuple."""
+        return self.get_attr("np_random_seed")

@@ -31,6 +31,7 @@ class EnvBatch:
         write_actions: Sets the actions of the coming tick, where they are one array.
         rows: View of the observations' slot, where they are arrays.
         rewards: View of the rewards' slot, ``(hi - lo,)``; likewise ``terminations`` and ``truncations``.
+        copy_rewards: Gives the rewards, as they are handed out.
         objects: The observations' object leaves, as of the batch's last tick.
         infos: Infos of its last tick, until they are handed out.
         ready: Whether that tick is over and its results were not handed out.
@@ -51,6 +52,7 @@ class EnvBatch:
         self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
         self.rows: npt.NDArray[Any] | None = run.view(f"observations{self.suffix}") if observations else None
         self.rewards: npt.NDArray[Any] = run.view(f"rewards{self.suffix}")
+        self.copy_rewards: Callable[[], npt.NDArray[Any]] = self.rewards.copy
         self.terminations: npt.NDArray[Any] = run.view(f"terminations{self.suffix}")
         self.truncations: npt.NDArray[Any] = run.view(f"truncations{self.suffix}")
         self.any_extras = run.watcher(f"extras{self.suffix}")

@@ -54,6 +54,8 @@ class Shard(Reactor, ABC):
     replies = Output()
     """What was returned, pickled, of each environment that was called."""
 
+    unit = "environment"
+    """What each of those that it holds is called in messages."""
     apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
 
@@ -75,7 +77,7 @@ class Shard(Reactor, ABC):
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
         envs, self.envs = self.envs, []
-        close_all(enumerate([held.env for held in envs], self.first))
+        close_all(enumerate([held.env for held in envs], self.first), self.unit)
 
     @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras))
     @abstractmethod
@@ -124,4 +126,4 @@ class Shard(Reactor, ABC):
 
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number
-        return index, Failure.of(number, f"environment {index}", self.tag, error)
+        return index, Failure.of(number, f"{self.unit} {index}", self.tag, error)

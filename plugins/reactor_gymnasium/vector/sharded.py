@@ -35,6 +35,9 @@ __all__ = ["ShardedVectorEnv"]
 class ShardedVectorEnv(ProgramVectorEnv):
     """The part of a vector environment that does not depend on what its shards hold."""
 
+    _unit = "environment"
+    """What each of those that shards hold is called in messages."""
+
     def __init__(self) -> None:
         super().__init__()
         self._ticking: EnvBatch | None = None
@@ -84,7 +87,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
                 raise
             infos = self._harvest(batch)
             observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
-            rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
+            rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
             life.survive()
             raise
@@ -128,7 +131,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
             self._state, self._batch = AsyncState.DEFAULT, batch
             batch.ready = False
             observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
-            rewards, terminations, truncations = batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy()
+            rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
             if batch.fresh:
                 batch.fresh = False
                 for flags in (rewards, terminations, truncations):
@@ -252,12 +255,12 @@ class ShardedVectorEnv(ProgramVectorEnv):
             return
         failures.sort(key=lambda failure: failure[0])
         last, failure = failures[-1]
-        self._life.over = f"environment {last} raised {type(failure.error).__name__}"
+        self._life.over = f"{self._unit} {last} raised {type(failure.error).__name__}"
         for number, of_one in failures:
             logger.error(f"Received the following error from Worker-{number} - Shutting it down")
             logger.error(of_one.text)
         logger.error("Raising the last exception back to the main process.")
-        failure.error.add_note(f"raised in environment {last} of {self!r}")
+        failure.error.add_note(f"raised in {self._unit} {last} of {self!r}")
         raise failure.error
 
     # ------------------------------------------------------------------ what is allowed now

@@ -34,6 +34,8 @@ from reactor_gymnasium.vector.arguments import (
 from reactor_gymnasium.vector.calling import CallingVectorEnv
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.env_shard import EnvShard
+from reactor_gymnasium.vector.joined import JoinedVectorEnv
+from reactor_gymnasium.vector.members import VectorEnvFn
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode, tick_cost
 
@@ -90,6 +92,54 @@ class ReactorVectorEnv(CallingVectorEnv):
         array([1., 1., 1., 1.])
         >>> envs.close()
     """
+
+    @staticmethod
+    def of(
+        vector_env_fns: Sequence[VectorEnvFn],
+        *,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        copy: bool = True,
+        context: str | None = None,
+        caller_works: bool = True,
+    ) -> JoinedVectorEnv:
+        """Join vector environments that step many rows by themselves, and step them on all cores.
+
+        Each is a shard: a class that is a ``vector_entry_point`` of Gymnasium's, an EnvPool, ``ale_py``'s ``AtariVectorEnv``, or
+        a simulator of your own in numpy or numba. It lives on one worker, and how many rows it has is yours to say, so no result
+        depends on the number of workers: rows, dtypes and infos are those that each shard gives alone. Infos have a mask ``_key``
+        for each key, as Gymnasium's have; ``env_id`` counts the rows of all.
+
+        ``call``, ``get_attr`` and ``set_attr`` are of shards, ``render`` is of rows. The autoreset mode is that of the shards.
+
+        Args:
+            vector_env_fns: Functions that make them, called again for one of each kind, which is looked at and thrown away. They
+                may have different numbers of rows; spaces and autoreset modes must agree.
+            workers: As for the constructor. A shard has one worker, so shards beyond the number of cores are of use only if some
+                take longer than others.
+            executor: As for the constructor. ``"threads"`` is for shards that release the GIL, such as EnvPool and ``ale_py``.
+            copy: As for the constructor.
+            context: As for the constructor.
+            caller_works: Whether the calling thread steps shards itself.
+
+        Raises:
+            TypeError: If one is no vector environment.
+            ValueError: If there are none, or one steps a part of its rows at a time.
+            RuntimeError: If their spaces or autoreset modes differ. Names the shard.
+
+        Example:
+            >>> from functools import partial
+            >>> from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+            >>> from reactor_gymnasium import ReactorVectorEnv
+            >>> envs = ReactorVectorEnv.of([partial(CartPoleVectorEnv, 512)] * 2)
+            >>> observations, infos = envs.reset(seed=0)
+            >>> observations.shape
+            (1024, 4)
+            >>> envs.close()
+        """
+        return JoinedVectorEnv(
+            vector_env_fns, workers=workers, executor=executor, copy=copy, context=context, caller_works=caller_works
+        )
 
     _apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
@@ -218,7 +268,8 @@ class ReactorVectorEnv(CallingVectorEnv):
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
             self._assert_whole()
-        self._begin_resets(range(self.num_envs) if mask is None else np.flatnonzero(mask), seeds, options)
+        which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        self._begin_resets({index: {"seed": seeds[index], "options": options} for index in which})
 
     # ------------------------------------------------------------------ step
 
@@ -255,13 +306,3 @@ class ReactorVectorEnv(CallingVectorEnv):
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
-
-    @property  # type: ignore[misc]
-    def np_random(self) -> Any:
-        """Copies of the environments' random generators, a tuple."""
-        return self.get_attr("np_random")
-
-    @property
-    def np_random_seed(self) -> Any:
-        """The seeds of the environments' random generators, a tuple."""
-        return self.get_attr("np_random_seed")

@@ -23,7 +23,7 @@ def wire(
     *,
     num_envs: int,
     batch_size: int,
-    width: int = 1,
+    bounds: Sequence[int] | None = None,
     label: str = "environments",
     inputs: Sequence[str] = ("items", "request"),
     rows: Sequence[str] = ("rewards", "terminations", "truncations"),
@@ -40,7 +40,7 @@ def wire(
         observations: Whether observations are rows too.
         num_envs: How many environments there are.
         batch_size: How many of them step together.
-        width: Rows of an environment.
+        bounds: The first row of each environment, and the row after the last one; ``None`` where each has one row.
         label: What shards are called in drawings and messages, before their indices.
         inputs: What every shard is sent by itself.
         rows: Outputs of which every environment has rows.
@@ -50,11 +50,12 @@ def wire(
         The batches, and the worker of each shard, by name.
     """
     rows = ("observations", *rows) if observations else rows
+    bounds = range(num_envs + 1) if bounds is None else bounds
     batches: list[EnvBatch] = []
     placement: dict[str, int] = {}
     for first in range(0, num_envs, batch_size):
         suffix = f"_{len(batches)}" if batch_size < num_envs else ""
-        batch = EnvBatch(first * width, (first + batch_size) * width, suffix)
+        batch = EnvBatch(bounds[first], bounds[first + batch_size], suffix)
         batches.append(batch)
         outputs = {name: program.output(name + suffix) for name in (*rows, *parts)}
         actions_in = None if actions is None else program.input(f"actions{suffix}", *actions)
@@ -62,7 +63,7 @@ def wire(
             number, name = len(placement), f"{label}[{lo}:{hi}]"
             batch.shards.append((number, lo, hi))
             placement[name] = worker
-            block = slice((lo - first) * width, (hi - first) * width)
+            block = slice(bounds[lo] - batch.lo, bounds[hi] - batch.lo)
             shard = add(name, lo, hi, worker, block.start)
             if actions_in is not None:
                 program.connect(actions_in.rows[block], shard.actions)

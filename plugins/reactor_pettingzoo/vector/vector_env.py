@@ -155,7 +155,8 @@ class ParallelVectorEnv(CallingVectorEnv):
             )
 
         copies = self.num_copies  # shards are of copies, where other vector environments have rows
-        self._open(program, add, choice, context, caller_works, num_envs=copies, batch_size=copies, width=len(self.agents))
+        bounds = range(0, self.num_envs + 1, len(self.agents))
+        self._open(program, add, choice, context, caller_works, num_envs=copies, batch_size=copies, bounds=bounds)
         if not self.copy:
             self._make_views()
 
@@ -237,7 +238,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             chosen = self._mask(options.pop("reset_mask"))
         if not self._was_reset and not chosen.all():
             raise ResetNeeded("the first reset must be of all copies; `options['reset_mask']` leaves some out")
-        self._begin_resets(np.flatnonzero(chosen), seeds, options)
+        self._begin_resets({index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(chosen).tolist()})
         self._chosen, self._was_reset = chosen, True
 
     def _mask(self, mask: Any) -> Bools:

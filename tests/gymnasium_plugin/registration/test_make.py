@@ -89,6 +89,40 @@ def make_vec_again(spec: Any) -> int:
         return envs.num_envs
 
 
+def test_shards_step_their_rows_by_themselves() -> None:
+    alone = [gymnasium.make_vec("CartPole-v1", n, max_episode_steps=9) for n in (3, 3, 4)]
+    found = gymnasium.make_vec("reactor/CartPole-v1", num_envs=10, shards=3, max_episode_steps=9, executor="threads", workers=2)
+    assert repr(found).startswith("ReactorVectorEnv.of(reactor/CartPole-v1 3 shards, num_envs=10, executor='threads', workers=2")
+    spec = found.spec
+    for _ in range(2):
+        expected = [one.reset(seed=5 + first)[0] for one, first in zip(alone, (0, 3, 6), strict=True)]
+        assert_same(found.reset(seed=5)[0], np.concatenate(expected))
+        for _ in range(20):
+            results = found.step(np.ones(10, np.int64))
+            expected = [one.step(np.ones(one.num_envs, np.int64)) for one in alone]
+            for place in range(4):
+                assert_same(results[place], np.concatenate([of_one[place] for of_one in expected]))
+        found.close()
+        assert spec is not None
+        found = gymnasium.make_vec(spec)
+        assert found.spec == spec
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "message"),
+    [
+        ("Pendulum-v1", {"shards": 2}, "Pendulum-v1 has none. Leave it out"),
+        ("CartPole-v1", {"shards": 3}, "shards=3, but there are 2 environments"),
+        ("CartPole-v1", {"shards": 2, "wrappers": [gymnasium.wrappers.FlattenObservation]}, "no single environments"),
+        ("ALE/Pong-v5", {"shards": 2, "preprocess": True}, "shards is not for preprocess=True"),
+    ],
+)
+def test_shards_that_there_cannot_be(id: str, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises((Error, ValueError), match=message):
+        make_vec(id, 2, **kwargs, **INLINE)
+
+
 @pytest.mark.parametrize("prefix", ["", "reactor_gymnasium:"])
 def test_twins(prefix: str) -> None:
     ours = gymnasium.make_vec(f"{prefix}reactor/CartPole-v1", num_envs=4, workers=2, executor="threads", max_episode_steps=9)
