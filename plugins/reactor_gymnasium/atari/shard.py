@@ -37,6 +37,8 @@ class AtariShard(Reactor):
     """Actions, ``(n,)`` int64, or ``(n, 3)`` float32: radius, angle, fire."""
     request = Input()
     """A reset: a seed for each environment (``None`` for none), and which of them are reset (``None`` for all)."""
+    show = Input()
+    """That screens are wanted; any value."""
 
     observations = Output((0,), np.uint8)
     rewards = Output((0,), np.int32)
@@ -46,6 +48,8 @@ class AtariShard(Reactor):
     """Lives, frames of all episodes, frames of this one: a row for each environment."""
     extras = Output()
     """What some steps have besides: last observations of episodes that ended, by row of the batch, and failures by environment."""
+    screens = Output()
+    """What the emulators show, ``(n, height, 160, 3)`` uint8."""
 
     def __init__(
         self,
@@ -124,6 +128,11 @@ class AtariShard(Reactor):
                 failures.append(self._failure(row, error))
         if failures:
             self.extras.set(([], failures))
+
+    @reaction(show, effects=screens)
+    def send_screens(self) -> None:
+        """Send what the emulators show."""
+        self.screens.set(np.stack([game.screen() for game in self.games]))
 
     def __getstate__(self) -> dict[str, Any]:
         if not hasattr(self, "games"):

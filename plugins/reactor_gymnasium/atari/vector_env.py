@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import logger
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
@@ -74,6 +75,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         life_loss_info: Whether the loss of a life is reported as a termination, without a reset.
         reward_clipping: Whether rewards are cut off at -1 and 1.
         use_fire_reset: Whether an episode begins with the fire button, where the game has one.
+        render_mode: ``"rgb_array"``, and :meth:`render` gives the screens; ``None``, and it gives nothing.
         copy: Whether observations are copies, yours to keep, or views, which the next step of the same environments overwrites.
         context: How helper processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
@@ -123,6 +125,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         life_loss_info: bool = False,
         reward_clipping: bool = True,
         use_fire_reset: bool = True,
+        render_mode: str | None = None,
         copy: bool = True,
         context: str | None = None,
         workers: int | None = None,
@@ -143,7 +146,13 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             raise ValueError("AtariVectorEnv has the autoreset modes NEXT_STEP and SAME_STEP, as ale_py.AtariVectorEnv has")
-        self.metadata = {"autoreset_mode": self.autoreset_mode}
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(
+                f'render_mode={render_mode!r}: choose None or "rgb_array", which gymnasium.wrappers.vector.HumanRendering shows in '
+                "a window"
+            )
+        self.render_mode = render_mode
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
         checked_executor(executor)
         self.batch_size = checked_batch_size(batch_size or None, num_envs)
         if caller_works is None:
@@ -182,7 +191,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         self._was_reset = False
         self._open(
             program, add, choice, context, caller_works, num_envs=num_envs, batch_size=self.batch_size, label="games",
-            inputs=("request",), rows=("rewards", "terminations", "truncations", "numbers"), parts=("extras",),
+            inputs=("request", "show"), rows=("rewards", "terminations", "truncations", "numbers"), parts=("extras", "screens"),
         )  # fmt: skip
         self._numbers = [self._run.view(f"numbers{batch.suffix}") for batch in self._batches]
 
@@ -263,6 +272,33 @@ class AtariVectorEnv(ShardedVectorEnv):
             for row, observation in chain.from_iterable(parts):
                 last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
         return infos
+
+    # ------------------------------------------------------------------ screens
+
+    def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """What the emulators of all games show, with ``render_mode="rgb_array"``.
+
+        Returns:
+            Screens, ``(height, 160, 3)`` uint8, of most games 210 high. Where an episode has ended, what ``autoreset_mode`` says:
+            its end with ``NEXT_STEP``, the next one's beginning with ``SAME_STEP``.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first :meth:`reset`.
+            AlreadyPendingCallError: If a step or reset was begun and not ended.
+        """
+        self._assert_is_running()
+        if self.render_mode is None:
+            logger.warn('render() gives nothing without a render mode: make the environment with render_mode="rgb_array"')
+            return None
+        if not self._was_reset:
+            raise ResetNeeded("call reset() before render()")
+        self._assert_nothing_pending("render")
+        with self._life:
+            self._drain()
+            self._run.set(**{f"show_{number}": True for batch in self._batches for number, _, _ in batch.shards})
+            self._run.tick()
+            shown = [self._run.values(f"screens{batch.suffix}") for batch in self._batches]
+        return tuple(screen for of_batch in shown for of_shard in of_batch for screen in of_shard)
 
     def _name(self) -> str:
         return repr(self.game)

@@ -87,6 +87,7 @@ def _linear() -> Rollout:
 
 
 cartpole = partial(rollout, "CartPole-v1")
+shards = partial(rollout, "CartPole-v1", num_envs=50, shards=4)
 blackjack = partial(rollout, "Blackjack-v1")
 pong = _atari
 atari = partial(_atari, preprocess=True)

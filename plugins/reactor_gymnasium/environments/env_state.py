@@ -21,6 +21,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.utils import EzPickle
+from gymnasium.vector import VectorWrapper
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.vector.arguments import EnvFn, thrown_away
@@ -168,7 +169,7 @@ def _walk(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
     for action in actions:
         given = env.step(deepcopy(action))[:4]
         seen.append(deepcopy(given))  # some use their arrays again
-        if given[2] or given[3]:
+        if np.any(given[2]) or np.any(given[3]):
             seen.append(deepcopy(env.reset()[0]))
     return seen
 
@@ -198,7 +199,7 @@ def _close(env: gymnasium.Env[Any, Any]) -> None:
 def _levels(env: Any) -> list[Any]:
     """The wrappers, the outermost first, and the environment."""
     levels = [env]
-    while isinstance(levels[-1], gymnasium.Wrapper):
+    while isinstance(levels[-1], (gymnasium.Wrapper, VectorWrapper)):
         levels.append(levels[-1].env)
     return levels
 

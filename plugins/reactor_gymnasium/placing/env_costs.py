@@ -33,7 +33,7 @@ class EnvCosts:
     why: str
 
 
-def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[Any], float | None] = step_cost) -> EnvCosts:
+def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[Any], float | None] | None = None) -> EnvCosts:
     """Time one environment of each kind; none is begun after a second. Global random generators are put back.
 
     What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
@@ -44,13 +44,14 @@ def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[
         dummy: A throw-away instance of environment 0.
         encoded: What makes each environment; see :func:`~reactor_gymnasium.vector.arguments.encoded`.
         workers: How many workers there are. For a single one nothing is timed.
-        cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped.
+        cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped. By default
+            :func:`~reactor_gymnasium.placing.step_cost.step_cost`.
     """
     if workers == 1:
         return EnvCosts(None, "one worker")
     kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
     makers = dict(zip(kinds, encoded, strict=True))
-    costs = _timed(dummy, list(makers.values()), cost)
+    costs = _timed(dummy, list(makers.values()), cost or step_cost)
     if not costs:
         return EnvCosts(None, "the environments could not be timed")
     low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())

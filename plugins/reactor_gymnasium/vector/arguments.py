@@ -168,21 +168,27 @@ def observation_spaces(
     )
 
 
-def refuse_wrapper(caller: FrameType) -> None:
-    """Refuse to be reset by one of Gymnasium's wrappers of vector environments, where environments take turns.
+_OF_ANY_ROWS = ("ArrayConversion", "ClipReward", "JaxToNumpy", "JaxToTorch", "NumpyToTorch", "TransformReward")
+"""Gymnasium's wrappers of vector environments that keep nothing of a row, and do not care which rows a step is of."""
+
+
+def refuse_wrapper(caller: FrameType | None) -> None:
+    """Refuse to be reset by those of Gymnasium's wrappers that take a step for one of all environments, where they take turns.
 
     Args:
-        caller: The frame that calls ``reset``.
+        caller: The frame that calls ``reset``, in the innermost wrapper if there are some.
 
     Raises:
         ValueError: Naming the wrapper.
     """
-    wrapper = caller.f_locals.get("self")
-    if isinstance(wrapper, VectorWrapper) and type(wrapper).__module__.startswith("gymnasium."):
-        raise ValueError(
-            f"{type(wrapper).__name__} takes every step for one of all environments, and with batch_size they take turns: leave "
-            "out batch_size, or put wrappers around the single environments"
-        )
+    while caller is not None and isinstance(wrapper := caller.f_locals.get("self"), VectorWrapper):
+        kind = type(wrapper)
+        if kind.__module__.startswith("gymnasium.") and kind.__name__ not in _OF_ANY_ROWS:
+            raise ValueError(
+                f"{kind.__name__} takes every step for one of all environments, and with batch_size they take turns: leave out "
+                "batch_size, or put wrappers around the single environments (gymnasium.wrappers has nearly the same ones)"
+            )
+        caller = caller.f_back
 
 
 def checked_mask(mask: Any, num_envs: int) -> Bools:

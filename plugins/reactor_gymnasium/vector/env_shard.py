@@ -12,12 +12,11 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.env_state import known_way, load, save, why_not
+from reactor_gymnasium.environments.env_state import load
 from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl import RunError
-from reactor_rl.plugin import decode, dumps, loads
+from reactor_rl.plugin import decode, loads
 
 __all__ = ["EnvShard"]
 
@@ -264,15 +263,7 @@ class EnvShard(Shard):
         if not self.envs:  # before they are made
             return self.__dict__.copy()
         self._unfold()
-        kept = []
-        for row, (held, make) in enumerate(zip(self.envs, self.env_fns, strict=True)):
-            if known_way(make) != "state":
-                raise RunError(
-                    f"environment {self.first + row} of {self.owner} ({held.env}) cannot be saved and restored exactly: "
-                    f"{why_not(held.env)}"
-                )
-            # Each by itself: what two of them share must not depend on where they are.
-            kept.append((save(held.env), dumps(self.last[row])))
+        kept = [self._saved(row, make, self.owner) for row, make in enumerate(self.env_fns)]
         return {"kept": kept, "done": list(self.done)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -11,12 +11,11 @@ import numpy as np
 from gymnasium.vector import VectorWrapper
 
 from reactor_gymnasium.environments.columns import Block
-from reactor_gymnasium.environments.env_pickle import pickled
+from reactor_gymnasium.environments.env_state import load
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.vector.arguments import Bools
 from reactor_gymnasium.vector.members import Facts, facts_of
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl import RunError
 from reactor_rl.plugin import decode, loads
 
 __all__ = ["MemberShard", "Told"]
@@ -164,22 +163,16 @@ class MemberShard(Shard):
     def __getstate__(self) -> dict[str, Any]:
         if not self.envs:  # before they are made
             return self.__dict__.copy()
-        kept = []
-        for index, (member, observations) in enumerate(zip(self.envs, self.last, strict=True), self.first):
-            try:
-                kept.append(pickled((member.env, observations)))
-            except Exception as error:
-                raise RunError(
-                    f"shard {index} of ReactorVectorEnv.of ({type(member.env).__name__}) cannot be saved and restored: {error}"
-                ) from error
+        kept = [self._saved(number, maker, "ReactorVectorEnv.of") for number, maker in enumerate(self.makers)]
         return {"kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        for number, (member, pickle) in enumerate(zip(self.envs, state["kept"], strict=True)):
-            member.env, self.last[number] = loads(pickle)
+        for number, (member, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
+            load(member.env, saved)
+            self.last[number] = loads(last)
 
 
 def _masked(info: dict[str, Any], ended: Bools) -> dict[str, Any]:

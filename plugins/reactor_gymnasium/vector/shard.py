@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
+from reactor_gymnasium.environments.env_state import known_way, save, why_not
 from reactor_gymnasium.environments.infos import pack
 from reactor_gymnasium.environments.storage import Leaves
-from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
+from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
 __all__ = ["Failures", "Infos", "Shard"]
@@ -123,6 +124,19 @@ class Shard(Reactor, ABC):
             self.objects.set([None if last is None else self.leaves.take_objects(last) for last in self.last])
         if infos or failures or finals:
             self.extras.set((pack(self.row, finals, infos, apart=self.apart), failures))
+
+    def _saved(self, number: int, make: Any, owner: str) -> tuple[bytes, bytes]:
+        """The state of an environment, and its last observation; each by itself: what two share must not depend on where they are.
+
+        Raises:
+            RunError: If it cannot be restored exactly.
+        """
+        env = self.envs[number].env
+        if known_way(make) != "state":
+            raise RunError(
+                f"{self.unit} {self.first + number} of {owner} ({env}) cannot be saved and restored exactly: {why_not(env)}"
+            )
+        return save(env), dumps(self.last[number])
 
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number

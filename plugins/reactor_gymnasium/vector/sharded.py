@@ -138,15 +138,46 @@ class ShardedVectorEnv(ProgramVectorEnv):
                     flags.fill(0)
         return observations, rewards, terminations, truncations, batch.infos
 
-    def send(self, actions: Any) -> None:
-        """What ALE's and EnvPool's vector environments call :meth:`step_async`."""
+    def send(self, actions: Any, env_id: npt.ArrayLike | None = None) -> None:
+        """What ALE's and EnvPool's vector environments call :meth:`step_async`.
+
+        Args:
+            actions: As for :meth:`step`.
+            env_id: The environments that they are for: ``infos["env_id"]`` of the results that came last, or ``None`` for those.
+
+        Raises:
+            ValueError: If it is not the turn of just these environments, in this order.
+        """
+        batch = self._batch
+        if env_id is not None and not np.array_equal(env_id, np.arange(batch.lo, batch.hi)):
+            raise ValueError(
+                f"env_id={np.asarray(env_id).tolist()}: it is the turn of environments {batch.lo} to {batch.hi - 1}, whose results "
+                "came last. Batches take turns in a fixed order, so that nothing depends on who is faster: send the actions for "
+                "infos['env_id'] after each recv()"
+            )
         self.step_async(actions)
 
     def recv(self) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
-        """What ALE's and EnvPool's vector environments call :meth:`step_wait`. The order is always that of the environments."""
+        """What ALE's and EnvPool's vector environments call :meth:`step_wait`. The order is always that of the environments.
+
+        After :meth:`async_reset` it gives the first batch's results of the reset, with rewards of 0 and flags of ``False``.
+        """
+        if self._state is AsyncState.WAITING_RESET:
+            self.reset_wait()
+            first = self._batches[0]
+            first.ready = first.fresh = True
+            self._batch, self._state = self._batches[-1], AsyncState.WAITING_STEP  # so the first one's turn comes next
         return self.step_wait()
 
     # ------------------------------------------------------------------ reset
+
+    @abstractmethod
+    def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+        """Begin a reset of all environments; :meth:`reset_wait` ends it."""
+
+    def async_reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
+        """What EnvPool calls a reset whose results :meth:`recv` gives, batch by batch. Arguments as for ``reset``."""
+        self.reset_async(seed=seed, options=options)
 
     def _begin_reset(self, of_shard: Mapping[int, Any]) -> None:
         """Begin a reset of what each shard is told."""
