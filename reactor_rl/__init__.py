@@ -14,6 +14,7 @@ from reactor_rl.errors import (
 )
 from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
+from reactor_rl.recovery import Recover, RecoveryWarning
 from reactor_rl.refs import Bank, Instance
 from reactor_rl.runtime.run import Run
 
@@ -31,6 +32,8 @@ __all__ = [
     "Program",
     "ProgramError",
     "Reactor",
+    "Recover",
+    "RecoveryWarning",
     "Run",
     "RunClosedError",
     "RunError",

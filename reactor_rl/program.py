@@ -17,6 +17,7 @@ from reactor_rl.executor_names import ExecutorName
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
+from reactor_rl.recovery import Recover
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, check, start
@@ -69,6 +70,7 @@ class Program(Composition):
         costs: Mapping[str, float] | None = None,
         placement: Mapping[str, int] | None = None,
         spin: float | None = None,
+        recover: Recover | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
 
@@ -85,15 +87,17 @@ class Program(Composition):
                 reactor or none. Needs a named executor, because ``"auto"`` chooses the workers. Never changes a result.
             spin: Seconds that a worker waits awake, yielding the processor, before it parks; by default 200 us. More for a caller
                 that has something to do for so long between two ticks, none where there are more workers than cores.
+            recover: Whether, and how often, helper processes that die are replaced, with the same results; see
+                :class:`reactor_rl.Recover`. ``None``: the run is over when one dies.
 
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
-                does not fit, a ``spin`` that is none.
+                does not fit, a ``spin`` that is none, something that ``recover`` does not go with.
             ArenaError: If there is not enough shared memory.
         """
         settings = Settings(
             executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug, fingerprint=fingerprint,
-            costs=costs, placement=placement, spin=spin,
+            costs=costs, placement=placement, spin=spin, recover=recover,
         )  # fmt: skip
         check(settings)
         topology, why = self.topology(), ""
@@ -103,7 +107,9 @@ class Program(Composition):
                 topology, build(topology), workers or usable_cores(), partial(measured, topology, inline),
                 caller_works=caller_works, costs=costs,
             )  # fmt: skip
-            settings = replace(settings, executor=choice.executor, workers=choice.workers, costs=choice.costs)
+            # Threads cannot be replaced.
+            chosen = "processes" if choice.executor == "threads" and recover is not None else choice.executor
+            settings = replace(settings, executor=chosen, workers=choice.workers, costs=choice.costs)
             why = choice.why
         run = start(topology, self._pickled, self.setup, settings, why)
         _log.info("started %r", run)

@@ -8,6 +8,7 @@ memory is reserved before it is used, so that too little of it is an error that 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import secrets
@@ -24,6 +25,7 @@ __all__ = ["Block", "available_memory"]
 
 _LINUX = sys.platform == "linux"
 _POSIX = os.name == "posix"
+_MAP_FIXED = 0x10  # on Linux, macOS and the BSDs
 _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os.O_TEMPORARY  # type: ignore[attr-defined]
 """Flags of the temporary file. On Windows whoever opens it must agree that it is deleted with the last handle."""
 
@@ -87,6 +89,27 @@ class Block:
                 raise ArenaError(f"{self.purpose}: {size} bytes are wanted of a block of {end}")
             self._map = mmap.mmap(self._fd, end)  # an older map lives on as long as views of it do
         return memoryview(self._map)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that are reserved by now, by whoever has it."""
+        return os.fstat(self._fd).st_size
+
+    def map_over(self, memory: mmap.mmap) -> None:
+        """Exchange the pages of an anonymous mapping for this block's, at the same address: its views become views of the block.
+
+        Raises:
+            OSError: If the system refuses. (POSIX only.)
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+        first = ctypes.c_char.from_buffer(memory)
+        address = ctypes.addressof(first)
+        access = mmap.PROT_READ | mmap.PROT_WRITE
+        if libc.mmap(address, len(memory), access, mmap.MAP_SHARED | _MAP_FIXED, self._fd, 0) != address:
+            raise OSError(ctypes.get_errno(), "cannot map the arena over its private copy")
+        del first
 
     def unlink(self) -> None:
         """Take away the file's name, where it has one. Called once every worker has it open."""

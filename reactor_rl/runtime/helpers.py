@@ -16,7 +16,7 @@ from reactor_rl.runtime.worker import messages
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.moment import NEVER
 
-__all__ = ["Helpers"]
+__all__ = ["Helpers", "how_it_ended"]
 
 
 class Helpers:
@@ -44,6 +44,10 @@ class Helpers:
         for worker in range(plan.schedule.workers):
             words[Words.NEXT + worker] = NEVER
 
+    def watch(self, kernel: Kernel) -> None:
+        """Know the caller's own kernel, before its first pass."""
+        self.kernel = kernel
+
     def begin(self, command: int, number: int) -> None:
         """Give every helper a command, for the pass of that number."""
         self.words[Words.PASS], self.words[Words.COMMAND] = number, command
@@ -64,9 +68,8 @@ class Helpers:
         observers = self.kernel.observers
         for observer in observers:
             observer.before_wait(worker)
-        channel = self._inbound[worker]
-        if not channel.wait(self._patience):
-            while not channel.poll(True, self.deadline.left(SLICE)):
+        if not self._inbound[worker].wait(self._patience):
+            while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
                 self.check()
                 if self.deadline.over():
                     raise TimeoutError
@@ -99,17 +102,23 @@ class Helpers:
         self._listen(worker)
         names = self._plan.names_of(worker)
         raise WorkerDiedError(
-            f"worker {worker} {_how(status)}; it held {', '.join(names)}. The run is over: close() it and start again",
+            f"worker {worker} {how_it_ended(status)}; it held {', '.join(names)}. The run is over: close() it and start again",
             worker, names, status,
         )  # fmt: skip
 
     def ask(self, request: str, argument: Any) -> list[messages.Reply]:
         """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
+        self._send((request, argument))
+        own = messages.answer(self.kernel, (request, argument))
+        return [own, *self._replies()]
+
+    def _send(self, request: tuple[str, Any]) -> None:
         self.begin(Commands.MESSAGE, self.kernel.number)  # first: more than a line holds can only be sent to somebody who reads
         for worker in self._numbers:
-            self._executor.send(worker, (request, argument))
-        own = messages.answer(self.kernel, (request, argument))
-        return [own, *[self._reply(worker) for worker in self._numbers]]
+            self._executor.send(worker, request)
+
+    def _replies(self) -> list[messages.Reply]:
+        return [self._reply(worker) for worker in self._numbers]
 
     def _reply(self, worker: int) -> messages.Reply:
         while True:
@@ -120,7 +129,8 @@ class Helpers:
                 self._check_alive()
 
 
-def _how(status: int | None) -> str:
+def how_it_ended(status: int | None) -> str:
+    """An exit status in words."""
     if status is None:
         return "ended"
     if status < 0:

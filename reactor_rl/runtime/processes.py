@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection, parent_process
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -25,11 +25,16 @@ from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
 from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.replay import Stand
 from reactor_rl.runtime.worker.cells import Side
+from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.main import serve
 from reactor_rl.serialise import loads
 
-__all__ = ["Processes"]
+__all__ = ["REVIVED", "Processes"]
+
+REVIVED = "revived"
+"""What a helper says that has taken another one's place and is ready."""
 
 TERMINATED = 0.3
 """Seconds that a helper gets to end after it was terminated, before it is killed."""
@@ -64,12 +69,10 @@ class Processes:
         for worker in range(1, self._plan.schedule.workers):
             mine, theirs = self._context.Pipe()
             self._lines.append(mine)
-            channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
-            load: Any = (self._plan, reactors[worker], self._setup)
+            load: Any = (self._plan, reactors[worker], self._setup, None)
             if method != "fork":
                 load = cloudpickle.dumps(load)
-            args = (worker, load, self._blocks[0], self._side_blocks, channels, theirs, self.spin, os.getpid(), environment())
-            child = Child(new_process(self._context, worker, _main, args))
+            child = Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs)))
             self._processes.append(child)
             jobs.append((child, theirs))
         self._start = start = _Start(self._context, jobs)
@@ -105,10 +108,45 @@ class Processes:
     def died(self) -> tuple[int, int | None] | None:
         if self._start is not None and self._start.error is not None:
             raise self._named(*self._start.error)
-        for index, child in enumerate(self._processes):
-            if child.ended:
-                return index + 1, child.status()
-        return None
+        return next(iter(self.ended()), None)
+
+    def ended(self) -> list[tuple[int, int | None]]:
+        """The helpers whose processes have ended, each with its exit status."""
+        return [(worker, child.status()) for worker, child in enumerate(self._processes, 1) if child.ended]
+
+    def end(self, workers: Iterable[int]) -> None:
+        """Make some helpers end, who have been told to."""
+        alive = wait_for_all([self._processes[worker - 1] for worker in workers], ABORTED)
+        for child in alive:
+            child.end(kill=True)
+        wait_for_all(alive, None)
+
+    def replace(self, pasts: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
+        """Put new processes in the place of helpers that have ended, with new channels to those that they signal.
+
+        Args:
+            pasts: What each of them is brought back from, by worker; see :class:`reactor_rl.runtime.replay.Stand`.
+            reactors: Those of every worker, as they were launched.
+        """
+        begin(self._context)
+        self.channels |= {pair: Channel() for pair in self.channels if not pasts.keys().isdisjoint(pair)}
+        started = []
+        for worker, past in pasts.items():
+            mine, theirs = self._context.Pipe()
+            load = cloudpickle.dumps((self._plan, reactors[worker], self._setup, past))
+            child = Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs)))
+            self._processes[worker - 1].close()
+            self._lines[worker - 1].close()
+            self._processes[worker - 1], self._lines[worker - 1] = child, mine
+            started.append((child, theirs))
+        for child, theirs in started:
+            child.start(self._context)
+            theirs.close()
+
+    def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
+        """What the process of a helper is started with."""
+        channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
+        return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), environment())
 
     def _named(self, worker: int, error: BaseException) -> BaseException:
         """What went wrong when a helper was started, in words."""
@@ -246,15 +284,25 @@ def _main(
         if 0 in (source, target):  # nobody else needs its name
             channel.unlink_attached()
     try:
-        plan, reactors, setup = loads(load) if isinstance(load, bytes) else load
+        plan, reactors, setup, past = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()
     except Exception as error:
         with contextlib.suppress(OSError):
             line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), error))
         return
-    sides = [None if block is None else Side(block) for block in side_blocks]
-    serve(plan, worker, arena.view(plan.layout.size), sides, reactors, channels, line, spin)
+    if past is None:
+        sides = [None if block is None else Side(block) for block in side_blocks]
+        serve(plan, worker, arena.view(plan.layout.size), sides, reactors, channels, line, spin)
+        return
+    stand = Stand(plan, worker, arena, side_blocks)
+
+    def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> Kernel:
+        kernel = stand.revive(past, reactors, wait, signal)
+        line.send(REVIVED)
+        return kernel
+
+    serve(plan, worker, stand.memory, stand.sides, reactors, channels, line, spin, revive)
 
 
 def _watch(caller: int) -> None:

@@ -12,12 +12,15 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import RunError
+from reactor_rl.recovery import Recover
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.forks import when_forked
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.processes import Processes
+from reactor_rl.runtime.recovering import RecoveringHelpers
 from reactor_rl.runtime.snapshot import Snapshot, shape_of
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
@@ -33,13 +36,19 @@ class Run(Lifetime):
     nothing was.
     """
 
-    def __init__(self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str) -> None:
+    def __init__(
+        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, recover: Recover | None = None
+    ) -> None:
         self._plan, self._executor, self._choice = plan, executor, choice
         self._started_pass = False  # whether a timeout has left the pass in its middle
         self._late = False  # whether a tick was done, but not in time
         self._ticks = 0
         self._number = 1  # of the pass that a tick begins with
-        self._helpers = helpers = Helpers(plan, executor)
+        self._helpers = helpers = (
+            RecoveringHelpers(plan, executor, recover, reactors)
+            if recover is not None and isinstance(executor, Processes)
+            else Helpers(plan, executor)
+        )
         self._words, self._start = helpers.words, helpers.start
         self._state = "busy"
         try:
@@ -49,7 +58,7 @@ class Run(Lifetime):
             self._kernel, outputs, inputs = bind(
                 plan, 0, executor.memory, executor.sides, reactors[0], helpers.wait, helpers.signal
             )  # fmt: skip
-            helpers.kernel = self._kernel
+            helpers.watch(self._kernel)
             self._boundary = Boundary(plan.topology.name, self._kernel, inputs, outputs)
             self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
             helpers.begin(Commands.START, self._kernel.number)

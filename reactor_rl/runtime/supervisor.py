@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +11,7 @@ from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import CHOICES, ExecutorName
 from reactor_rl.reactor import Reactor
+from reactor_rl.recovery import Recover
 from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.executor import Executor, Reactors
 from reactor_rl.runtime.inline import Inline
@@ -42,6 +44,7 @@ class Settings:
     costs: Mapping[str, float] | None = None
     placement: Mapping[str, int] | None = None
     spin: float | None = None
+    recover: Recover | None = None
 
 
 def check(settings: Settings) -> None:
@@ -61,8 +64,28 @@ def check(settings: Settings) -> None:
         raise ProgramError(
             f"workers={workers!r}: a program needs at least one worker (workers=None takes the cores of this process)"
         )
+    if settings.recover is not None:
+        _check_recovery(settings)
     if executor == "auto" and settings.placement is not None:
         raise ProgramError("placement says which worker gets what, and so would executor='auto': name the executor")
+
+
+def _check_recovery(settings: Settings) -> None:
+    if not isinstance(settings.recover, Recover):
+        raise ProgramError(f"recover={settings.recover!r}: pass Recover(), or None to recover nothing")
+    why = None
+    if settings.executor == "threads":
+        why = "executor='threads': a thread cannot be replaced, nor can it be killed by itself; use executor='processes'"
+    elif settings.context == "fork":
+        why = "context='fork': a new worker must begin as the first one did; use 'forkserver' or 'spawn'"
+    elif settings.debug:
+        why = "debug=True: the pattern in the slots hides what was in them; use one of the two"
+    elif settings.fingerprint == "all":
+        why = "fingerprint='all': the hashes of a worker die with it; use fingerprint='boundary'"
+    elif os.name != "posix":
+        why = "this system: it needs POSIX, where pages of memory can be exchanged"
+    if why is not None:
+        raise ProgramError(f"recover= does not go with {why}")
 
 
 def start(
@@ -97,7 +120,7 @@ def start(
     spin = SPIN if settings.spin is None else settings.spin
     if schedule.workers > cores:
         spin = 0.0
-    return Run(plan, _carrier(executor, plan, spin, settings.context, setup), shares, why)
+    return Run(plan, _carrier(executor, plan, spin, settings.context, setup), shares, why, settings.recover)
 
 
 def _carrier(executor: ExecutorName, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> Executor:

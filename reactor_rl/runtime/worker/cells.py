@@ -14,10 +14,10 @@ from reactor_rl.runtime.arena import CELL
 from reactor_rl.runtime.block import Block
 from reactor_rl.serialise import Pickled, decode, encode, loads
 
-__all__ = ["Cells", "Side"]
+__all__ = ["HEADER", "Cells", "Side"]
 
-_HEADER = struct.Struct("=qq")
-_INLINE = CELL - _HEADER.size
+HEADER = struct.Struct("=qq")
+_INLINE = CELL - HEADER.size
 
 
 class Side:
@@ -41,6 +41,20 @@ class Side:
             self._regions[cell] = offset, room
         self._block.view(offset + len(data))[offset : offset + len(data)] = data
         return offset
+
+    def move(self, block: Block) -> None:
+        """Go on in another block. What is in it already stays as it is."""
+        self._block, self._used, self._regions = block, block.reserved, {}
+
+    def put(self, offset: int, data: bytes) -> None:
+        """Store at a place what has been read from that of another block."""
+        self._block.grow(offset + len(data))
+        self._block.view(offset + len(data))[offset : offset + len(data)] = data
+
+    def all(self) -> bytes:
+        """All that is in the block."""
+        size = self._block.reserved
+        return bytes(self._block.view(size)) if size else b""
 
     def read(self, offset: int, length: int) -> memoryview:
         return self._block.view(offset + length)[offset : offset + length]
@@ -72,20 +86,20 @@ class Cells:
             data = kept.data if type(kept) is Pickled else pickle.dumps(kept, protocol=5)
             at = self._offset + cell * CELL
             if len(data) <= _INLINE:
-                _HEADER.pack_into(self._memory, at, len(data), -1)
-                self._memory[at + _HEADER.size : at + _HEADER.size + len(data)] = data
+                HEADER.pack_into(self._memory, at, len(data), -1)
+                self._memory[at + HEADER.size : at + HEADER.size + len(data)] = data
             else:
-                _HEADER.pack_into(self._memory, at, len(data), self._side.write(self._offset + cell, data))
+                HEADER.pack_into(self._memory, at, len(data), self._side.write(self._offset + cell, data))
 
     def read(self, cell: int) -> Any:
         if self._local:
             return decode(self._kept[cell])
         assert self._memory is not None and self._side is not None
         at = self._offset + cell * CELL
-        length, offset = _HEADER.unpack_from(self._memory, at)
+        length, offset = HEADER.unpack_from(self._memory, at)
         if offset >= 0:
             return loads(self._side.read(offset, length))
-        at += _HEADER.size
+        at += HEADER.size
         return loads(self._memory[at : at + length])
 
     def local(self) -> list[Any]:
@@ -95,3 +109,7 @@ class Cells:
     def kept(self) -> list[Any]:
         """The encoded values, for a snapshot."""
         return list(self._kept)
+
+    def keep_all(self, kept: list[Any]) -> None:
+        """Become what :meth:`kept` gave, but in the arena, where that is already."""
+        self._kept[:] = kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from reactor_rl.failure import Failure
@@ -18,6 +18,9 @@ from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.messages import answer
 
 __all__ = ["Connection", "serve"]
+
+Revive = Callable[[Callable[[int], None], Callable[[int], None]], Kernel]
+"""Gives the kernel of a helper, from how it waits and how it signals."""
 
 
 class Connection(Protocol):
@@ -39,8 +42,12 @@ def serve(
     channels: Mapping[Pair, Channel],
     connection: Connection,
     spin: float,
+    revive: Revive | None = None,
 ) -> None:
-    """Build the kernel of a helper and serve the caller until it says QUIT or the run is aborted."""
+    """Build the kernel of a helper and serve the caller until it says QUIT or the run is aborted.
+
+    ``revive`` builds it in the place of :func:`bind`, for a helper that takes another one's place.
+    """
     words = memory[: plan.layout.words * 8].cast("q")
     inbound = {source: channel for (source, target), channel in channels.items() if target == worker}
     outbound = {target: channel.signal for (source, target), channel in channels.items() if source == worker}
@@ -61,11 +68,15 @@ def serve(
         outbound[target]()
 
     try:
-        kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
+        if revive is None:
+            kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
+        else:
+            kernel = revive(wait, signal)
     except Exception as error:
         where = ", ".join(plan.names_of(worker))
         with contextlib.suppress(OSError):
-            connection.send(Failure.of(-1, f"(unpickling the reactors {where} in worker {worker})", (0, 0), error))
+            doing = "unpickling" if revive is None else "bringing back"
+            connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), error))
         return
     try:
         _loop(kernel, words, inbound[0], connection, patience)

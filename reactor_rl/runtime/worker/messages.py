@@ -8,6 +8,7 @@ from typing import Any
 from reactor_rl.by_value import inside, own_class
 from reactor_rl.errors import RunError
 from reactor_rl.failure import Failure
+from reactor_rl.runtime.worker.checkpoint import checkpoint
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.port_hashes import AllPorts
 from reactor_rl.runtime.worker.state import WorkerState, put_back, take
@@ -52,9 +53,11 @@ def _trace(kernel: Kernel, on: bool) -> Any:
             raise RunError("this run is being traced already; end that trace first")
         kernel.observers.append(Timeline(kernel))
         return None
-    (timeline,) = (observer for observer in kernel.observers if isinstance(observer, Timeline))
-    kernel.observers.remove(timeline)
-    return timeline.slices
+    for observer in kernel.observers:
+        if isinstance(observer, Timeline):
+            kernel.observers.remove(observer)
+            return observer.slices
+    return []  # this worker has taken the place of one that was traced
 
 
 def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
@@ -75,4 +78,5 @@ _REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
     "digests": _digests,
     "snapshot": take,
     "restore": _restore,
+    "checkpoint": lambda kernel, _: checkpoint(kernel),
 }

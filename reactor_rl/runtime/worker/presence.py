@@ -47,6 +47,11 @@ class Stamps:
         return self._stride * (1 if self.ring == 1 else 1 + self.ring)
 
     @property
+    def any_row(self) -> int:
+        """The word that is the stamp of any row, of all of it where rows are not written one by one."""
+        return self.whole if self.rows is None else self.whole + ANY_ROW
+
+    @property
     def times(self) -> tuple[int, ...]:
         """For each slot the word with the time at which all of it was written; none if nobody reads with a delay."""
         behind = self.whole + self._stride

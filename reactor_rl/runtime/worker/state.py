@@ -17,7 +17,7 @@ from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput
 from reactor_rl.serialise import dumps, loads
 
-__all__ = ["WorkerState", "put_back", "take"]
+__all__ = ["WorkerState", "pickled_reactors", "put_back", "set_state", "take"]
 
 
 @dataclass
@@ -59,18 +59,7 @@ def take(kernel: Kernel, ticks: int) -> WorkerState:
         RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
         TypeError: If the state of a reactor cannot be pickled.
     """
-    part = WorkerState((ticks, kernel.microstep if kernel.time == ticks - 1 else 0))
-    for index, reactor in kernel.reactors.items():
-        name = kernel.reactor_names[index]
-        try:
-            part.reactors[index] = _pickled(kernel, index, reactor)
-        except RunError as error:
-            raise RunError(f"there is no snapshot of reactor {name!r}: {error}") from error
-        except Exception as error:
-            raise TypeError(
-                f"the state of reactor {name!r} cannot be pickled ({error}); give "
-                f"{type(reactor).__name__} the methods __getstate__ and __setstate__"
-            ) from error
+    part = WorkerState((ticks, kernel.microstep if kernel.time == ticks - 1 else 0), reactors=pickled_reactors(kernel))
     coming = _coming(kernel, ticks)
     # What was written before the last tick is not present any more; and the last one may have been skipped.
     oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
@@ -82,11 +71,32 @@ def take(kernel: Kernel, ticks: int) -> WorkerState:
     return part
 
 
+def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
+    """The state of each reactor of a worker, by index.
+
+    Raises:
+        RunError, TypeError: As :func:`take`.
+    """
+    states = {}
+    for index, reactor in kernel.reactors.items():
+        name = kernel.reactor_names[index]
+        try:
+            states[index] = _pickled(kernel, index, reactor)
+        except RunError as error:
+            raise RunError(f"there is no snapshot of reactor {name!r}: {error}") from error
+        except Exception as error:
+            raise TypeError(
+                f"the state of reactor {name!r} cannot be pickled ({error}); give "
+                f"{type(reactor).__name__} the methods __getstate__ and __setstate__"
+            ) from error
+    return states
+
+
 def put_back(kernel: Kernel, part: WorkerState) -> None:
     """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now."""
     states = {index: loads(part.reactors[index]) for index in kernel.reactors}
     for index, reactor in kernel.reactors.items():
-        _set_state(kernel, index, reactor, states[index])
+        set_state(kernel, index, reactor, states[index])
     ticks, microstep = part.clock
     coming = kernel.number + microstep + 2  # so that the last tick's passes have numbers that were never used
     kernel.time, kernel.microstep = max(0, ticks - 1), microstep
@@ -148,7 +158,8 @@ def _pickled(kernel: Kernel, index: int, reactor: Reactor) -> bytes:
         own.update(handles)
 
 
-def _set_state(kernel: Kernel, index: int, reactor: Reactor, state: Any) -> None:
+def set_state(kernel: Kernel, index: int, reactor: Reactor, state: Any) -> None:
+    """Give a reactor the state that another one of its kind had; its handles stay."""
     handles = {name: vars(reactor)[name] for name in kernel.handles[index]}
     if hasattr(reactor, "__setstate__"):
         reactor.__setstate__(state)

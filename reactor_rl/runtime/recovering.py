@@ -1,0 +1,265 @@
+"""The caller's side of recovery: it notes what crosses, notices that a helper has died, and puts another one in its place.
+
+A pass in which a helper died is not undone. In a program where helpers only ever wait for the caller at the beginning of a pass,
+and signal it at the end, the new helper takes its part of the pass again. In any other program a dead helper leaves others in the
+middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, with
+new channels. The caller goes on from where it waits: it gives the tokens again that it has given in this pass, and takes again
+those that it has taken, before it looks at anything that the helpers write anew.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from reactor_rl.errors import WorkerDiedError
+from reactor_rl.failure import Failure
+from reactor_rl.recovery import Recover, RecoveryWarning
+from reactor_rl.runtime.crossing import Checkpoint, Crossings, Pass, Past
+from reactor_rl.runtime.executor import SLICE, Commands, Reactors
+from reactor_rl.runtime.helpers import Helpers, how_it_ended
+from reactor_rl.runtime.plan import Plan
+from reactor_rl.runtime.processes import REVIVED, Processes
+from reactor_rl.runtime.words import Words
+from reactor_rl.runtime.worker import messages
+from reactor_rl.runtime.worker.kernel import Kernel
+
+__all__ = ["RecoveringHelpers"]
+
+OFTEN = 10.0
+"""Seconds after which the state of the helpers is taken at the earliest, so that bringing one back takes no longer than that."""
+SHARE = 200
+"""It is taken at most every so many times as long as it takes."""
+
+Death = tuple[int, int | None]
+
+
+class RecoveringHelpers(Helpers):
+    """Workers 1 and up, of which those that die are replaced.
+
+    Args:
+        plan: The compiled program.
+        executor: What carries them.
+        recover: What the user wants.
+        reactors: The reactors of each worker, as they are launched.
+    """
+
+    def __init__(self, plan: Plan, executor: Processes, recover: Recover, reactors: Sequence[Reactors]) -> None:
+        super().__init__(plan, executor)
+        self._processes, self._recover, self._reactors = executor, recover, reactors
+        self._crossings = Crossings(plan, executor.memory, executor.sides)
+        self._past = Past()
+        self._bytes = 0
+        self._on = False  # not before the startup reactions have run
+        self._over = ""  # why no worker is replaced any more
+        self._alone = all(0 in pair and tokens == 1 for pair, tokens in plan.schedule.signals().items())
+        self._given = [0] * plan.schedule.workers  # tokens in this pass, besides those that it began with
+        self._taken = [0] * plan.schedule.workers
+        self._asked: dict[int, tuple[str, Any]] = {}  # what helpers have been asked and have not answered
+        self._deaths: list[tuple[int, int, str]] = []  # tick, worker and what it died of
+        self._saved_at = time.monotonic()
+        self._pause = OFTEN
+
+    def watch(self, kernel: Kernel) -> None:
+        """Note what crosses at the end of every pass of the caller's kernel, when all others have ended theirs."""
+        super().watch(kernel)
+        kernel.steps.append((self._passed, None))
+
+    # ------------------------------------------------------------------ notes
+
+    def _passed(self, _: None) -> None:
+        words, kernel = self.words, self.kernel
+        self._given = [0] * len(self._given)
+        self._taken = [0] * len(self._taken)
+        command = words[Words.COMMAND]
+        if self._over or command == Commands.STOP:
+            return
+        notes, size = self._crossings.note(kernel.number, kernel.time)
+        if command == Commands.START:
+            self._past.startup, self._on = notes, True
+            return
+        self._past.passes.append(Pass(command == Commands.FIRST, kernel.time, kernel.number, notes))
+        self._bytes += size
+        if words[Words.AGAIN] == kernel.number or words[Words.FAILED] or words[Words.STOP]:
+            return
+        if self._bytes > self._recover.log_bytes or time.monotonic() - self._saved_at > self._pause:
+            self._save()
+
+    def _save(self) -> None:
+        """Take the state of all helpers between two ticks, and begin the notes anew."""
+        began = time.monotonic()
+        try:
+            self._send(("checkpoint", None))
+            parts = [reply.get() for reply in self._replies()]
+        except (TypeError, RuntimeError) as error:
+            if isinstance(error, WorkerDiedError):
+                raise
+            self._saved_at, self._pause = began, float("inf")  # not before there is no other way
+            if self._bytes > self._recover.log_bytes:
+                self._give_up(str(error))
+            return
+        arena, sides = self._crossings.everything()
+        workers = dict(zip(self._numbers, parts, strict=True))
+        self._past = Past(self._past.startup, Checkpoint(arena, sides, workers))
+        self._bytes = 0
+        self._saved_at = now = time.monotonic()
+        self._pause = max(OFTEN, SHARE * (now - began))
+
+    def _give_up(self, why: str) -> None:
+        self._over = (
+            f"the notes up to tick {self.kernel.time} take more than Recover(log_bytes={self._recover.log_bytes}), and they cannot "
+            f"begin anew because {why}"
+        )
+        self._past = Past()
+        warnings.warn(f"from now on no worker is replaced: {self._over}", RecoveryWarning, stacklevel=2)
+
+    # ------------------------------------------------------------------ tokens and questions
+
+    def signal(self, worker: int) -> None:
+        self._given[worker] += 1
+        super().signal(worker)
+
+    def wait(self, worker: int) -> None:
+        super().wait(worker)
+        self._taken[worker] += 1
+
+    def ask(self, request: str, argument: Any) -> list[messages.Reply]:
+        replies = super().ask(request, argument)
+        if request == "restore" and self._on and not self._over and all(reply.failure is None for reply in replies):
+            self._bytes = self._recover.log_bytes + 1  # what was noted leads somewhere else
+            self._save()
+        return replies
+
+    def _send(self, request: tuple[str, Any]) -> None:
+        self._asked = dict.fromkeys(self._numbers, request)
+        super()._send(request)
+
+    def _reply(self, worker: int) -> messages.Reply:
+        reply = super()._reply(worker)
+        self._asked.pop(worker)
+        return reply
+
+    # ------------------------------------------------------------------ deaths
+
+    def _check_alive(self) -> None:
+        if not self._on:
+            super()._check_alive()
+            return
+        dead = self._processes.ended()
+        if self._asked:  # who has answered is not needed before the next tick
+            dead = [death for death in dead if death[0] in self._asked]
+        if dead:
+            self._replace(dead)
+
+    def _replace(self, dead: Sequence[Death]) -> None:
+        began = time.monotonic()
+        for worker, status in dead:
+            self._count(worker, status)
+        command = self.words[Words.COMMAND]
+        workers = [worker for worker, _ in dead]
+        if not self._alone and command != Commands.MESSAGE:
+            workers = list(self._numbers)
+            self._end(workers)
+        self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
+        for worker in workers:
+            self._listen_until_revived(worker)
+        self._rewire(workers)
+        for worker in workers:
+            self.start[worker - 1]()
+            if command == Commands.MESSAGE:
+                self._processes.send(worker, self._asked[worker])
+            for _ in range(self._given[worker]):
+                self._outbound[worker]()
+        for worker in workers:
+            for _ in range(self._taken[worker]):
+                self._take(worker)
+        self._tell(dead, workers, time.monotonic() - began)
+
+    def _count(self, worker: int, status: int | None) -> None:
+        """Note a death, unless there were too many.
+
+        Raises:
+            WorkerDiedError: If it cannot be replaced, or should not.
+        """
+        tick, names = self.kernel.time, self._plan.names_of(worker)
+        how, before = how_it_ended(status), [one for one in self._deaths if one[:2] == (tick, worker)]
+        self._deaths.append((tick, worker, how))
+        said = f"worker {worker} {how} in tick {tick}; it held {', '.join(names)}. "
+        if self._over:
+            said += f"It was not replaced: {self._over}"
+        elif before:
+            said += f"The one that it had replaced {before[-1][2]} in the same tick: something in that tick seems to kill it"
+        elif len(self._deaths) > self._recover.restarts:
+            others = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths[:-1])
+            said += f"Recover(restarts={self._recover.restarts}) allows no more replacements than there were: {others}"
+        else:
+            return
+        raise WorkerDiedError(f"{said}. The run is over: close() it and start again", worker, names, status)
+
+    def _end(self, workers: Sequence[int]) -> None:
+        """Have helpers leave what they are doing, and end."""
+        words, command = self.words, self.words[Words.COMMAND]
+        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
+        for worker in workers:
+            self.start[worker - 1]()
+        self._processes.end(workers)
+        words[Words.ABORT], words[Words.COMMAND] = 0, command
+
+    def _listen_until_revived(self, worker: int) -> None:
+        """Wait until a new helper is where the dead one was.
+
+        Raises:
+            WorkerDiedError: If it dies too, or finds that it cannot get there.
+        """
+        while True:
+            try:
+                said = self._processes.receive(worker, SLICE)
+            except (TimeoutError, EOFError):
+                for other, status in self._processes.ended():
+                    if other == worker:
+                        self._count(worker, status)
+                        raise WorkerDiedError(
+                            f"worker {worker} {how_it_ended(status)} while it was brought back. The run is over: close() it and "
+                            "start again", worker, self._plan.names_of(worker), status,
+                        ) from None  # fmt: skip
+                continue
+            if said == REVIVED:
+                return
+            assert isinstance(said, Failure)
+            names = self._plan.names_of(worker)
+            raise WorkerDiedError(
+                f"worker {worker}, which held {', '.join(names)}, {self._deaths[-1][2]} in tick {self.kernel.time} and could not "
+                f"be brought back: {said.error!r}. The run is over: close() it and start again", worker, names, None,
+            ) from said.raised()  # fmt: skip
+
+    def _rewire(self, workers: Sequence[int]) -> None:
+        for (source, target), channel in self._processes.channels.items():
+            channel.unlink()
+            if source == 0 and target in workers:
+                self.start[target - 1] = self._outbound[target] = channel.signal
+            elif target == 0 and source in workers:
+                self._inbound[source] = channel
+
+    def _take(self, worker: int) -> None:
+        """Take a token again that was taken before the helpers were replaced."""
+        while not self._inbound[worker].poll(True, SLICE):
+            for other, status in self._processes.ended():
+                self._count(other, status)
+                self._deaths[-1] = (self.kernel.time, other, how_it_ended(status))
+                self._count(other, status)  # twice in one tick
+
+    def _tell(self, dead: Sequence[Death], workers: Sequence[int], seconds: float) -> None:
+        """Warn of what has happened."""
+        whom = "; ".join(
+            f"worker {worker} {how_it_ended(status)} in tick {self.kernel.time}; it held {', '.join(self._plan.names_of(worker))}"
+            for worker, status in dead
+        )
+        others = "" if len(workers) == len(dead) else f", and with it all {len(workers)} helpers,"
+        ticks = sum(one.first for one in self._past.passes)
+        left = self._recover.restarts - len(self._deaths)
+        warnings.warn(
+            f"{whom}. It was replaced{others} after {seconds:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Workers may "
+            f"be replaced {left} more time(s)", RecoveryWarning, stacklevel=2,
+        )  # fmt: skip
