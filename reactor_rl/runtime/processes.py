@@ -114,12 +114,12 @@ class Processes:
         """The helpers whose processes have ended, each with its exit status."""
         return [(worker, child.status()) for worker, child in enumerate(self._processes, 1) if child.ended]
 
-    def end(self, workers: Iterable[int]) -> None:
-        """Make some helpers end, who have been told to."""
-        alive = wait_for_all([self._processes[worker - 1] for worker in workers], ABORTED)
-        for child in alive:
+    def kill(self, workers: Iterable[int]) -> None:
+        """Kill helpers, wherever they are."""
+        children = [self._processes[worker - 1] for worker in workers]
+        for child in children:
             child.end(kill=True)
-        wait_for_all(alive, None)
+        wait_for_all(children, None)
 
     def replace(self, pasts: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
         """Put new processes in the place of helpers that have ended, with new channels to those that they signal.

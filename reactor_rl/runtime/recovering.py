@@ -161,7 +161,7 @@ class RecoveringHelpers(Helpers):
         workers = [worker for worker, _ in dead]
         if not self._alone and command != Commands.MESSAGE:
             workers = list(self._numbers)
-            self._end(workers)
+            self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
         self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
         for worker in workers:
             self._listen_until_revived(worker)
@@ -174,7 +174,7 @@ class RecoveringHelpers(Helpers):
                 self._outbound[worker]()
         for worker in workers:
             for _ in range(self._taken[worker]):
-                self._take(worker)
+                self._take(worker, workers)
         self._tell(dead, workers, time.monotonic() - began)
 
     def _count(self, worker: int, status: int | None) -> None:
@@ -183,29 +183,32 @@ class RecoveringHelpers(Helpers):
         Raises:
             WorkerDiedError: If it cannot be replaced, or should not.
         """
-        tick, names = self.kernel.time, self._plan.names_of(worker)
-        how, before = how_it_ended(status), [one for one in self._deaths if one[:2] == (tick, worker)]
-        self._deaths.append((tick, worker, how))
-        said = f"worker {worker} {how} in tick {tick}; it held {', '.join(names)}. "
+        tick, how = self.kernel.time, how_it_ended(status)
+        before = [one for one in self._deaths if one[:2] == (tick, worker)]
         if self._over:
-            said += f"It was not replaced: {self._over}"
-        elif before:
-            said += f"The one that it had replaced {before[-1][2]} in the same tick: something in that tick seems to kill it"
-        elif len(self._deaths) > self._recover.restarts:
-            others = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths[:-1])
-            said += f"Recover(restarts={self._recover.restarts}) allows no more replacements than there were: {others}"
-        else:
-            return
-        raise WorkerDiedError(f"{said}. The run is over: close() it and start again", worker, names, status)
+            raise self._error(worker, status, f"It was not replaced: {self._over}")
+        if before:
+            raise self._error(worker, status, f"The one before it {before[-1][2]} in the same tick, which seems to kill")
+        if len(self._deaths) >= self._recover.restarts:
+            said = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths)
+            raise self._error(worker, status, f"No more are replaced than Recover(restarts={self._recover.restarts}) says: {said}")
+        self._deaths.append((tick, worker, how))
 
-    def _end(self, workers: Sequence[int]) -> None:
-        """Have helpers leave what they are doing, and end."""
-        words, command = self.words, self.words[Words.COMMAND]
-        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
-        for worker in workers:
-            self.start[worker - 1]()
-        self._processes.end(workers)
-        words[Words.ABORT], words[Words.COMMAND] = 0, command
+    def _error(self, worker: int, status: int | None, why: str) -> WorkerDiedError:
+        names = self._plan.names_of(worker)
+        return WorkerDiedError(
+            f"worker {worker} {how_it_ended(status)} in tick {self.kernel.time}; it held {', '.join(names)}. {why}. The run is "
+            "over: close() it and start again", worker, names, status,
+        )  # fmt: skip
+
+    def _check_revived(self, workers: Sequence[int]) -> None:
+        """Raise what has ended one of those that were to take others' places."""
+        for worker, status in self._processes.ended():
+            if worker in workers:
+                before = [how for _, other, how in self._deaths[-len(workers) :] if other == worker]
+                raise self._error(
+                    worker, status, f"It was being brought back{f', for the one before it {before[-1]}' if before else ''}"
+                )
 
     def _listen_until_revived(self, worker: int) -> None:
         """Wait until a new helper is where the dead one was.
@@ -217,22 +220,12 @@ class RecoveringHelpers(Helpers):
             try:
                 said = self._processes.receive(worker, SLICE)
             except (TimeoutError, EOFError):
-                for other, status in self._processes.ended():
-                    if other == worker:
-                        self._count(worker, status)
-                        raise WorkerDiedError(
-                            f"worker {worker} {how_it_ended(status)} while it was brought back. The run is over: close() it and "
-                            "start again", worker, self._plan.names_of(worker), status,
-                        ) from None  # fmt: skip
+                self._check_revived([worker])
                 continue
             if said == REVIVED:
                 return
             assert isinstance(said, Failure)
-            names = self._plan.names_of(worker)
-            raise WorkerDiedError(
-                f"worker {worker}, which held {', '.join(names)}, {self._deaths[-1][2]} in tick {self.kernel.time} and could not "
-                f"be brought back: {said.error!r}. The run is over: close() it and start again", worker, names, None,
-            ) from said.raised()  # fmt: skip
+            raise self._error(worker, None, f"It could not be brought back: {said.error!r}") from said.raised()
 
     def _rewire(self, workers: Sequence[int]) -> None:
         for (source, target), channel in self._processes.channels.items():
@@ -242,13 +235,10 @@ class RecoveringHelpers(Helpers):
             elif target == 0 and source in workers:
                 self._inbound[source] = channel
 
-    def _take(self, worker: int) -> None:
+    def _take(self, worker: int, workers: Sequence[int]) -> None:
         """Take a token again that was taken before the helpers were replaced."""
         while not self._inbound[worker].poll(True, SLICE):
-            for other, status in self._processes.ended():
-                self._count(other, status)
-                self._deaths[-1] = (self.kernel.time, other, how_it_ended(status))
-                self._count(other, status)  # twice in one tick
+            self._check_revived(workers)
 
     def _tell(self, dead: Sequence[Death], workers: Sequence[int], seconds: float) -> None:
         """Warn of what has happened."""

@@ -1,0 +1,278 @@
+"""A worker that dies is replaced, and every bit is as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import machines
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from machines import Boom, Machine, ProgramSpec, build
+from random_programs import QUIET, placements, programs, same, told
+
+from reactor_rl import (
+    Input,
+    Output,
+    Program,
+    ProgramError,
+    Reactor,
+    Recover,
+    RecoveryWarning,
+    Run,
+    RunError,
+    WorkerDiedError,
+    reaction,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def silently() -> Iterator[list[warnings.WarningMessage]]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RecoveryWarning)
+        yield said
+
+
+# ---------------------------------------------------------------------- random programs, killed in the middle of reactions
+
+
+@contextlib.contextmanager
+def patched(visit: Callable[[str], None]) -> Iterator[None]:
+    """Machines of this process say where they are: before a reaction, behind each of its effects, and behind it."""
+    plain, effect = Machine.perform, Machine._effect
+    here = ""
+
+    def perform(self: Machine, number: int) -> None:
+        nonlocal here
+        if "startup" not in self.spec.reactions[number].triggers:
+            here = f"{self.spec.seed}-{self.bank_index}-{number}-{self.tag[0]}-{self.tag[1]}"
+            visit(f"{here}-before")
+        plain(self, number)
+        if here:
+            visit(f"{here}-after")
+        here = ""
+
+    def in_between(self: Machine, name: str, dice: int) -> None:
+        effect(self, name, dice)
+        if here:
+            visit(f"{here}-{name}")
+
+    machines.Machine.perform, machines.Machine._effect = perform, in_between  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        machines.Machine.perform, machines.Machine._effect = plain, effect  # type: ignore[method-assign]
+
+
+def deadly(folder: str) -> None:
+    """Have machines of this process die where the folder has a file that says so, once."""
+
+    def visit(place: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, place))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    forever = patched(visit)
+    forever.__enter__()
+    machines.forever = forever  # type: ignore[attr-defined]
+
+
+def places_of(spec: ProgramSpec, ticks: int) -> list[str]:
+    """Where helpers may be killed."""
+    places: list[str] = []
+    inputs = spec.inputs()
+    with patched(places.append), contextlib.suppress(Boom), build(spec).start(executor="inline") as run:
+        for tick in range(ticks):
+            run.set(**inputs.get(tick, {}))
+            run.tick()
+    return list(dict.fromkeys(places))
+
+
+def check(spec: ProgramSpec, folder: Path, kills: list[str], log_bytes: int, **how: Any) -> int:
+    """Run it with kills against the interpreter. Returns how many workers were replaced."""
+    record = told(spec)
+    program, inputs = build(spec), spec.inputs()
+    for kill in kills:
+        (folder / kill).touch()
+    program.worker_setup(partial(deadly, str(folder)))
+    with silently() as said:
+        run = program.start(executor="processes", recover=Recover(restarts=100, log_bytes=log_bytes), **how)
+        done, raised = 0, None
+        try:
+            for tick, expected in enumerate(record.boundary):
+                run.set(**inputs.get(tick, {}))
+                run.tick()
+                done += 1
+                seen = {name: getattr(run, name) for name in expected}
+                assert same(seen, expected), (tick, seen, expected)
+        except Boom as error:
+            raised = error
+        finally:
+            with contextlib.suppress(Boom):
+                run.close()
+    if raised is None:
+        assert record.error is None
+    else:
+        assert record.error is not None and str(raised) == str(record.error[2])
+        assert done == len(record.boundary) - 1
+    return len(said)
+
+
+@pytest.mark.timeout(240)
+@settings(QUIET, max_examples=int(os.environ.get("RECOVERY_EXAMPLES", "3")), phases=[Phase.generate])
+@given(st.data(), programs(), st.integers(2, 4), st.booleans(), st.sampled_from([1, 3000, 1 << 20]))
+def test_killed_workers_are_the_oracle_too(
+    tmp_path_factory: Any, data: Any, spec: ProgramSpec, workers: int, caller_works: bool, log_bytes: int
+) -> None:
+    record = told(spec)
+    places = places_of(spec, len(record.boundary))
+    assume(len(places) > 4)
+    # One for each tick, for two in one tick may well be of one worker.
+    kills = data.draw(st.lists(st.sampled_from(places), min_size=2, max_size=6, unique_by=lambda place: place.split("-")[3]))
+    placed = data.draw(placements(spec, workers))
+    folder = tmp_path_factory.mktemp("kills")
+    try:
+        check(spec, folder, kills, log_bytes, workers=workers, caller_works=caller_works, **placed)
+    except ProgramError:
+        assume(False)
+
+
+# ---------------------------------------------------------------------- one program, killed by hand
+
+
+class Adder(Reactor):
+    """Sums what it is given, and passes on what it has; dies or raises when told to."""
+
+    given = Input()
+    out = Output((), np.int64)
+    said = Output()
+
+    def __init__(self, bank_index: int, shy: bool = False) -> None:
+        self.sum, self.shy, self.number = 0, shy, bank_index
+
+    @reaction(given, effects=(out, said))
+    def add(self) -> None:
+        value, deadly = self.given.value
+        if deadly == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.sum += value * (self.number + 1)
+        self.out.set(self.sum)
+        self.said.set(f"sum {self.sum} " * (200 if self.sum % 3 else 1))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.shy and self.sum:
+            raise RunError("it is shy")
+        return self.__dict__.copy()
+
+
+def adders(shy: bool = False) -> Program:
+    """Three adders side by side."""
+    program = Program("adders")
+    bank = program.bank(Adder, 3, shy=shy)
+    program.connect(program.input("given"), bank.given)
+    program.connect(bank.out, program.output("sums").rows)
+    program.connect(bank.said, program.output("said").rows)
+    return program
+
+
+def warns(match: str) -> Any:
+    return pytest.warns(RecoveryWarning, match=match)
+
+
+def killed(run: Run, worker: int = 1) -> None:
+    """Kill a helper that waits for the next tick."""
+    child = run._executor._processes[worker - 1]  # type: ignore[attr-defined]
+    os.kill(child.pid, signal.SIGKILL)
+    while not child.ended:
+        time.sleep(0.01)
+
+
+def test_a_worker_that_dies_between_ticks_or_is_asked_something_is_replaced() -> None:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
+        for tick in range(1, 4):
+            run.set(given=(tick, -1))
+            run.tick()
+        with warns(r"worker 1 was killed by SIGKILL in tick 2; it held adder\[1\].* 3 tick\(s\) were replayed"):
+            killed(run)
+            saved = run.snapshot()
+        with warns("worker 2 .*may be replaced 7 more"):
+            killed(run, 2)
+            run.set(given=(4, -1))
+            run.tick()
+        assert run.sums.tolist() == [10, 20, 30] and run.said[2].startswith("sum 30 ")
+        run.restore(saved)
+        run.set(given=(1, -1))
+        with warns(r" 0 tick\(s\) were replayed"):
+            killed(run)
+            run.tick()
+        assert run.sums.tolist() == [7, 14, 21]
+
+
+def test_a_tick_that_kills_twice_is_an_error_that_says_so() -> None:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        run.set(given=(1, 2))
+        with (
+            warns("worker 2"),
+            pytest.raises(WorkerDiedError, match=r"in tick 1; .* The one before it was killed by SIGKILL in the same tick") as died,
+        ):
+            run.tick()
+    assert died.value.worker == 2 and died.value.exitcode == -signal.SIGKILL
+
+
+def test_no_more_restarts_than_are_allowed() -> None:
+    with adders().start(executor="processes", workers=2, recover=Recover(restarts=1)) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        killed(run)
+        with warns("0 more time"):
+            run.tick()
+        killed(run)
+        with pytest.raises(WorkerDiedError, match=r"restarts=1\) says: worker 1 was killed by SIGKILL in tick 1"):
+            run.tick()
+
+
+def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
+    with adders(shy=True).start(executor="processes", workers=2, recover=Recover(log_bytes=3000)) as run:
+        with warns("no worker is replaced: .*log_bytes=3000.*it is shy"):
+            for _ in range(20):
+                run.set(given=(1, -1))
+                run.tick()
+        assert run.sums.tolist() == [20, 40, 60]
+        killed(run)
+        with pytest.raises(WorkerDiedError, match="was not replaced: the notes"):
+            run.tick()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"executor": "threads"}, "a thread cannot be replaced"),
+    ({"executor": "processes", "context": "fork"}, "use 'forkserver' or 'spawn'"),
+    ({"executor": "processes", "debug": True}, "debug=True"),
+    ({"executor": "processes", "fingerprint": "all"}, "fingerprint='boundary'"),
+    ({"recover": 3}, r"pass Recover\(\)"),
+]
+
+
+@pytest.mark.parametrize(("how", "why"), REFUSED)
+def test_what_it_does_not_go_with_is_refused_at_the_start(how: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProgramError, match=why):
+        adders().start(**{"recover": Recover(), "workers": 2, **how})
+    with pytest.raises(ProgramError, match="restarts=0"):
+        Recover(restarts=0)
+
+
+def test_inline_there_is_nobody_to_replace() -> None:
+    with adders().start(executor="inline", recover=Recover()) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        assert run.sums.tolist() == [1, 2, 3]
