@@ -5,6 +5,7 @@ from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.env_state import known_way, load, save
 from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
+from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
@@ -57,6 +58,7 @@ __all__ = [
     "merge",
     "pack",
     "repeat_registrations",
+    "replacing",
     "save",
     "thrown_away",
     "unpack",

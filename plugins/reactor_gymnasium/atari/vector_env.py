@@ -21,6 +21,7 @@ from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
 from reactor_gymnasium.atari.shard import AtariShard
+from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
@@ -84,6 +85,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             game and chooses.
         caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
             something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several batches.
+        restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
 
     Raises:
         ValueError: If there is no such game, or a number makes no sense.
@@ -131,6 +133,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         caller_works: bool | None = None,
+        restarts: int = 0,
     ) -> None:
         super().__init__()
         for name, number, least in (
@@ -173,6 +176,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works)
         self._leaves = Leaves(self.single_observation_space)
         self._set_actions(self.single_action_space, self.batch_size)
+        self._replace(replacing(restarts, choice.executor), num_envs)
         program = Program(f"AtariVectorEnv of {num_envs}")
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
@@ -233,7 +237,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             if not self._was_reset and not mask.all():
                 raise ResetNeeded("the first reset must be of all games; `options['reset_mask']` leaves some out")
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        seeds = dict(zip(which, _seeds(seed, len(which)), strict=True))
+        seeds = {index: self._seed(index, one) for index, one in zip(which, _seeds(seed, len(which)), strict=True)}
         self._begin_reset({
             number: ([seeds.get(i) for i in range(lo, hi)], None if mask is None else mask[lo:hi].tolist())
             for batch in self._batches

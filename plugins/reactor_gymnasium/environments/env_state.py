@@ -27,7 +27,7 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.vector.arguments import EnvFn, thrown_away
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
-__all__ = ["known_way", "load", "save", "way", "why_not"]
+__all__ = ["goes_again", "known_way", "load", "save", "way", "why_not"]
 
 _SEED = 20_231
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
@@ -138,6 +138,29 @@ def known_way(make: Any) -> Literal["state", "replay"] | None:
 @lru_cache(maxsize=4096)
 def _known_way(make: bytes) -> Literal["state", "replay"] | None:
     return way(loads(make))
+
+
+def goes_again(make: Any) -> bool:
+    """Whether what an encoded function makes does the same again after the same seed and actions: tried once in every process."""
+    return _goes_again(make.data) if isinstance(make, Pickled) else _twice(decode(make))
+
+
+@lru_cache(maxsize=4096)
+def _goes_again(make: bytes) -> bool:
+    return _twice(loads(make))
+
+
+def _twice(make: EnvFn, steps: int = 50) -> bool:
+    with global_random_state(), contextlib.ExitStack() as closing:
+        seen = []
+        for _ in range(2):
+            env = thrown_away(make)
+            closing.callback(_close, env)
+            space = deepcopy(env.action_space)
+            space.seed(_SEED)
+            actions = [space.sample() for _ in range(2 * steps)]
+            seen.append((_from_the_start(env, actions[:steps]), _onwards(env, actions[steps:])))
+        return _same(*seen)
 
 
 def why_not(env: gymnasium.Env[Any, Any]) -> str:

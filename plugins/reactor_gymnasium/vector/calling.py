@@ -52,7 +52,7 @@ class CallingVectorEnv(ShardedVectorEnv):
         """Begin to reset some of the environments, each with its own arguments, by index."""
         resets: list[Any] = [None] * self._called
         for index, kwargs in arguments.items():
-            resets[index] = encode(kwargs)
+            resets[index] = encode(kwargs | {"seed": self._seed(index, kwargs.get("seed"))} if self._unseeded else kwargs)
         self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,7 +19,7 @@ from reactor_gymnasium.placing.executor_choice import EnvChoice
 from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_gymnasium.vector.life import Life
 from reactor_gymnasium.vector.wiring import wire
-from reactor_rl import Instance, Program, RunError
+from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, begin, context_named, html_figure, when_forked
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     """Whether actions go in as one array, of that shape and dtype."""
     _spin: float | None = None
     """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
+    _recover: Recover | None = None
+    """Whether workers that die are replaced."""
     _why = ""
 
     def __init__(self) -> None:
@@ -50,6 +53,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._timed_out = False
         self._life = Life()
         self._batches: list[EnvBatch] = []
+        self._unseeded: set[int] = set()  # environments that must be given a seed, and have none yet
 
     # ------------------------------------------------------------------ the beginning
 
@@ -90,7 +94,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._batches, placement = wire(program, add, choice.seconds, choice.workers, actions, observations, **ports)
         self._run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement, spin=self._spin,
+            placement=placement, spin=self._spin, recover=self._recover,
         )  # fmt: skip
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)
@@ -99,6 +103,18 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         when_forked(self)
         self.closed = False
         _log.info("made %r", self)
+
+    def _replace(self, recover: Recover | None, count: int) -> None:
+        """Have workers replaced that die, where that is asked for."""
+        self._recover = recover
+        self._unseeded = set(range(count if recover is not None else 0))
+
+    def _seed(self, index: int, seed: int | None) -> int | None:
+        """The seed for a reset: one that is drawn here, where an environment that is to be brought back would draw its own."""
+        if index in self._unseeded:
+            self._unseeded.remove(index)
+            return secrets.randbits(31) if seed is None else seed
+        return seed
 
     # ------------------------------------------------------------------ looking at it
 

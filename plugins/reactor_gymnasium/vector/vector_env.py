@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
 from reactor_gymnasium.environments.infos import Packed, merge
+from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
 from reactor_gymnasium.placing.env_costs import env_costs
 from reactor_gymnasium.placing.executor_choice import decide
@@ -74,9 +75,12 @@ class ReactorVectorEnv(CallingVectorEnv):
         caller_works: Whether the calling thread steps shards itself. If not, ``workers`` helpers do everything, and the caller
             may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several batches.
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
+        restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`. The
+            environments must do the same after the same seed and actions, which is tried with two that are thrown away.
 
     Raises:
-        ValueError: If there are no environments, ``worker`` is given, or a number makes no sense.
+        ValueError: If there are no environments, ``worker`` is given, a number makes no sense, or there are ``restarts`` and
+            environments that could not be brought back.
         TypeError: If an element of ``env_fns`` is not callable, or with ``shared_memory=True`` a space has no fixed layout.
         RuntimeError: If the environments' spaces do not fit together.
 
@@ -164,6 +168,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         executor: ExecutorName = "auto",
         caller_works: bool | None = None,
         batch_size: int | None = None,
+        restarts: int = 0,
     ) -> None:
         super().__init__()
         self.env_fns = env_fns = tuple(env_fns)
@@ -202,6 +207,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         self._leaves = Leaves(self.single_observation_space, self._casting)
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(env_fns, self._encoded, self._title, self._context_option)
+        self._replace(replacing(restarts, choice.executor, self._encoded), self.num_envs)
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reactor_gymnasium.plugin import Life, checked_executor, checked_number
+from reactor_gymnasium.plugin import Life, checked_executor, checked_number, replacing
 from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.account import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.acting_shard import PACE, ActingShard
@@ -90,6 +90,7 @@ class Ensemble(RunOwner):
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``.
         deterministic: Whether the best action is taken, or one drawn.
         start_method: How helper processes start.
+        restarts: How often worker processes that die are replaced.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Ensemble(RunOwner):
         executor: ExecutorName,
         deterministic: bool,
         start_method: str | None,
+        restarts: int = 0,
     ) -> None:
         self._life = Life()
         checked_executor(executor)
@@ -118,8 +120,9 @@ class Ensemble(RunOwner):
         build = self._alone if alone else self._between
         program, placement = build(Program(f"{roster.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
         self._run = program.start(
-            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN
-        )
+            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN,
+            recover=replacing(restarts, chosen),
+        )  # fmt: skip
 
     def _alone(
         self, program: Program, env_fn: Any, resets: Resets, groups: list[Group], cuts: Cuts

@@ -53,6 +53,8 @@ class MultiAgentRunner(Ensemble):
         deterministic: Whether the best action is taken (the default), or one drawn from the policy's distribution. Each
             environment and agent has a random stream of its own.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+        restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
+            Environments and policies must do the same after the same seed and actions.
 
     Raises:
         TypeError: If ``env_fn`` makes no PettingZoo environment, or a policy is none.
@@ -78,6 +80,7 @@ class MultiAgentRunner(Ensemble):
         executor: ExecutorName = "auto",
         deterministic: bool = True,
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
         roster = Roster.of(env_fn)
@@ -85,7 +88,7 @@ class MultiAgentRunner(Ensemble):
             policies = single(policies)
         names = assigned(roster, policies, policy_of)
         acts, resets = [names] * num_envs, Resets(range(num_envs))
-        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method)
+        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running

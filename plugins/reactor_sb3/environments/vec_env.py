@@ -61,7 +61,7 @@ class _Envs(ReactorVectorEnv):
 
     def reset_all(self, given: Sequence[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
         """Reset every environment with keywords of its own."""
-        encoded = [encode(kwargs) for kwargs in given]
+        encoded = [encode({**kwargs, "seed": self._seed(index, kwargs["seed"])}) for index, kwargs in enumerate(given)]
         self._begin_reset({number: ("reset", encoded[lo:hi]) for number, lo, hi in self._shards()})
         return self.reset_wait()
 
@@ -92,6 +92,8 @@ class ReactorVecEnv(VecEnv):
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
             some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
         caller_works: Whether the calling thread steps environments itself.
+        restarts: How often worker processes that die are replaced, with the same results; as for
+            :class:`reactor_gymnasium.ReactorVectorEnv`.
 
     Raises:
         ValueError: If there are no environments, a number makes no sense, or ``start_method`` is none of this system's.
@@ -114,6 +116,7 @@ class ReactorVecEnv(VecEnv):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         caller_works: bool = True,
+        restarts: int = 0,
     ) -> None:
         multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
@@ -125,6 +128,7 @@ class ReactorVecEnv(VecEnv):
             workers=workers,
             executor=executor,
             caller_works=caller_works,
+            restarts=restarts,
         )
         try:
             super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)

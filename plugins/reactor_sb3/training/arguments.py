@@ -52,6 +52,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     checked_number("n_learners", learners, 1)
     if learners > 1 and learners > batch_size:
         raise ValueError(f"n_learners={learners}: a minibatch of batch_size={batch_size} rows has no slice for each of them")
+    checked_number("restarts", arguments["restarts"], 0)
     for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
@@ -117,6 +118,7 @@ def check_places(arguments: Mapping[str, Any]) -> None:
         ValueError: If a name or a number is none that there could be.
         RuntimeError: If torch knows no such device.
     """
+    checked_number("restarts", arguments.get("restarts", 0), 0)
     if arguments.get("workers") is not None:
         checked_number("workers", arguments["workers"], 1)
     checked_executor(arguments.get("executor", "auto"))

@@ -135,6 +135,7 @@ class PQN(QLearning):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)

@@ -16,6 +16,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
+from reactor_gymnasium.plugin import replacing
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
@@ -79,6 +80,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
+        self.restarts = arguments.restarts
         self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
         self.arguments["evaluate_env"] = self._evaluate_env
         self.arguments = self._set_watching(self.arguments)
@@ -305,6 +307,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
                 context=self.start_method,
                 placement=choice.placement,
                 fingerprint="off",
+                recover=replacing(self.restarts, choice.executor, specification.actors.makes[:1]),
             )
             self._set_order = self._run.writer("orders")
             self._set_exploration = self._run.writer("exploration")

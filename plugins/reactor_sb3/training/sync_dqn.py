@@ -70,6 +70,7 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+        restarts: How often worker processes that die are replaced, with the same weights; likewise.
 
     Raises:
         TypeError: If no environments like ``env`` can be made.
@@ -140,6 +141,7 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         if buffer_size < batch_size:
             raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")

@@ -122,6 +122,7 @@ class SyncPPO(Trainer, PPO):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)

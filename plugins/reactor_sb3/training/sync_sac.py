@@ -78,6 +78,7 @@ class SyncSAC(ContinuousControl, SAC):
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+        restarts: How often worker processes that die are replaced, with the same weights; likewise.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
@@ -149,6 +150,7 @@ class SyncSAC(ContinuousControl, SAC):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         if use_sde:
             raise ValueError(

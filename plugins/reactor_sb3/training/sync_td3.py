@@ -113,6 +113,7 @@ class SyncTD3(ContinuousControl, TD3):
         workers: int | None = None,
         executor: ExecutorName = "auto",
         start_method: str | None = None,
+        restarts: int = 0,
     ) -> None:
         self._set_parallelism(env)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
