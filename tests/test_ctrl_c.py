@@ -16,13 +16,14 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from ctrl_c import CLASSES, interrupt
 
-from reactor_gymnasium import ReactorVectorEnv
 from reactor_rl import RunError
+
+gym = pytest.importorskip("gymnasium")
+ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
 

@@ -1,7 +1,7 @@
-"""A pytest plugin for a host's own tests: puts one class in the place of another, and counts in how many tests it was built.
+"""A pytest plugin for a host's own tests: puts classes in the places of others, and counts in how many tests any was built.
 
-``REACTOR_RL_SUBSTITUTE`` says ``old_module:OldClass=new_module:NewClass``; the report goes to the file that
-``REACTOR_RL_SUBSTITUTE_REPORT`` names. Use with ``pytest -p substitute`` and this folder on the path.
+``REACTOR_RL_SUBSTITUTE`` says ``old_module:OldClass=new_module:NewClass``, for several separated by spaces; the report goes to the
+file that ``REACTOR_RL_SUBSTITUTE_REPORT`` names. Use with ``pytest -p substitute`` and this folder on the path.
 """
 
 from __future__ import annotations
@@ -37,8 +37,15 @@ def _put_in_place(old: type, new: type) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    old_name, _, new_name = os.environ["REACTOR_RL_SUBSTITUTE"].partition("=")
-    new, old = _resolve(new_name), _resolve(old_name)
+    for pair in os.environ["REACTOR_RL_SUBSTITUTE"].split():
+        old_name, _, new_name = pair.partition("=")
+        new, old = _resolve(new_name), _resolve(old_name)
+        _count(new)
+        _name_of[new] = old.__name__
+        _put_in_place(old, new)
+
+
+def _count(new: Any) -> None:
     plain = new.__init__
 
     @functools.wraps(plain)
@@ -47,8 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
         plain(self, *args, **kwargs)
 
     new.__init__ = counted
-    _name_of[new] = old.__name__
-    _put_in_place(old, new)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own tests, with ``ReactorVecEnv`` in the place of ``SubprocVecEnv``, and ``SyncDQN`` in that of ``DQN``.
+"""Stable-Baselines3's own tests, with ``ReactorVecEnv`` in the place of ``SubprocVecEnv``, and our trainers in those of theirs.
 
 They are in its source distribution and not in its wheel. ``REACTOR_RL_SB3_CHECKOUT`` names its unpacked folder, or a checkout; if
 that is not set, pip is asked for the one of the installed version.
@@ -44,6 +44,20 @@ REFUSED = {
 }
 """What ``SyncDQN`` refuses by design, or keeps elsewhere; and all of ``test_her.py``, which is of hindsight replay."""
 
+CONTINUOUS_FILES = [
+    f"tests/test_{name}.py" for name in ("custom_policy", "deterministic", "n_step_replay", "predict", "run", "train_eval_mode")
+]
+"""Files whose tests of SAC and TD3 take less than four seconds together; images, dicts, spaces and saved files take longer."""
+CONTINUOUS = {"stable_baselines3.sac.sac:SAC": "one_actor:HostSyncSAC", "stable_baselines3.td3.td3:TD3": "one_actor:HostSyncTD3"}
+BATCH_NORM = "statistics of batch normalisation in SAC's actor would see next observations before observations"
+CONTINUOUS_REFUSED = {
+    "test_run.py::test_offpolicy_multi_env[SAC]": "state-dependent noise: the policy would draw it, and the trainer does",
+    "test_train_eval_mode.py::test_sac_train_with_batch_norm": BATCH_NORM,
+    "test_train_eval_mode.py::test_offpolicy_collect_rollout_batch_norm[SAC]": BATCH_NORM,
+    "test_train_eval_mode.py::test_predict_with_dropout_batch_norm[Pendulum-v1-SAC]": BATCH_NORM,
+}
+"""What ``SyncSAC`` refuses by design, in those files."""
+
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -75,13 +89,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source.parent
 
 
-def run(checkout: Path, folder: Path, theirs: str, substitute: str, *arguments: str) -> dict[str, Any]:
+def run(checkout: Path, folder: Path, substitutes: dict[str, str], *arguments: str) -> dict[str, Any]:
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(checkout)]),
-        "REACTOR_RL_SUBSTITUTE": f"{theirs}={substitute}",
+        "REACTOR_RL_SUBSTITUTE": " ".join(f"{theirs}={ours}" for theirs, ours in substitutes.items()),
         "REACTOR_RL_SUBSTITUTE_REPORT": str(report),
         "OMP_NUM_THREADS": "1",  # torch's threads wait for each other on a busy machine, with SB3's own classes too
     }
@@ -98,12 +112,12 @@ def failures(found: dict[str, Any]) -> list[str]:
     return sorted(name for name, outcome in found["outcomes"].items() if outcome == "failed")
 
 
-def check(checkout: Path, folder: Path, theirs: str, ours: str, at_least: int, *arguments: str) -> None:
-    """Their tests pass with ours, which is built in so many of those that do."""
-    found = run(checkout, folder, theirs, ours, *arguments)
+def check(checkout: Path, folder: Path, substitutes: dict[str, str], at_least: int, *arguments: str) -> None:
+    """Their tests pass with ours, which are built in so many of those that do."""
+    found = run(checkout, folder, substitutes, *arguments)
     failed = failures(found)
     if failed:  # what fails with SB3's own class too (for a missing package, say) tells nothing about ours
-        alone = run(checkout, folder, theirs, theirs, *failed)
+        alone = run(checkout, folder, {theirs: theirs for theirs in substitutes}, *failed)
         assert alone["outcomes"].keys() >= set(failed), alone["output"]
         failed = sorted(set(failed) - set(failures(alone)))
     assert failed == [], found["output"]
@@ -112,12 +126,22 @@ def check(checkout: Path, folder: Path, theirs: str, ours: str, at_least: int, *
 
 
 def test_their_vector_environment_tests_pass(checkout: Path, tmp_path: Path) -> None:
-    check(checkout, tmp_path, VEC_ENV, "reactor_sb3:ReactorVecEnv", 25, "-k", "not make_atari_env", *VEC_ENV_FILES)
+    check(checkout, tmp_path, {VEC_ENV: "reactor_sb3:ReactorVecEnv"}, 25, "-k", "not make_atari_env", *VEC_ENV_FILES)
+
+
+def without(checkout: Path, refused: dict[str, str]) -> list[str]:
+    """Options that leave out tests, all of which there are."""
+    for name in refused:
+        file, _, function = name.partition("[")[0].partition("::")
+        assert f"def {function}(" in (checkout / "tests" / file).read_text(), f"they have no {name}"
+    return [f"--deselect=tests/{name}" for name in refused]
 
 
 def test_their_dqn_tests_pass(checkout: Path, tmp_path: Path) -> None:
-    for name in REFUSED:
-        file, _, function = name.partition("::")
-        assert f"def {function}(" in (checkout / "tests" / file).read_text(), f"they have no {name}"
-    refused = [f"--deselect=tests/{name}" for name in REFUSED]
-    check(checkout, tmp_path, DQN, "sync_dqn:HostSyncDQN", 52, "-k", BUILDS_DQN, *refused, *DQN_FILES)
+    refused = without(checkout, REFUSED)
+    check(checkout, tmp_path, {DQN: "one_actor:HostSyncDQN"}, 52, "-k", BUILDS_DQN, *refused, *DQN_FILES)
+
+
+def test_their_sac_and_td3_tests_pass(checkout: Path, tmp_path: Path) -> None:
+    refused = without(checkout, CONTINUOUS_REFUSED)
+    check(checkout, tmp_path, CONTINUOUS, 31, "-k", "SAC or sac or TD3 or td3", *refused, *CONTINUOUS_FILES)
