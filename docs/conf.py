@@ -25,11 +25,14 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 add_module_names = False
+toc_object_entries_show_parents = "hide"
+highlight_language = "none"  # blocks of Python say so
 python_maximum_signature_line_length = 80
 # A name that a package of ours exports has to be found. What is within them, or another project's, stays plain text.
 nitpick_ignore_regex = [("py:.*", r"(?!reactor_\w+\.[A-Z]).*")]
 
 html_theme = "furo"
+pygments_style = "tango"
 html_title = f"reactor_rl {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
