@@ -21,8 +21,10 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def spread(found: dict[str, float], unit: str = "") -> str:
-    """The median of the rounds, then lowest and highest."""
-    return f"{digits(found['median'])}{unit} ({digits(found['min'])} to {digits(found['max'])})"
+    """The median of the rounds, and lowest and highest below it."""
+    return (
+        f"{digits(found['median'])}{unit}<br>{digits(found['min'])}\u2011{digits(found['max'])}"  # a hyphen that no line ends with
+    )
 
 
 def times(ratio: dict[str, float]) -> str:
