@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import arguments, machine, print_machine, write_json
+from common import arguments, print_machine, write_json
+from machine import machine
 from showing import print_table
 from vector_env import BATCHES, action_batches, make_env
 

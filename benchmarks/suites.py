@@ -12,10 +12,11 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Suite:
         return (ast.get_docstring(ast.parse((HERE / f"{self.name}.py").read_text())) or self.name).partition("\n")[0]
 
 
-SUITES = (
+FIRST = (
     Suite("vector_env", "CartPole-v1 x 64, HalfCheetah-v5 x 16", 3.0),
     Suite("atari", "pong x 8"),
     Suite("sb3_vec_env", "PPO on 16 CartPole", 1.2),
@@ -58,21 +59,20 @@ SUITES = (
     Suite("engine", "ping-pong", 1.2),
     Suite("ticks", "overlap", 0.5),
     Suite("broadcast", "2 actors", 1.2),
-    Suite("pipeline"),
-    Suite("banks"),
-    Suite("placement"),
-    Suite("busy"),
-    Suite("startup"),
-    Suite("frames"),
-    Suite("inference"),
-    Suite("learner_busy"),
-    Suite("learner_split"),
-    Suite("learner_shards"),
-    Suite("time_to_reward"),
-    Suite("scaling"),
-    Suite("scaling_model"),
-    Suite("soak"),
 )
+"""Those of a quick run; the others come after them."""
+APART = ("free_threading",)
+"""Needs an interpreter of its own."""
+
+
+def _others() -> Iterator[Suite]:
+    known = {*APART, *(suite.name for suite in FIRST)}
+    for path in sorted(HERE.glob("*.py")):
+        if path.stem not in known and re.search(r"arguments\(__doc__", path.read_text()):
+            yield Suite(path.stem)
+
+
+SUITES = (*FIRST, *_others())
 QUICK_SECONDS = 270.0
 """For all suites of a quick run together; what they leave is for ending them and for the report, within five minutes."""
 GRACE = 1.4
@@ -83,11 +83,11 @@ SUITE_SECONDS = 2 * 3600.0
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    suites = "\n".join(f"  {suite.name:16}{'' if suite.quick else ' '} {suite.question}" for suite in SUITES)
+    suites = "\n".join(f"{'*' if suite.quick else ' '} {suite.name:16} {suite.question}" for suite in SUITES)
     parser = argparse.ArgumentParser(
         prog="python -m reactor_rl bench",
         description="Benchmarks against everything that people use today, on this machine, as one HTML page and one JSON file.",
-        epilog=f"suites:\n{suites}",
+        epilog=f"suites (* a quick run has some of its cases):\n{suites}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="which (default: all; with --quick those that are part of it)")

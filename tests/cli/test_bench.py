@@ -47,7 +47,7 @@ def benchmarks(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "benchmarks" / "results" / name, folder / "results")
     (folder / "engine.py").write_text(WORKS)
     (folder / "ticks.py").write_text('"""Fails."""\nimport a_rival_that_is_missing\n')
-    (folder / "pipeline.py").write_text('"""Never ends."""\nimport time\ntime.sleep(100)\n')
+    (folder / "learner.py").write_text('"""Never ends."""\nimport time\ntime.sleep(100)\n')
     return folder
 
 
@@ -89,13 +89,13 @@ class Page(HTMLParser):
 
 
 def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benchmarks: Path) -> None:
-    process = bench(benchmarks, "--seconds", "7", "pipeline", "engine", "ticks")
+    process = bench(benchmarks, "--seconds", "7", "learner", "engine", "ticks")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1, said
     report = benchmarks.parent / "report"
     found = json.loads((report / "results.json").read_text())
     assert {name: run["status"] for name, run in found["suites"].items()} == {
-        "pipeline": "over time",
+        "learner": "over time",
         "engine": "done",
         "ticks": "failed",
     }
@@ -127,7 +127,7 @@ def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benc
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
 def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -> None:
-    process = bench(benchmarks, "engine", "pipeline")
+    process = bench(benchmarks, "engine", "learner")
     assert process.stdout is not None
     while "Never ends" not in (line := process.stdout.readline()):
         assert line
@@ -135,7 +135,7 @@ def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -
     process.communicate(timeout=30)
     assert process.returncode == 130
     found = json.loads((benchmarks.parent / "report" / "results.json").read_text())
-    assert {name: run["status"] for name, run in found["suites"].items()} == {"engine": "done", "pipeline": "interrupted"}
+    assert {name: run["status"] for name, run in found["suites"].items()} == {"engine": "done", "learner": "interrupted"}
     assert len(found["ratios"]) == 2
 
 
@@ -153,10 +153,17 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     assert "there is no suite 'no_such_suite'" in capfd.readouterr().err
 
 
-def test_every_benchmark_is_a_suite() -> None:
-    script = "import suites; print(*(suite.name for suite in suites.SUITES))"
+def test_suites_are_the_files_that_measure_and_quick_ones_have_the_cases_that_they_name() -> None:
+    script = (
+        "import suites; print(*(suite.name for suite in suites.SUITES)); "
+        "print(*(f'{suite.name}:{suite.quick}' for suite in suites.FIRST), sep=';')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True, timeout=60
     )
-    benchmarks = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "arguments(__doc__" in path.read_text()}
-    assert benchmarks - {"free_threading"} <= set(done.stdout.split())  # which needs an interpreter of its own
+    names, quick = done.stdout.splitlines()
+    assert {"vector_env", "engine", "startup", "soak", "time_to_reward"} <= set(names.split())
+    assert not {"common", "suites", "figures", "engine_rivals"} & set(names.split())
+    for name, _, cases in (one.partition(":") for one in quick.split(";")):
+        known = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["cases"]
+        assert all(any(part.strip() in case for case in known) for part in cases.split(",")), name
