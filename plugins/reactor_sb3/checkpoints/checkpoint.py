@@ -22,9 +22,11 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 import reactor_rl
 from reactor_sb3.acting.normalization import normalized_again
-from reactor_sb3.checkpoints import archive, checks
+from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import RefusedError
+from reactor_sb3.checkpoints.checks import alike, want
 from reactor_sb3.checkpoints.document import Bag, take
+from reactor_sb3.checkpoints.outline_checks import check_arguments, check_outline, check_policy
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.training.arguments import DEVICES, check_devices, check_places
 from reactor_torch import computing, differentiating
@@ -114,19 +116,19 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         if document.get("format") != FORMAT:
             raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
         names = {"format", "algorithm", "versions", "machine", "timesteps", "environments", "state"}
-        checks.alike(
+        alike(
             {name: document.get(name) for name in ("algorithm", "timesteps", "versions", "machine")},
             {"algorithm": "", "timesteps": 0, "versions": _versions(), "machine": _machine()},
             "the manifest",
         )
-        checks.want(document.keys() == names, "the manifest")
+        want(document.keys() == names, "the manifest")
         if document["algorithm"] != cls.__name__:
             right = document["algorithm"][:100]
             raise RefusedError(f"is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
         state = take(document["state"], opened)
         opened.check_all_read()
-        checks.check_outline(state, opened.size)
-        checks.check_arguments(cls, state["arguments"])
+        check_outline(state, opened.size)
+        check_arguments(cls, state["arguments"])
         if env is None:
             env = _saved_env(state["environment"], allow_pickle)
     arguments = state["arguments"]
@@ -145,8 +147,8 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         arguments = {**arguments, "env": spare, **changed}
         if not allow_pickle:
             policy = str(arguments.get("policy"))
-            checks.want(policy in cls.policy_aliases, "the policy's name")
-            checks.check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
+            want(policy in cls.policy_aliases, "the policy's name")
+            check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
         model = cls(**arguments)
         model.restore(state)
     _warn(path, document)
@@ -161,7 +163,7 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
 def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:
     """What the environments of a checkpoint are made from."""
     if "factory" in environment:
-        checks.want(callable(environment["factory"]), "what makes an environment")
+        want(callable(environment["factory"]), "what makes an environment")
         return environment["factory"]
     module, colon, _ = environment["id"].rpartition(":")
     if colon and not allow_pickle and sys.modules.get(module) is None:

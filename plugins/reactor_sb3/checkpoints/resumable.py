@@ -17,8 +17,9 @@ from stable_baselines3.common.utils import get_device
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import put_statistics, statistics_state
 from reactor_sb3.checkpoints import checkpoint
-from reactor_sb3.checkpoints.checks import check_run, check_run_parts, check_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
+from reactor_sb3.checkpoints.run_checks import check_run, check_run_parts
+from reactor_sb3.checkpoints.state_checks import check_state
 from reactor_sb3.streams import restore, state_of
 from reactor_sb3.training.arguments import DEVICES
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm

@@ -1,0 +1,123 @@
+"""What is checked of a checkpoint before a trainer is made from it; see :mod:`reactor_sb3.checkpoints.checks`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from gymnasium.spaces import flatdim
+from stable_baselines3.common.vec_env import VecEnv
+
+from reactor_rl.plugin import Pickled
+from reactor_sb3.checkpoints.checks import LARGE, alike, is_count, want
+from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.training.arguments import NOT_KEPT
+
+__all__ = ["check_arguments", "check_outline", "check_policy"]
+
+_MOST_THREADS = 1024
+_LARGEST_BATCH = 2**30
+"""Bytes of the observations and activations of a batch, where nobody vouches for the file."""
+
+
+def check_outline(state: Any, size: int) -> None:
+    """Refuse what no trainer could be made from, or only one that is larger than the file says.
+
+    Args:
+        state: What was saved.
+        size: Of the file, bytes.
+
+    Raises:
+        CorruptError: If it is something else.
+    """
+    names = {
+        "arguments", "environment", "counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes",
+        "successes", "evaluations", "normalization", "replay_buffer", "sent", "run",
+    }  # fmt: skip
+    want(type(state) is dict and state.keys() == names, "what is there")
+    arguments, environment, run = state["arguments"], state["environment"], state["run"]
+    want(type(arguments) is dict and all(type(name) is str for name in arguments), "arguments")
+    want(type(environment) is dict and list(environment) in (["id"], ["factory"]), "an environment")
+    want(environment.keys() == {"factory"} or type(environment["id"]) is str, "an environment's id")
+    actors, envs, threads = (arguments.get(name, 1) for name in ("n_actors", "envs_per_actor", "learner_threads"))
+    want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
+    want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments")
+    want(is_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
+    learners = arguments.get("n_learners", 1)
+    want(is_count(learners, 1) and learners <= _MOST_THREADS, "n_learners")
+    want((state["sent"] is None) == (run is None) and type(state["sent"]) in (bool, type(None)), "sent")
+    if run is not None:
+        want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock"}, "a run")
+        want(type(run["reactors"]) is dict and type(run["outputs"]) is dict, "a run")
+        want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
+
+
+def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that the constructor does not have, and plain values that are none of what it says it takes.
+
+    Raises:
+        CorruptError: If there are any.
+    """
+    parameters = inspect.signature(cls).parameters
+    known = set(parameters) - NOT_KEPT
+    want(known >= arguments.keys() or any(one.kind is one.VAR_KEYWORD for one in parameters.values()), "an argument")
+    try:
+        hints = get_type_hints(cls.__init__)
+    except NameError:  # a class of the user's that only a type checker understands
+        hints = {}
+    for name, value in arguments.items():
+        if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict, np.ndarray, torch.Tensor, Pickled)):
+            hint = hints.get(name, Any)
+            want(any(_fits(value, one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))), name)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint is float:  # infinity switches some things off
+        return (isinstance(value, float) and not math.isnan(value)) or _fits(value, int)
+    if hint is int:  # some say True for 1, or 32.0
+        return isinstance(value, (bool, int, float)) and abs(value) < LARGE and value == int(value)
+    return hint is Any or type(value) in (hint, get_origin(hint)) or (hint is bool and type(value) is int and value in (0, 1))
+
+
+def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: VecEnv, weights: Any) -> None:
+    """Refuse weights that are not those of the policy that the arguments describe, before it takes any memory.
+
+    Args:
+        policy_class: Of the policy.
+        arguments: Of the trainer's constructor, plain data.
+        env: As the policy sees it.
+        weights: The policy's, as saved.
+
+    Raises:
+        CorruptError: If they are not.
+    """
+    kwargs = arguments.get("policy_kwargs") or {}
+    want(type(kwargs) is dict, "policy_kwargs")
+    if "use_sde" in arguments:
+        kwargs = {"use_sde": arguments["use_sde"], **kwargs}
+    outline = type(policy_class.__name__, (policy_class,), {"device": torch.device("meta")})
+    with torch.device("meta"), _unchecked_distributions():
+        state = outline(env.observation_space, env.action_space, lambda _: 1e-3, **kwargs).state_dict()
+    alike(weights, dict(state), "policy")
+    batch = arguments.get("batch_size", 1)
+    row = flatdim(env.observation_space) + sum(len(part) for part in weights.values() if part.ndim)
+    want(is_count(batch, 1) and batch * row * 4 <= _LARGEST_BATCH, "batch_size")
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Let torch make distributions of what has no values to check."""
+    checked = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
