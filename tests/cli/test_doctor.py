@@ -26,6 +26,7 @@ def doctor(folder: Path, before: str = "") -> dict[str, str]:
 
 def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
+    pytest.importorskip("torch")
     kernels = ("reactor_gymnasium.atari._frames", "reactor_torch._network", "reactor_torch._layers")
     found = doctor(tmp_path, f"sys.modules.update(dict.fromkeys({kernels!r}))")
     assert found["Atari frames"].startswith("not compiled: OpenCV")
@@ -36,6 +37,7 @@ def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
 
 def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
     frames = pytest.importorskip("reactor_gymnasium.atari._frames")
+    pytest.importorskip("torch")
     found = doctor(tmp_path)
     assert found["Atari frames"] == f"compiled kernel, {'AVX2' if frames.AVX2 else 'portable'}"
     assert found["small networks"].startswith("compiled kernel, ")
