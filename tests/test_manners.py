@@ -12,6 +12,7 @@ import pytest
 
 import reactor_rl
 from reactor_rl import Output, Program, Reactor, Timer, reaction
+from reactor_rl.plugin import extension
 
 PACKAGES = {
     "reactor_rl": "numpy",
@@ -48,6 +49,12 @@ def test_who_listens_hears_what_was_started(caplog: pytest.LogCaptureFixture) ->
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("reactor_rl.program", "INFO")
     assert record.getMessage().startswith("started Run('counting', reactors=1, executor='inline', workers=1")
+
+
+def test_who_listens_hears_what_is_not_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "reactor_rl"):
+        assert extension("reactor_rl._no_such_extension") is None
+    assert "reactor_rl._no_such_extension is not in use" in caplog.text
 
 
 LISTENING = "import logging; logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s');"
