@@ -35,7 +35,7 @@ class FigureError(Exception):
 
 def pages() -> list[Path]:
     """What the check reads."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").glob("llms*.txt"))]
 
 
 @cache

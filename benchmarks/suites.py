@@ -128,7 +128,7 @@ def run(suite: Suite, options: argparse.Namespace, seconds: float | None, most: 
     if options.quick:
         command += ["--quick", *(["--only", suite.quick] if suite.quick else [])]
     if seconds is not None:
-        command += ["--budget", f"{0.85 * seconds:.1f}"]  # starting Python and looking at the machine's load come on top
+        command += ["--budget", f"{0.8 * seconds:.1f}"]  # starting Python and looking at the machine's load come on top
     begin = time.monotonic()
     status, why = "done", ""
     with log.open("w") as out:
