@@ -11,6 +11,7 @@ from reactor_rl.errors import (
     RunError,
     UndeclaredPortError,
     WorkerDiedError,
+    WorkerHungError,
 )
 from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
@@ -40,6 +41,7 @@ __all__ = [
     "Timer",
     "UndeclaredPortError",
     "WorkerDiedError",
+    "WorkerHungError",
     "__version__",
     "reaction",
     "shutdown",

@@ -13,6 +13,7 @@ __all__ = [
     "RunError",
     "UndeclaredPortError",
     "WorkerDiedError",
+    "WorkerHungError",
     "WorkerTraceback",
 ]
 
@@ -58,6 +59,23 @@ class WorkerDiedError(RunError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.worker, self.reactors, self.exitcode)
+
+
+class WorkerHungError(RunError):
+    """A worker has not ended its part of a tick in time.
+
+    Attributes:
+        worker: Number of the worker.
+        reactors: Names of the reactors that it holds.
+        stopped: Whether its process is stopped, as by SIGSTOP; otherwise a reaction does not return.
+    """
+
+    def __init__(self, message: str, worker: int, reactors: tuple[str, ...], stopped: bool) -> None:
+        super().__init__(message)
+        self.worker, self.reactors, self.stopped = worker, reactors, stopped
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.worker, self.reactors, self.stopped)
 
 
 class ArenaError(MemoryError):

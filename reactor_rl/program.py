@@ -71,6 +71,7 @@ class Program(Composition):
         placement: Mapping[str, int] | None = None,
         spin: float | None = None,
         recover: Recover | None = None,
+        tick_timeout: float | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
 
@@ -89,6 +90,8 @@ class Program(Composition):
                 that has something to do for so long between two ticks, none where there are more workers than cores.
             recover: Whether, and how often, helper processes that die are replaced, with the same results; see
                 :class:`reactor_rl.Recover`. ``None``: the run is over when one dies.
+            tick_timeout: Seconds that the caller waits for a helper in a tick at most; then it is a :class:`WorkerHungError`, or,
+                with ``recover``, the helper is replaced. The caller's own share is not timed.
 
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
@@ -97,7 +100,7 @@ class Program(Composition):
         """
         settings = Settings(
             executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug, fingerprint=fingerprint,
-            costs=costs, placement=placement, spin=spin, recover=recover,
+            costs=costs, placement=placement, spin=spin, recover=recover, tick_timeout=tick_timeout,
         )  # fmt: skip
         check(settings)
         topology, why = self.topology(), ""

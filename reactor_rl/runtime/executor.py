@@ -79,6 +79,9 @@ class Executor(Protocol):
     def died(self) -> tuple[int, int | None] | None:
         """The first helper that ended without being told to, and its exit status."""
 
+    def stopped(self, worker: int) -> bool:
+        """Whether a helper's process is stopped, so that nothing in it runs."""
+
     def stop(self, grace: float | None) -> None:
         """Wait until every helper has ended; after ``grace`` seconds make them (None: wait as long as it takes).
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
-from reactor_rl.errors import WorkerDiedError
+from reactor_rl.errors import WorkerDiedError, WorkerHungError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.patience import Patience
@@ -27,6 +28,8 @@ class Helpers:
         words: The words that all workers share.
         deadline: When the caller gives up waiting.
         start: What to call to give each helper its token.
+        limit: Seconds that it waits for a helper at most, ``None`` for as long as it takes.
+        whereabouts: Tells what reactors of these names are doing, for messages.
     """
 
     kernel: Kernel
@@ -36,6 +39,9 @@ class Helpers:
         self._patience = Patience(executor.spin)
         self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
         self.deadline = Deadline(None)
+        self.limit: float | None = None
+        self._since = 0.0  # when it began to wait for whom it waits
+        self.whereabouts: Callable[[tuple[str, ...]], str] = ", ".join
         self._numbers = range(1, plan.schedule.workers)
         channels = executor.channels
         self.start: list[Callable[[], None]] = [channels[0, worker].signal for worker in self._numbers]
@@ -64,13 +70,17 @@ class Helpers:
         Raises:
             TimeoutError: If the deadline passes.
             WorkerDiedError: If any helper has ended.
+            WorkerHungError: If the token has not come within the limit.
         """
         observers = self.kernel.observers
         for observer in observers:
             observer.before_wait(worker)
         if not self._inbound[worker].wait(self._patience):
+            self._since = time.monotonic()
             while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
                 self.check()
+                if self.limit is not None and time.monotonic() - self._since > self.limit:
+                    self._hung(worker)
                 if self.deadline.over():
                     raise TimeoutError
         for observer in observers:
@@ -85,6 +95,24 @@ class Helpers:
         for worker in self._numbers:  # it may say why in more than the line holds, and then lives until somebody listens
             self._listen(worker)
         self._check_alive()
+
+    def _hung(self, worker: int) -> None:
+        """The caller has waited for a helper for longer than it may take.
+
+        Raises:
+            WorkerHungError: Always, here.
+        """
+        what, stopped = self._hanging(worker)
+        raise WorkerHungError(
+            f"{what}. The run is over: close() it and start again, or let workers be replaced",
+            worker, self._plan.names_of(worker), stopped,
+        )  # fmt: skip
+
+    def _hanging(self, worker: int) -> tuple[str, bool]:
+        """What is to be said of a helper that does not return, and whether its process is stopped."""
+        names, stopped = self._plan.names_of(worker), self._executor.stopped(worker)
+        why = "its process is stopped, as by SIGSTOP" if stopped else f"it is in {self.whereabouts(names)}"
+        return f"worker {worker} has not ended its part of tick {self.kernel.time} in {self.limit} s; {why}", stopped
 
     def _listen(self, worker: int) -> None:
         try:

@@ -42,5 +42,8 @@ class Inline:
     def died(self) -> tuple[int, int | None] | None:
         return None
 
+    def stopped(self, worker: int) -> bool:
+        return False
+
     def stop(self, grace: float | None) -> None:
         pass

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection, parent_process
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -160,6 +161,13 @@ class Processes:
         )  # fmt: skip
         named.__cause__ = error
         return named
+
+    def stopped(self, worker: int) -> bool:
+        try:
+            status = Path(f"/proc/{self._processes[worker - 1].pid}/stat").read_text()
+        except OSError:  # no Linux, or no process any more
+            return False
+        return status.rpartition(")")[2].split()[0] in ("T", "t")
 
     def stop(self, grace: float | None) -> None:
         """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist.

@@ -59,6 +59,7 @@ class RecoveringHelpers(Helpers):
         self._taken = [0] * plan.schedule.workers
         self._asked: dict[int, tuple[str, Any]] = {}  # what helpers have been asked and have not answered
         self._deaths: list[tuple[int, int, str]] = []  # tick, worker and what it died of
+        self._causes: dict[int, str] = {}  # why a helper was ended
         self._saved_at = time.monotonic()
         self._pause = OFTEN
 
@@ -153,6 +154,15 @@ class RecoveringHelpers(Helpers):
         if dead:
             self._replace(dead)
 
+    def _hung(self, worker: int) -> None:
+        """A helper that does not return is replaced as one that has died; if the next one does not return either, that is it."""
+        if not self._on or self._asked:
+            super()._hung(worker)
+        what, _ = self._hanging(worker)
+        self._causes[worker] = what.partition("; ")[2]
+        self._processes.kill([worker])
+        self._check_alive()
+
     def _replace(self, dead: Sequence[Death]) -> None:
         began = time.monotonic()
         for worker, status in dead:
@@ -175,7 +185,8 @@ class RecoveringHelpers(Helpers):
         for worker in workers:
             for _ in range(self._taken[worker]):
                 self._take(worker, workers)
-        self._tell(dead, workers, time.monotonic() - began)
+        self._since = time.monotonic()
+        self._tell(dead, workers, self._since - began)
 
     def _count(self, worker: int, status: int | None) -> None:
         """Note a death, unless there were too many.
@@ -183,7 +194,7 @@ class RecoveringHelpers(Helpers):
         Raises:
             WorkerDiedError: If it cannot be replaced, or should not.
         """
-        tick, how = self.kernel.time, how_it_ended(status)
+        tick, how = self.kernel.time, self._how(worker, status)
         before = [one for one in self._deaths if one[:2] == (tick, worker)]
         if self._over:
             raise self._error(worker, status, f"It was not replaced: {self._over}")
@@ -194,11 +205,15 @@ class RecoveringHelpers(Helpers):
             raise self._error(worker, status, f"No more are replaced than Recover(restarts={self._recover.restarts}) says: {said}")
         self._deaths.append((tick, worker, how))
 
+    def _how(self, worker: int, status: int | None) -> str:
+        cause = self._causes.get(worker)
+        return how_it_ended(status) if cause is None else f"was ended because it did not return for {self.limit} s ({cause})"
+
     def _error(self, worker: int, status: int | None, why: str) -> WorkerDiedError:
         names = self._plan.names_of(worker)
         return WorkerDiedError(
-            f"worker {worker} {how_it_ended(status)} in tick {self.kernel.time}; it held {', '.join(names)}. {why}. The run is "
-            "over: close() it and start again", worker, names, status,
+            f"worker {worker} {self._how(worker, status)} in tick {self.kernel.time}; it held {', '.join(names)}. {why}. The run "
+            "is over: close() it and start again", worker, names, status,
         )  # fmt: skip
 
     def _check_revived(self, workers: Sequence[int]) -> None:
@@ -243,7 +258,8 @@ class RecoveringHelpers(Helpers):
     def _tell(self, dead: Sequence[Death], workers: Sequence[int], seconds: float) -> None:
         """Warn of what has happened."""
         whom = "; ".join(
-            f"worker {worker} {how_it_ended(status)} in tick {self.kernel.time}; it held {', '.join(self._plan.names_of(worker))}"
+            f"worker {worker} {self._how(worker, status)} in tick {self.kernel.time}; it held "
+            f"{', '.join(self._plan.names_of(worker))}"
             for worker, status in dead
         )
         others = "" if len(workers) == len(dead) else f", and with it all {len(workers)} helpers,"
@@ -253,3 +269,4 @@ class RecoveringHelpers(Helpers):
             f"{whom}. It was replaced{others} after {seconds:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Workers may "
             f"be replaced {left} more time(s)", RecoveryWarning, stacklevel=2,
         )  # fmt: skip
+        self._causes.clear()

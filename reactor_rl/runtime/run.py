@@ -37,8 +37,9 @@ class Run(Lifetime):
     """
 
     def __init__(
-        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, recover: Recover | None = None
-    ) -> None:
+        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, recover: Recover | None = None,
+        tick_timeout: float | None = None,
+    ) -> None:  # fmt: skip
         self._plan, self._executor, self._choice = plan, executor, choice
         self._started_pass = False  # whether a timeout has left the pass in its middle
         self._late = False  # whether a tick was done, but not in time
@@ -64,6 +65,7 @@ class Run(Lifetime):
             helpers.begin(Commands.START, self._kernel.number)
             self._kernel.start_pass()
             executor.attached()
+            helpers.limit = tick_timeout  # startup reactions take their time
             self._raise_failures()
             self._state = "ready"
         except BaseException as error:
@@ -295,6 +297,10 @@ class Run(Lifetime):
         if self._state == "foreign":
             raise self._unusable(f"read {name}")
         return self._boundary.view(name)
+
+    def tell_whereabouts(self, whereabouts: Callable[[tuple[str, ...]], str]) -> None:
+        """Have a function say, for messages, what reactors of these names are doing that do not return."""
+        self._helpers.whereabouts = whereabouts
 
     def watcher(self, name: str) -> Callable[[], bool]:
         """A function that tells whether a boundary output, or any row of it, was written in the last tick."""

@@ -45,6 +45,7 @@ class Settings:
     placement: Mapping[str, int] | None = None
     spin: float | None = None
     recover: Recover | None = None
+    tick_timeout: float | None = None
 
 
 def check(settings: Settings) -> None:
@@ -64,6 +65,9 @@ def check(settings: Settings) -> None:
         raise ProgramError(
             f"workers={workers!r}: a program needs at least one worker (workers=None takes the cores of this process)"
         )
+    timeout = settings.tick_timeout
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0.0):
+        raise ProgramError(f"tick_timeout={timeout!r}: seconds, more than 0, or None to wait as long as it takes")
     if settings.recover is not None:
         _check_recovery(settings)
     if executor == "auto" and settings.placement is not None:
@@ -120,7 +124,7 @@ def start(
     spin = SPIN if settings.spin is None else settings.spin
     if schedule.workers > cores:
         spin = 0.0
-    return Run(plan, _carrier(executor, plan, spin, settings.context, setup), shares, why, settings.recover)
+    return Run(plan, _carrier(executor, plan, spin, settings.context, setup), shares, why, settings.recover, settings.tick_timeout)
 
 
 def _carrier(executor: ExecutorName, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> Executor:

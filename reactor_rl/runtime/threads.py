@@ -127,6 +127,9 @@ class Threads:
                 return index + 1, None
         return None
 
+    def stopped(self, worker: int) -> bool:
+        return False
+
     def stop(self, grace: float | None) -> None:
         """Join the threads; one that does not end within ``grace`` is abandoned, for a thread cannot be ended from outside."""
         for line in self._lines:

@@ -25,6 +25,14 @@ _Put = Callable[[int, Any], None]
 _Work = Iterator[tuple[int, Any, gymnasium.Env[Any, Any], bool]]
 
 
+def _marking(rows: Iterable[int], at: Any) -> Iterator[int]:
+    """The same rows; each is written down while it is the current one."""
+    for row in rows:
+        at[...] = row + 1
+        yield row
+    at[...] = 0
+
+
 class EnvShard(Shard):
     """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
 
@@ -39,6 +47,7 @@ class EnvShard(Shard):
         apart: See :func:`~reactor_gymnasium.environments.infos.pack`.
         casting: See :class:`~reactor_gymnasium.environments.storage.Leaves`.
         owner: Name of the class that the user has made, for messages.
+        watched: Whether to tell at any time which environment is being stepped.
     """
 
     envs: list[Folded]
@@ -55,11 +64,12 @@ class EnvShard(Shard):
         apart: bool,
         casting: Casting,
         owner: str,
+        watched: bool = False,
     ) -> None:
         super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting))
         self.apart, self.owner, self.env_fns = apart, owner, tuple(env_fns)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
+        self.same_observations, self.autoreset_mode, self.watched = same_observations, autoreset_mode, watched
 
     # ------------------------------------------------------------------ start and end
 
@@ -127,9 +137,10 @@ class EnvShard(Shard):
             if rows is not self.rows:
                 self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
             put, put_all = self.put, self.put_all
+        rows_of_work: Iterable[int] = _marking(range(n), self.at.buffer) if self.watched else range(n)
         self._step_each(
             # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
-            zip(range(n), actions, self.inner, self.done, strict=False),
+            zip(rows_of_work, actions, self.inner, self.done, strict=False),
             None if put_all else put, rewards, ended, finals, infos, failures,
         )  # fmt: skip
         if self.now >= self.soonest:

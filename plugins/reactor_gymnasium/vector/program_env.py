@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -30,6 +31,12 @@ __all__ = ["ProgramVectorEnv"]
 _log = logging.getLogger(__name__)
 
 
+def _whereabouts(shards: dict[str, tuple[Any, int, int]], names: tuple[str, ...]) -> str:
+    """Which environments are being stepped, of shards that do not return."""
+    rows = [(name, int(marks[part]), lo) for name, (marks, part, lo) in shards.items() if name in names]
+    return ", ".join(f"environment {lo + row - 1}" if row else name for name, row, lo in rows)
+
+
 class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     """The part of a vector environment that is about its program: what it is made of, whether it runs, and its end."""
 
@@ -44,6 +51,8 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     """Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`."""
     _recover: Recover | None = None
     """Whether workers that die are replaced."""
+    _step_timeout: float | None = None
+    """Seconds that a step may take on a helper."""
     _why = ""
 
     def __init__(self) -> None:
@@ -94,11 +103,22 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._batches, placement = wire(program, add, choice.seconds, choice.workers, actions, observations, **ports)
         self._run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement, spin=self._spin, recover=self._recover,
+            placement=placement, spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
         )  # fmt: skip
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)
         self._batch = self._batches[0]  # the one whose actions are expected
+        if self._step_timeout is not None:
+            marks = {batch.suffix: self._run.view(f"at{batch.suffix}") for batch in self._batches}
+            shards = {
+                name: (marks[batch.suffix], part, lo)
+                for name, (batch, part, lo) in zip(
+                    placement,
+                    ((batch, part, lo) for batch in self._batches for part, (_, lo, _) in enumerate(batch.shards)),
+                    strict=True,
+                )
+            }
+            self._run.tell_whereabouts(partial(_whereabouts, shards))
         self._alone = len(self._batches) == 1
         when_forked(self)
         self.closed = False

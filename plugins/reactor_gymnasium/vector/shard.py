@@ -52,6 +52,8 @@ class Shard(Reactor, ABC):
     truncations = Output((0,), np.bool_)
     extras = Output()
     """What some steps have besides: packed infos, and failures by environment."""
+    at = Output((), np.int64)
+    """The row that is being stepped, counted from 1, 0 for none; written only where somebody watches."""
     replies = Output()
     """What was returned, pickled, of each environment that was called."""
 
@@ -80,7 +82,7 @@ class Shard(Reactor, ABC):
         envs, self.envs = self.envs, []
         close_all(enumerate([held.env for held in envs], self.first), self.unit)
 
-    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras))
+    @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras, at))
     @abstractmethod
     def step(self) -> None:
         """Step every environment once."""

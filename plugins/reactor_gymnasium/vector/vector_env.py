@@ -77,6 +77,9 @@ class ReactorVectorEnv(CallingVectorEnv):
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`. The
             environments must do the same after the same seed and actions, which is tried with two that are thrown away.
+        step_timeout: Seconds that a step, or a reset or a call, may take on a worker process at most. After that it is a
+            :class:`reactor_rl.WorkerHungError` that names the environment, or, with ``restarts``, the worker is replaced. The
+            calling thread's own environments are not timed: ``caller_works=False`` leaves it none.
 
     Raises:
         ValueError: If there are no environments, ``worker`` is given, a number makes no sense, or there are ``restarts`` and
@@ -169,6 +172,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         caller_works: bool | None = None,
         batch_size: int | None = None,
         restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         super().__init__()
         self.env_fns = env_fns = tuple(env_fns)
@@ -208,6 +212,8 @@ class ReactorVectorEnv(CallingVectorEnv):
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(env_fns, self._encoded, self._title, self._context_option)
         self._replace(replacing(restarts, choice.executor, self._encoded), self.num_envs)
+        self._step_timeout = step_timeout
+        parts = ("objects", "extras", "replies", *(("at",) if step_timeout is not None else ()))
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
 
@@ -225,9 +231,12 @@ class ReactorVectorEnv(CallingVectorEnv):
                 apart=self._apart,
                 casting=self._casting,
                 owner=self._title,
+                watched=step_timeout is not None,
             )
 
-        self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
+        self._open(
+            program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size, parts=parts
+        )  # fmt: skip
         if not self.copy:
             self._make_views()
 

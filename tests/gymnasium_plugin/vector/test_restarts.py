@@ -6,8 +6,10 @@ import os
 import random
 import signal
 import threading
+import time
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -17,7 +19,7 @@ import pytest
 from compare import assert_same
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
-from reactor_rl import RecoveryWarning
+from reactor_rl import RecoveryWarning, WorkerHungError
 
 gymnasium.register_envs(ale_py)
 
@@ -89,3 +91,59 @@ def test_environments_that_do_otherwise_are_refused() -> None:
         AtariVectorEnv("pong", 2, executor="threads", workers=2, restarts=1)
     with pytest.raises(ValueError, match="restarts"):
         make_vec("CartPole-v1", 2, restarts=-1)
+
+
+class Sleepy(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Does not return from a step that the file speaks of, which is gone then unless it is to sleep again."""
+
+    def __init__(self, path: Path, again: bool) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.path, self.again = path, again
+
+    def step(self, action: Any) -> Any:
+        if self.path.exists() and action == 1:
+            if not self.again:
+                self.path.unlink()
+            time.sleep(100)
+        return super().step(action)
+
+
+def sleepy(path: Path, again: bool, **how: Any) -> ReactorVectorEnv:
+    return ReactorVectorEnv([partial(Sleepy, path, again)] * 6, executor="processes", workers=2, step_timeout=0.5, **how)
+
+
+LAST = np.array([0, 0, 0, 0, 1, 0])
+
+
+@pytest.mark.timeout(60)
+def test_an_environment_that_does_not_return_is_named(tmp_path: Path) -> None:
+    with sleepy(tmp_path / "sleep", True) as envs:
+        envs.reset(seed=0)
+        envs.step(LAST)
+        (tmp_path / "sleep").touch()
+        with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick 2 in 0.5 s; it is in environment 4\."):
+            envs.step(LAST)
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_does_not_return_is_replaced(tmp_path: Path) -> None:
+    with sleepy(tmp_path / "sleep", False, restarts=2) as envs:
+        envs.reset(seed=0)
+        (tmp_path / "sleep").touch()
+        with pytest.warns(
+            RecoveryWarning, match=r"worker 1 was ended because it did not return for 0.5 s \(it is in environment 4\)"
+        ):
+            seen = envs.step(LAST)
+    with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 6, executor="inline") as envs:
+        envs.reset(seed=0)
+        assert_same(seen, envs.step(LAST))
+
+
+@pytest.mark.timeout(60)
+def test_a_stopped_worker_is_reported_as_such() -> None:
+    with make_vec("CartPole-v1", 4, executor="processes", workers=2, step_timeout=0.5) as envs:
+        envs.reset(seed=0)
+        os.kill(envs._run._executor._processes[0].pid, signal.SIGSTOP)
+        with pytest.raises(WorkerHungError, match="its process is stopped, as by SIGSTOP") as hung:
+            envs.step(np.zeros(4, np.int64))
+    assert hung.value.stopped and hung.value.worker == 1
