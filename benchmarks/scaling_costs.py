@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,22 +171,46 @@ def _of_caller(helpers: int) -> tuple[float, float]:
 def of_caller_and_shards() -> dict[str, float]:
     """What a step costs besides environments: the caller's before and after the tick, a tick, a shard, a row; in seconds.
 
-    A shard is one of several on one worker, so that nothing of this is waiting.
+    It is found from ticks and steps of few and many idle environments, timed in turn. Shards are several on one worker, so that
+    nothing of this is waiting.
     """
-    put = {num_envs: _tick(num_envs, 1)[1] for num_envs in (FEW, MANY)}
-    tick = {(num_envs, shards): _tick(num_envs, shards)[0] for num_envs, shards in ((FEW, 1), (MANY, 1), (MANY, SHARDS))}
-    row = max(0.0, (tick[MANY, 1] - tick[FEW, 1]) / (MANY - FEW))
-    shard = max(0.0, (tick[MANY, SHARDS] - tick[MANY, 1]) / (SHARDS - 1))
+    sizes = {"few": (FEW, 1), "many": (MANY, 1), "shards": (MANY, SHARDS)}
+    with ExitStack() as closing:
+        works = {name: closing.enter_context(_ticks(*size)) for name, size in sizes.items()}
+        works |= {f"step of {name}": closing.enter_context(_steps(sizes[name][0])) for name in ("few", "many")}
+        rounds: list[dict[str, float]] = []
+        for _ in range(3 * ROUNDS):
+            taken = {}
+            for name, work in works.items():
+                begin = clock()
+                for _ in range(10):
+                    work()
+                taken[name] = (clock() - begin) / 10
+            rounds.append(taken)
+        put = {size: timed(partial(_putting, np.zeros(size, np.int64), np.zeros(size, np.int64)), 100) for size in (FEW, MANY)}
+
+    def median(of: Callable[[dict[str, float]], float]) -> float:
+        return max(0.0, statistics.median(map(of, rounds)))
+
+    row = median(lambda one: one["many"] - one["few"]) / (MANY - FEW)
+    shard = median(lambda one: one["shards"] - one["many"]) / (SHARDS - 1)
+    few, many = (median(lambda one, name=name: one[f"step of {name}"] - one[name]) for name in ("few", "many"))
+    after, after_row = slope({FEW: few, MANY: many}.__getitem__)
     before, before_row = slope(put.__getitem__)
-    after, after_row = slope(lambda num_envs: max(0.0, _step(num_envs) - tick[num_envs, 1] - put[num_envs]))
+    tick = max(0.0, median(lambda one: one["few"]) - FEW * (row + before_row) - shard - before)
     return {
         "before": before, "before_row": before_row, "after": after, "after_row": after_row,
-        "tick": max(0.0, tick[FEW, 1] - FEW * row - shard), "shard": shard, "row": row, "idle": step_seconds(0),
+        "tick": tick, "shard": shard, "row": max(0.0, row - before_row), "idle": step_seconds(0),
     }  # fmt: skip
 
 
-def _tick(num_envs: int, shards: int) -> tuple[float, float]:
-    """Seconds of a tick of idle environments in so many shards on one worker, and of setting its actions."""
+def _putting(view: Any, actions: Any) -> None:
+    view[...] = actions
+
+
+@contextmanager
+def _ticks(num_envs: int, shards: int) -> Iterator[Callable[[], None]]:
+    """Sets actions and ticks: idle environments in so many shards on one worker."""
     made, _, _ = program(num_envs, shards)
     actions = np.zeros(num_envs, np.int64)
     with made.start(executor="inline", fingerprint="off") as run:
@@ -198,15 +223,15 @@ def _tick(num_envs: int, shards: int) -> tuple[float, float]:
             write(actions)
             run.tick()
 
-        putting = timed(lambda: write(actions), 100)
-        return max(0.0, timed(both, 50) - putting), putting
+        yield both
 
 
-def _step(num_envs: int) -> float:
+@contextmanager
+def _steps(num_envs: int) -> Iterator[Callable[[], object]]:
+    """Steps a vector environment of as many."""
     with ReactorVectorEnv([Busy] * num_envs, executor="inline") as envs:
         envs.reset(seed=0)
-        actions = np.zeros(num_envs, np.int64)
-        return timed(lambda: envs.step(actions), 50)
+        yield partial(envs.step, np.zeros(num_envs, np.int64))
 
 
 # ---------------------------------------------------------------------- a pipe for each environment

@@ -310,9 +310,16 @@ def scaling_model_costs(result: Result) -> str:
         },
     }  # fmt: skip
     rows = [
-        [said, f"{1e6 * found[group][part]:,.2f} us"] for group, of in names.items() if group in found for part, said in of.items()
+        [said, f"{_fine(1e6 * found[group][part])} us"]
+        for group, of in names.items()
+        if group in found
+        for part, said in of.items()
     ]
     return table(["part of a step", "takes"], rows)
+
+
+def _fine(value: float) -> str:
+    return digits(value) if value >= 1 else f"{value:.3f}"
 
 
 def scaling_model_check(result: Result) -> str:
@@ -328,7 +335,12 @@ def scaling_model_check(result: Result) -> str:
 
 def scaling_model(result: Result) -> str:
     """Steps a second on paper, each kind where it is fastest, and on how many cores that is."""
-    return _on_paper(result, lambda made: "{:,.0f} ({})".format(*max((rate, int(n)) for n, rate in made["rates"].items())))
+
+    def best(made: dict[str, Any]) -> str:
+        rate = max(made["rates"].values())
+        return f"{rate:,.0f} ({min(int(count) for count, one in made['rates'].items() if one > 0.999 * rate)})"
+
+    return _on_paper(result, best)
 
 
 def scaling_model_caller(result: Result) -> str:
@@ -353,5 +365,9 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
+    **{
+        one.__name__: (("scaling_model",), one)
+        for one in (scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs)
+    },
 }  # fmt: skip
 """By its name in a page: the files in benchmarks/results/, and the function that makes a table of them."""
