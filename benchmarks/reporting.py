@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import charts
-from tables import digits
+from tables import FRONT, against, digits
 
 HERE = Path(__file__).parent
 COMMITTED = HERE / "results"
@@ -77,6 +77,7 @@ def write(folder: Path, state: Mapping[str, Any], runs: list[Run]) -> None:
         for rival, why in found.get("skipped", {}).items():
             content["skipped"].append({**where, "rival": rival, "why": why, "install": install(why)})
     content["papers"] = list(papers(content["ratios"]))
+    content["readme"] = list(readme(suites))
     (folder / "results.json").write_text(json.dumps(content, indent=1) + "\n")
     (folder / "index.html").write_text(page(content))
 
@@ -123,6 +124,20 @@ def papers(ratios: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"what": name, **found, "where": source["where"], "machine": source["machine"], "ours": beside[0] if beside else None}
 
 
+def readme(suites: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the README claims, and what this run says to it."""
+    here = {(file, case): found for _, file, case, found in cases_of(suites)}
+    for what, file, case, _, rivals in FRONT:
+        claimed = json.loads((COMMITTED / f"{file}.json").read_text())["cases"][case]
+        for rival in rivals:
+            yield {
+                "what": what,
+                "rival": rival,
+                "claimed": against(claimed, rival),
+                "here": against(here.get((file, case), {}), rival),
+            }
+
+
 # ---------------------------------------------------------------------- the page
 
 
@@ -149,6 +164,7 @@ def page(content: Mapping[str, Any]) -> str:
         *(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts),
         "</dl>",
         _overview(content),
+        _readme(content["readme"]),
         *(_suite(name, run, content) for name, run in content["suites"].items()),
         _papers(content["papers"]),
     ]
@@ -170,6 +186,14 @@ def _overview(content: Mapping[str, Any]) -> str:
         status = run["status"] + (f": {run['why']}" if run["why"] else "")
         rows.append([f'<a href="#{escape(name)}">{escape(name)}</a>', escape(status), f"{run['seconds']:.0f} s", str(ratios)])
     return _table(["suite", "", "took", "ratios"], rows)
+
+
+def _readme(found: list[Mapping[str, Any]]) -> str:
+    rows = [
+        [escape(one["what"].replace("`", "")), escape(one["rival"]), _spread(one["claimed"]), _spread(one["here"])] for one in found
+    ]
+    table = _table(["", "beside", "in the README", "this run"], rows)
+    return f'<section id="readme"><h2>What the README claims</h2>{table}</section>'
 
 
 def _suite(name: str, run: Mapping[str, Any], content: Mapping[str, Any]) -> str:

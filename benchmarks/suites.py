@@ -50,7 +50,7 @@ class Suite:
 
 FIRST = (
     Suite("vector_env", "CartPole-v1 x 64, HalfCheetah-v5 x 16", 3.0),
-    Suite("atari", "pong x 8"),
+    Suite("atari", "pong x 32"),
     Suite("sb3_vec_env", "PPO on 16 CartPole", 1.2),
     Suite("training", "16 CartPole", 1.5),
     Suite("learner", "DQN 4-64-64"),

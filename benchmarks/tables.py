@@ -212,31 +212,44 @@ def papers(result: Result, *ours: Result) -> str:
     return table(["", "published", "where", "here", "what to know of it"], rows)
 
 
-def front(vector_env: Result, atari: Result, training: Result) -> str:
+FRONT = (
+    ("64 CartPole: `ReactorVectorEnv`", "vector_env", "CartPole-v1 x 64", "ReactorVectorEnv", ("AsyncVectorEnv", "EnvPool (C++)")),
+    (
+        "16 HalfCheetah: `ReactorVectorEnv`",
+        "vector_env",
+        "HalfCheetah-v5 x 16",
+        "ReactorVectorEnv",
+        ("AsyncVectorEnv", "EnvPool (C++)"),
+    ),
+    (
+        "32 Pong, preprocessed: `AtariVectorEnv`",
+        "atari",
+        "pong x 32",
+        "reactor_rl AtariVectorEnv",
+        ("ale_py AtariVectorEnv (C++)", "EnvPool (C++)"),
+    ),
+    ("PPO, 16 CartPole: `SyncPPO`", "training", "PPO, 16 CartPole", "reactor_rl", ("SB3", "SBX")),
+    ("SAC, 8 HalfCheetah: `SyncSAC`", "training", "SAC, 8 HalfCheetah, an update a step", "reactor_rl", ("SB3", "SBX")),
+)
+"""The README's rows: what, the file and the case, ours, and how the names of two rivals begin: the usual one, and the fastest."""
+
+
+def against(found: dict[str, Any], rival: str) -> dict[str, float] | None:
+    """How many times as fast ours is as a rival, in the fastest of its settings; None if it took no part."""
+    names = [one for one in found.get("ratios", {}) if one.startswith(rival)]
+    return dict(found["ratios"][max(names, key=lambda one: found["rates"][one]["median"])]) if names else None
+
+
+def front(*results: Result) -> str:
     """The README's five rows: beside what most people use, and beside the fastest that there is."""
-    envs, games, learning = vector_env["cases"], atari["cases"], training["cases"]
-    gymnasium, pool = "AsyncVectorEnv", "EnvPool (C++)"
-    rows = [
-        ("64 CartPole: `ReactorVectorEnv`", envs["CartPole-v1 x 64"], "ReactorVectorEnv", gymnasium, pool),
-        ("16 HalfCheetah: `ReactorVectorEnv`", envs["HalfCheetah-v5 x 16"], "ReactorVectorEnv", gymnasium, pool),
-        (
-            "32 Pong, preprocessed: `AtariVectorEnv`",
-            games["pong x 32"],
-            "reactor_rl AtariVectorEnv",
-            "ale_py AtariVectorEnv (C++)",
-            pool,
-        ),
-        ("PPO, 16 CartPole: `SyncPPO`", learning["PPO, 16 CartPole"], "reactor_rl", "SB3", "SBX"),
-        ("SAC, 8 HalfCheetah: `SyncSAC`", learning["SAC, 8 HalfCheetah, an update a step"], "reactor_rl", "SB3", "SBX"),
-    ]
-    shown = []
-    for name, found, ours, *rivals in rows:
-        row = [name, f"{found['rates'][ours]['median']:,.0f}"]
-        for rival in rivals:
-            best = max((one for one in found["rates"] if one.startswith(rival)), key=lambda one: found["rates"][one]["median"])
-            row.append(f"{digits(_of_rounds(found, ours, best)['median'])}x {rival}")
-        shown.append(row)
-    return table(["", "steps/s", "beside the usual", "beside the fastest"], shown)
+    files = {result["benchmark"]: result for result in results}
+    rows = []
+    for name, file, case, ours, rivals in FRONT:
+        found = files[file]["cases"][case]
+        ratios = [against(found, rival) for rival in rivals]
+        cells = [f"{digits(ratio['median'])}x {rival}" if ratio else "-" for ratio, rival in zip(ratios, rivals, strict=True)]
+        rows.append([name, f"{found['rates'][ours]['median']:,.0f}", *cells])
+    return table(["", "steps/s", "beside the usual", "beside the fastest"], rows)
 
 
 def _milliseconds(rate: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,7 +44,7 @@ def benchmarks(tmp_path: Path) -> Path:
     folder = tmp_path / "benchmarks"
     shutil.copytree(ROOT / "benchmarks", folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
     (folder / "results").mkdir()
-    for name in ("papers.json", "engine.json"):
+    for name in ("papers.json", "engine.json", "vector_env.json", "atari.json", "training.json"):
         shutil.copy(ROOT / "benchmarks" / "results" / name, folder / "results")
     (folder / "engine.py").write_text(WORKS)
     (folder / "atari.py").write_text('"""Fails."""\nimport a_rival_that_is_missing\n')
@@ -106,6 +107,10 @@ def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benc
     assert found["ratios"][1]["committed"]["median"] > 100  # what the repository has for the same case and rival
     assert [one["median"] for one in found["limits"]] == [0.6]
     assert [one["install"] for one in found["skipped"]] == ['pip install -c constraints.txt "sbx-rl"']
+    assert {one["what"] for one in found["readme"]} == set(
+        re.findall(r"^\| (\d+ .*?|PPO.*?|SAC.*?) \|", (ROOT / "README.md").read_text(), re.M)
+    )
+    assert all(one["claimed"] and one["here"] is None for one in found["readme"])  # their suites took no part
     assert any(one["source"] == "reactor model" and one["caveat"] for one in found["papers"])
 
     page = Page((report / "index.html").read_text())
