@@ -36,6 +36,8 @@ def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
 
 
 def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
+    for name in ("gymnasium", "torch"):
+        pytest.importorskip(name)
     frames = pytest.importorskip("reactor_gymnasium.atari._frames")
     pytest.importorskip("torch")
     found = doctor(tmp_path)

@@ -195,7 +195,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         return {"replay": self._replay_stream}
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Make gradient steps on the replay buffer; see SB3's ``train``. With ``n_learners > 1`` nobody calls it."""
+        """Make gradient steps on the replay buffer; see SB3's ``train``. A learner that has shards does not call it."""
         carry_out(self._training(gradient_steps, self._sampling(batch_size)), self._learner.gradients)
 
     def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:

@@ -167,7 +167,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
 
     @abstractmethod
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
-        """As :meth:`learn_from`, for gradients that shards compute: asked for in its place with ``n_learners > 1``."""
+        """As :meth:`learn_from`, for gradients that shards compute: asked for in its place where there are some."""
 
     def cut_episodes(self, which: Array) -> None:
         """Note that the episodes of some environments were cut off after the last transition that has been learned from.

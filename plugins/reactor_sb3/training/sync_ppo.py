@@ -210,7 +210,7 @@ class SyncPPO(Trainer, PPO):
         return {"minibatches": self._minibatch_stream}
 
     def train(self) -> None:
-        """Update the policy from the rollout buffer; see SB3's ``PPO.train``. With ``n_learners > 1`` nobody calls it."""
+        """Update the policy from the rollout buffer; see SB3's ``PPO.train``. A learner that has shards does not call it."""
         carry_out(self._updates(), self._learner.gradients)
 
     def _updates(self) -> Updates[None]:

@@ -38,8 +38,7 @@ class SyncSAC(ContinuousControl, SAC):
 
     Args:
         policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
-        env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
-            ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
+        env: As for :class:`~reactor_sb3.SyncDQN`.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
         gradient_steps: Updates in a round; -1 for as many as transitions of a round. What that is for each step of an environment
             is in ``update_to_data``, in ``repr`` and in the log: the same ``gradient_steps`` are fewer of them with more
@@ -48,10 +47,7 @@ class SyncSAC(ContinuousControl, SAC):
             with each episode.
         use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
         rollout_steps: Another name for ``train_freq``; give one of them.
-        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
-            the number of its environments, and by default each has an actor.
-        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
-        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one.
+        n_actors, envs_per_actor, pipeline: As for :class:`~reactor_sb3.SyncDQN`.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
             the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
         critic_device: With ``split=True``, where the critics' gradients are computed and all steps are made; ``None``: on
@@ -59,33 +55,14 @@ class SyncSAC(ContinuousControl, SAC):
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
-            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
-        learner_threads: Torch's threads in the learner, and in each of its slices.
-        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
-            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
-        evaluate_episodes: Episodes of an evaluation, in which actions are not random.
-        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
-        evaluate_env: Where it takes place, if not in ``env``.
-        watch: Shows a policy at play while it is trained, with a snapshot of the parameters: ``"human"`` in a window,
-            ``"run.mp4"`` or ``"run.gif"`` (any path) in a film for each showing, ``run-TIMESTEPS.mp4``, ``"tensorboard"`` in the
-            trainer's log. It changes no bit of the training. Films need the extra ``watch``.
-        watch_every: Rounds between the beginnings of two showings, at least.
-        watch_episodes: Episodes of a showing, in which actions are not random.
-        watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
-        watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
-        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
-            the learner, chooses, and places reactors so that all workers end together.
-        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
-        restarts: How often worker processes that die are replaced, with the same weights; likewise.
+        n_learners, and everything behind it: As for :class:`~reactor_sb3.SyncDQN`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
         AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
-            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay,
-            state-dependent exploration.
+            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay, state-dependent exploration; or
+            two devices without ``split``.
 
     Example:
         >>> from reactor_sb3 import SyncSAC

@@ -37,21 +37,15 @@ class SyncTD3(ContinuousControl, TD3):
 
     Args:
         policy: As for SB3's ``TD3``, and so is every parameter that is not named here.
-        env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
-            ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
-        train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
-        gradient_steps: Updates in a round; -1 for as many as transitions of a round. What that is for each step of an environment
-            is in ``update_to_data``, in ``repr`` and in the log: the same ``gradient_steps`` are fewer of them with more
-            environments.
-        action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
-            with each episode.
+        env: As for :class:`~reactor_sb3.SyncDQN`.
+        train_freq, gradient_steps, action_noise: As for :class:`~reactor_sb3.SyncSAC`.
         rollout_steps, n_actors, and everything behind them: As for :class:`~reactor_sb3.SyncSAC`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
         AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
-            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay.
+            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay; or two devices without ``split``.
 
     Example:
         >>> from reactor_sb3 import SyncTD3
