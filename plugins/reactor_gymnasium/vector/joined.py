@@ -185,7 +185,7 @@ class JoinedVectorEnv(CallingVectorEnv):
 
     def render(self) -> tuple[Any, ...] | None:
         """The frames of all rows, or ``None`` where the shards have no ``render_mode``."""
-        frames = self.call("render")
+        frames = super().call("render")
         return None if all(of_one is None for of_one in frames) else tuple(chain.from_iterable(frames))
 
     def _name(self) -> str:
