@@ -209,29 +209,49 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def checked(costs: Mapping[str, Any], case: Mapping[str, Any]) -> None:
-    """Add to what was measured what was predicted for it, and how many times the measured that is."""
-    for one in case.get("measured", {}).values():
-        one["predicted"] = {}
-        for kind, rate in one["rates"].items():
-            name = BANKS if kind.endswith(BANKS) else kind
-            on_paper = steps_per_second(costs, name, one["environment"], one["num_envs"], case["cores"])
-            if on_paper is not None:
-                one["predicted"][kind] = {"rate": on_paper, "of_measured": on_paper / rate["median"]}
+def checked(cases: Mapping[str, Any]) -> dict[str, Any]:
+    """The costs, and what was measured by number of cores and of environments, beside what is predicted for it.
+
+    Predicted are steps per second; their ratio to the median, the highest and the lowest round is ``predicted_of_measured``.
+    """
+    made: dict[str, Any] = {}
+    for name, case in cases.items():
+        if "measured" not in case:
+            made[name] = case
+            continue
+        for what, one in case["measured"].items():
+            found = made.setdefault(f"{what}, {case['cores']} core{'s' if case['cores'] > 1 else ''}", {
+                "what": what, "cores": case["cores"], "environment": one["environment"], "rates": {}, "skipped": {},
+                "predicted": {}, "predicted_of_measured": {},
+            })  # fmt: skip
+            found["skipped"] |= one["skipped"]
+            for kind, rate in one["rates"].items():
+                found["rates"][kind] = rate
+                paper = BANKS if kind.endswith(BANKS) else kind
+                said = steps_per_second(cases[COSTS], paper, one["environment"], one["num_envs"], case["cores"])
+                if said is not None:
+                    of = {"median": said / rate["median"], "min": said / rate["max"], "max": said / rate["min"]}
+                    found["predicted"][kind], found["predicted_of_measured"][kind] = said, of
+    return made
 
 
 # ---------------------------------------------------------------------- shown
 
 
 def show(cases: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
-    for name, case in cases.items():
-        rows = [
-            [f"{what}: {kind}", f"{one['rates'][kind]['median']:,.0f}/s", f"{said['rate']:,.0f}/s", f"{said['of_measured']:.2f}"]
-            for what, one in case.get("measured", {}).items()
-            for kind, said in one["predicted"].items()
+    rows = [
+        [
+            f"{what}: {kind}",
+            f"{one['rates'][kind]['median']:,.0f}/s",
+            f"{rate:,.0f}/s",
+            f"{of['median']:.2f}",
+            f"{of['min']:.2f}-{of['max']:.2f}",
         ]
-        if rows:
-            print_table(f"{name} ({case['cores']})", ["", "measured", "predicted", "predicted / measured"], rows)
+        for what, one in cases.items()
+        for kind, rate in one.get("predicted", {}).items()
+        for of in [one["predicted_of_measured"][kind]]
+    ]
+    print_table("Predicted beside measured", ["", "measured", "predicted", "predicted / measured", "min-max"], rows)
     for what, kinds in predicted.items():
         rows = [
             [
@@ -267,7 +287,7 @@ def plot(path: Path, cases: Mapping[str, Any], predicted: Mapping[str, Any]) -> 
                 if full is not None:
                     axis.plot(full, rates[full], "o", color=COLOURS[kind], fillstyle="none", markersize=8)
             for case in cases.values():
-                for kind, rate in case.get("measured", {}).get(what, {}).get("rates", {}).items():
+                for kind, rate in case["rates"].items() if case.get("what") == what else ():
                     colour = COLOURS[BANKS if kind.endswith(BANKS) else kind]
                     axis.plot(case["cores"], rate["median"], "o", color=colour, markersize=4)
             axis.set(xscale="log", yscale="log", title=f"{num_envs} environments of {name}")
@@ -290,15 +310,13 @@ def plot(path: Path, cases: Mapping[str, Any], predicted: Mapping[str, Any]) -> 
 
 def main() -> None:
     options = arguments(__doc__, rounds=3).parse_args()
-    cases = run_cases(__file__, options, [COSTS, ONE, ALL, OF_RAY], measure)
+    cases = run_cases(__file__, options, [COSTS, ONE, *([ALL, OF_RAY] if cores() > 1 else [])], measure)
     if cases is None:
         return
     costs = cases.get(COSTS, {"error": "not measured"})
     if "error" in costs:
         raise SystemExit(f"nothing can be predicted: the costs are missing ({costs['error']}); leave out --only")
-    predicted = predictions(costs)
-    for case in cases.values():
-        checked(costs, case)
+    cases, predicted = checked(cases), predictions(costs)
     show(cases, predicted)
     write_json(options, "scaling_model", cases, predicted=predicted)
     plot(options.output / "scaling_model.png", cases, predicted)

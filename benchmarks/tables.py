@@ -338,12 +338,11 @@ def _fine(value: float) -> str:
 def scaling_model_check(result: Result) -> str:
     """Predicted and measured, on the cores that there were."""
     rows = [
-        [f"{what}, {kind}", str(case["cores"]), *(f"{rate:,.0f}" for rate in (one["rates"][kind]["median"], said["rate"])),
-         digits(said["of_measured"])]
-        for case in result["cases"].values() for what, one in case.get("measured", {}).items()
-        for kind, said in one["predicted"].items()
-    ]  # fmt: skip
-    return table(["environments", "cores", "measured, steps/s", "predicted", "predicted / measured"], rows)
+        [f"{what}, {kind}", f"{one['rates'][kind]['median']:,.0f}", f"{rate:,.0f}", spread(one["predicted_of_measured"][kind])]
+        for what, one in result["cases"].items()
+        for kind, rate in one.get("predicted", {}).items()
+    ]
+    return table(["environments", "measured, steps/s", "predicted", "predicted / measured"], rows)
 
 
 def scaling_model(result: Result) -> str:

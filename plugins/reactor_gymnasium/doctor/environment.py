@@ -117,7 +117,7 @@ def _costs(taken: StepProfile, make: Make) -> Iterator[Line]:
             f"resets take {taken.reset:.0%} of the time: while one environment resets, the others of the same step wait. "
             "The speed-ups that are told count that; a reset that does less helps every one of them"
         )
-    each = f"{_time(np.median(taken.resets))} each, one in {taken.every:,.0f} steps"
+    each = f"{_time(np.median(taken.resets))} each, one in {taken.every:,.{0 if taken.every >= 10 else 1}f} steps"
     yield "  resets", f"{taken.reset:.0%} of all the time: {each}", warning
 
 
