@@ -21,7 +21,6 @@ from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overla
 from reactor_sb3.checkpoints.run_checks import check_run, check_run_parts
 from reactor_sb3.checkpoints.state_checks import check_state
 from reactor_sb3.streams import restore, state_of
-from reactor_sb3.training.arguments import DEVICES
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_sb3.training.specification import program_of
 from reactor_sb3.training.watching import WATCHING
@@ -194,8 +193,8 @@ class Resumable(ReactorAlgorithm):
                 checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
                 that you have imported), and nothing is made that is much larger than the file.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-                ``verbose``, ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and
-                ``watch`` and what begins with ``watch_``, of which a checkpoint has none.
+                ``restarts``, ``verbose``, ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits
+                only; and ``watch`` and what begins with ``watch_``, of which a checkpoint has none.
 
         Returns:
             The model.
@@ -209,7 +208,7 @@ class Resumable(ReactorAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        free = {"workers", "executor", "start_method", "restarts", *DEVICES, "verbose", "tensorboard_log", *WATCHING}
+        free = {"workers", "executor", "start_method", "restarts", *cls.devices, "verbose", "tensorboard_log", *WATCHING}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)

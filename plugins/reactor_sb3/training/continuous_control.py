@@ -20,6 +20,7 @@ from reactor_sb3.acting.action_noise import check_noise
 from reactor_sb3.acting.bounded_actor import bounded_actor_of
 from reactor_sb3.acting.continuous import Continuous
 from reactor_sb3.learning.continuous import ContinuousLearner
+from reactor_sb3.training.arguments import DEVICES
 from reactor_sb3.training.off_policy import OffPolicy
 from reactor_torch import Batch, Updates
 
@@ -34,6 +35,7 @@ class ContinuousControl(OffPolicy):
     A subclass says, besides what every trainer with a replay buffer does, what a round's updates are (:meth:`_updates_of`).
     """
 
+    devices: ClassVar[tuple[str, ...]] = DEVICES
     draws_noise: ClassVar[bool] = True
     action_noise: ActionNoise | None
     _learner: ContinuousLearner

@@ -65,6 +65,8 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
 
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
+    devices: ClassVar[tuple[str, ...]] = ("device",)
+    """Arguments that say where something is computed."""
     draws_noise: ClassVar[bool] = False
     """Whether minibatches have noise in them, from torch's generator."""
 

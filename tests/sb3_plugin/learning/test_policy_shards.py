@@ -19,6 +19,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_learner_shards import Dropping
 from torch import nn
 from trainers import BOX, INLINE, PLACES, SPACES, Toy, outcome
+from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
@@ -146,9 +147,16 @@ def test_resumed(algorithm: str, tmp_path: Any) -> None:
     path = tmp_path / "run.zip"
     with new(algorithm, n_learners=2, split=True, pipeline=1, **EVALUATED) as model:
         model.learn(STEPS, callback=SaveCheckpoint(path, every=4))
-    with type(model).resume(path, **PLACES[4]) as resumed:
+    with type(model).resume(path, actor_device="cpu:0", **PLACES[4]) as resumed:  # as on another device
         assert resumed.remaining_timesteps > 0 and resumed.split and resumed.n_learners == 2
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, 2, True)
+
+
+def test_devices_that_an_algorithm_does_not_have(tmp_path: Path) -> None:
+    with trainer("dqn") as model:
+        model.learn(64).save_checkpoint(path := tmp_path / "run.zip")
+    with pytest.raises(TypeError, match=r"resume\(\) cannot change actor_device"):
+        type(model).resume(path, actor_device="cpu")
 
 
 class Dies(FlattenExtractor):
