@@ -48,6 +48,7 @@ class EnvShard(Shard):
         casting: See :class:`~reactor_gymnasium.environments.storage.Leaves`.
         owner: Name of the class that the user has made, for messages.
         watched: Whether to tell at any time which environment is being stepped.
+        ways: How each of them can be saved, if that is known already.
     """
 
     envs: list[Folded]
@@ -65,11 +66,13 @@ class EnvShard(Shard):
         casting: Casting,
         owner: str,
         watched: bool = False,
+        ways: Sequence[str | None] = (),
     ) -> None:
         super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting))
         self.apart, self.owner, self.env_fns = apart, owner, tuple(env_fns)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode, self.watched = same_observations, autoreset_mode, watched
+        self.ways = tuple(ways)
 
     # ------------------------------------------------------------------ start and end
 

@@ -59,6 +59,9 @@ class Shard(Reactor, ABC):
 
     unit = "environment"
     """What each of those that it holds is called in messages."""
+    ways: tuple[str | None, ...] = ()
+    """How each environment can be saved, where that was found out beforehand; see
+    :func:`~reactor_gymnasium.environments.env_state.way`."""
     apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
 
@@ -134,7 +137,7 @@ class Shard(Reactor, ABC):
             RunError: If it cannot be restored exactly.
         """
         env = self.envs[number].env
-        if known_way(make) != "state":
+        if (self.ways[number] if self.ways else known_way(make)) != "state":
             raise RunError(
                 f"{self.unit} {self.first + number} of {owner} ({env}) cannot be saved and restored exactly: {why_not(env)}"
             )

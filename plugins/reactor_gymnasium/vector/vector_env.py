@@ -12,6 +12,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
+from reactor_gymnasium.environments.env_state import known_way
 from reactor_gymnasium.environments.infos import Packed, merge
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
@@ -232,6 +233,8 @@ class ReactorVectorEnv(CallingVectorEnv):
                 casting=self._casting,
                 owner=self._title,
                 watched=step_timeout is not None,
+                # Not in the middle of a run, when workers are saved that may have to be replaced.
+                ways=() if self._recover is None else tuple(map(known_way, self._encoded[lo:hi])),
             )
 
         self._open(
