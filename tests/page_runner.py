@@ -15,7 +15,11 @@ import signal
 import sys
 import threading
 
-HOSTS = ("torch", "stable_baselines3", "gymnasium.vector", "pettingzoo", "mpe2", "ale_py", "matplotlib.pyplot")
+HOSTS = (
+    "torch._dynamo",  # what the first step of an optimiser imports
+    "stable_baselines3", "gymnasium.vector", "gymnasium.envs.classic_control", "pettingzoo", "mpe2.simple_spread_v3", "ale_py",
+    "matplotlib.pyplot",
+)  # fmt: skip
 MOST_SECONDS = 200
 
 
