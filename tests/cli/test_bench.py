@@ -18,6 +18,7 @@ import reactor_rl
 from reactor_rl.cli.bench import bench_command
 from reactor_rl.cli.commands import UsageError
 
+pytest.importorskip("psutil")  # the benchmarks need it
 ROOT = Path(__file__).parent.parent.parent
 RATIO = {"median": 2.0, "min": 1.5, "max": 3.0}
 RESULT = {
