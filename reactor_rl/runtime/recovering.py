@@ -172,7 +172,10 @@ class RecoveringHelpers(Helpers):
         if not self._alone and command != Commands.MESSAGE:
             workers = list(self._numbers)
             self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
-        self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
+        try:
+            self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
+        except (OSError, EOFError) as error:
+            raise self._error(*dead[0], f"Another process could not be started for it: {error!r}") from error
         for worker in workers:
             self._listen_until_revived(worker)
         self._rewire(workers)

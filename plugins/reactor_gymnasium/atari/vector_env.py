@@ -86,6 +86,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
             something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several batches.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
+        step_timeout: Seconds that a step may take on a worker process at most; as for :class:`ReactorVectorEnv`.
 
     Raises:
         ValueError: If there is no such game, or a number makes no sense.
@@ -134,6 +135,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         executor: ExecutorName = "auto",
         caller_works: bool | None = None,
         restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         super().__init__()
         for name, number, least in (
@@ -177,6 +179,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         self._leaves = Leaves(self.single_observation_space)
         self._set_actions(self.single_action_space, self.batch_size)
         self._replace(replacing(restarts, choice.executor), num_envs)
+        self._step_timeout = step_timeout
         program = Program(f"AtariVectorEnv of {num_envs}")
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:

@@ -108,7 +108,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)
         self._batch = self._batches[0]  # the one whose actions are expected
-        if self._step_timeout is not None:
+        if self._step_timeout is not None and "at" in ports["parts"]:
             marks = {batch.suffix: self._run.view(f"at{batch.suffix}") for batch in self._batches}
             shards = {
                 name: (marks[batch.suffix], part, lo)

@@ -94,6 +94,7 @@ class ReactorVecEnv(VecEnv):
         caller_works: Whether the calling thread steps environments itself.
         restarts: How often worker processes that die are replaced, with the same results; as for
             :class:`reactor_gymnasium.ReactorVectorEnv`.
+        step_timeout: Seconds that a step may take on a worker process at most; likewise.
 
     Raises:
         ValueError: If there are no environments, a number makes no sense, or ``start_method`` is none of this system's.
@@ -117,6 +118,7 @@ class ReactorVecEnv(VecEnv):
         executor: ExecutorName = "auto",
         caller_works: bool = True,
         restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         multiprocessing.get_context(start_method)  # for its error
         self.waiting = False
@@ -129,6 +131,7 @@ class ReactorVecEnv(VecEnv):
             executor=executor,
             caller_works=caller_works,
             restarts=restarts,
+            step_timeout=step_timeout,
         )
         try:
             super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)

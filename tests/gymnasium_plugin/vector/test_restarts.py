@@ -140,8 +140,9 @@ def test_a_worker_that_does_not_return_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_stopped_worker_is_reported_as_such() -> None:
-    with make_vec("CartPole-v1", 4, executor="processes", workers=2, step_timeout=0.5) as envs:
+@pytest.mark.parametrize("make", [partial(make_vec, "CartPole-v1", 4), partial(AtariVectorEnv, "pong", 4)], ids=["envs", "games"])
+def test_a_stopped_worker_is_reported_as_such(make: Any) -> None:
+    with make(executor="processes", workers=2, step_timeout=0.5) as envs:
         envs.reset(seed=0)
         os.kill(envs._run._executor._processes[0].pid, signal.SIGSTOP)
         with pytest.raises(WorkerHungError, match="its process is stopped, as by SIGSTOP") as hung:
