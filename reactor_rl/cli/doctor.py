@@ -62,8 +62,8 @@ def doctor_command(argv: list[str]) -> int:
     if options.id is not None:
         if options.no_measure:
             raise UsageError("--no-measure is for the machine; an environment is examined by measuring it")
-        lines = _of_subject(options.id, warnings)
-        for label, value in chain((fact for fact in _facts(warnings) if fact[0] in FACTS), lines):
+        facts = (fact for fact in _facts(warnings) if fact[0] in FACTS)
+        for label, value in chain(_of_subject(options.id, warnings), facts):
             print(f"{label:20}{value}", flush=True)
         return _verdict(warnings)
     for label, value in _facts(warnings):
