@@ -36,5 +36,6 @@ pygments_style = "tango"
 html_title = f"reactor_rl {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_extra_path = ["llms.txt"]
 html_copy_source = False
 html_show_copyright = False
