@@ -316,10 +316,11 @@ def test_before_the_first_reset() -> None:
 def test_shards_see_the_actions_that_they_would_see_alone() -> None:
     with ReactorVectorEnv.of([partial(Simulator, rows) for rows in (2, 1)], executor="threads", workers=2) as envs:
         envs.reset()
-        for actions in (np.arange(3), np.arange(3, dtype=np.int32), [2, 1, 0]):
+        every: list[Any] = [np.arange(3), np.arange(3, dtype=np.int32), [2, 1, 0], np.full(3, 4)]
+        for actions in every:
             envs.step(actions)
         for part, kept in zip((slice(2), slice(2, 3)), envs.get_attr("kept"), strict=True):
-            assert_same(kept, [np.arange(3)[part], np.arange(3, dtype=np.int32)[part], [2, 1, 0][part]])
+            assert_same(kept, [actions[part] for actions in every])
         with pytest.raises(ValueError, match="the actions have shape"):
             envs.step(np.zeros(2, np.int64))
         with pytest.raises(ValueError, match="no actions for rows 2 to 2: 2 were given"):
