@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -156,7 +157,8 @@ class _FromVectorEnv(VecEnv):
         self._all(indices)
         inner: Any = self.vector_env.unwrapped
         # A list or tuple would be taken for one value for each.
-        inner.set_attr(attr_name, [value] * getattr(inner, "num_copies", self.num_envs))
+        shards = len(inner.bounds) - 1 if hasattr(inner, "bounds") else None
+        inner.set_attr(attr_name, [value] * (shards or getattr(inner, "num_copies", self.num_envs)))
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of every environment.
@@ -191,7 +193,9 @@ class _FromVectorEnv(VecEnv):
 
     def _of_rows(self, results: Sequence[Any]) -> list[Any]:
         """One result for each row, where several rows share an environment."""
-        return [results[row * len(results) // self.num_envs] for row in range(self.num_envs)]
+        inner: Any = self.vector_env.unwrapped
+        bounds = getattr(inner, "bounds", range(0, self.num_envs + 1, self.num_envs // len(results)))
+        return [result for result, (lo, hi) in zip(results, pairwise(bounds), strict=True) for _ in range(lo, hi)]
 
     # ------------------------------------------------------------------ the end
 

@@ -279,3 +279,30 @@ def test_evaluate_policy() -> None:
     found = evaluate_policy(Still(), env, n_eval_episodes=6, return_episode_rewards=True)  # type: ignore[arg-type]
     env.close()
     assert found == ([2.0, 6.0, 6.0] * 2, [2, 6, 6] * 2)
+
+
+# ---------------------------------------------------------------------- shards that step their rows by themselves
+
+
+def _sync(first: int, rows: int) -> gymnasium.vector.SyncVectorEnv:
+    env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=5 + first + row) for row in range(rows)]
+    return gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_rows_of_shards_are_environments() -> None:
+    together = from_vector_env(ReactorVectorEnv.of([partial(_sync, 0, 1), partial(_sync, 1, 3)], executor="threads", workers=2))
+    alone = from_vector_env(_sync(0, 4))
+    for env in (together, alone):
+        env.seed(3)
+    np.testing.assert_array_equal(together.reset(), alone.reset())
+    for step in range(20):
+        found, expected = (env.step(np.full(4, step % 2)) for env in (together, alone))
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            np.testing.assert_array_equal(one, other, strict=True)
+        for one, other in zip(found[3], expected[3], strict=True):
+            assert one.keys() == other.keys() and one["TimeLimit.truncated"] == other["TimeLimit.truncated"]
+    assert together.get_attr("num_envs") == [1, 3, 3, 3]
+    together.set_attr("note", "x")
+    assert together.get_attr("note") == ["x"] * 4
+    for env in (together, alone):
+        env.close()
