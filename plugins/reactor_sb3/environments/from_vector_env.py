@@ -157,8 +157,8 @@ class _FromVectorEnv(VecEnv):
         self._all(indices)
         inner: Any = self.vector_env.unwrapped
         # A list or tuple would be taken for one value for each.
-        shards = len(inner.bounds) - 1 if hasattr(inner, "bounds") else None
-        inner.set_attr(attr_name, [value] * (shards or getattr(inner, "num_copies", self.num_envs)))
+        count: int = len(inner.bounds) - 1 if hasattr(inner, "bounds") else getattr(inner, "num_copies", self.num_envs)
+        inner.set_attr(attr_name, [value] * count)
 
     def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of every environment.
