@@ -12,11 +12,13 @@ import gc
 import json
 import logging
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +104,11 @@ def interleaved(
             figures.skipped[name] = "no time left"
             return False
         try:
-            live[name] = builders[name]()
+            with _until(float("inf") if is_ours(name) else ends):
+                live[name] = builders[name]()
+        except _TooLateError as error:
+            figures.skipped[name] = str(error)
+            return False
         except (ImportError, NotImplementedError) as error:
             figures.skipped[name] = f"{type(error).__name__}: {error}"
             return False
@@ -152,6 +158,29 @@ def interleaved(
         for contender in live.values():
             contender.close()
     return figures
+
+
+class _TooLateError(Exception):
+    """A contender is not there when the time of its case is over."""
+
+
+@contextmanager
+def _until(ends: float) -> Iterator[None]:
+    """Raise where the block is at that time, in seconds since the epoch, on systems that have such a timer."""
+    if ends == float("inf") or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def late(*_: object) -> None:
+        raise _TooLateError("it did not start in time")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, ends - time.time()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ---------------------------------------------------------------------- one process per case

@@ -173,3 +173,23 @@ def test_suites_are_the_files_that_measure_and_quick_ones_have_the_cases_that_th
     for name, _, cases in (one.partition(":") for one in quick.split(";")):
         known = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["cases"]
         assert all(any(part.strip() in case for case in known) for part in cases.split(",")), name
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer")
+def test_a_contender_that_starts_too_late_is_left_out_of_a_case_that_has_little_time() -> None:
+    script = """
+import json, os, time
+os.environ["REACTOR_RL_CASE_ENDS"] = str(time.time() + 1)
+from common import Contender, interleaved
+class Work(Contender):
+    def __init__(self, seconds=0): time.sleep(seconds)
+    def go(self, count): time.sleep(1e-3 * count); return count
+found = interleaved({"rival": Work, "slow": lambda: Work(60), "late": Work, "reactor_rl": Work}, rounds=9, seconds=0.01, warm_up=0.01)
+print(json.dumps(found.as_json("reactor_rl")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True, timeout=50
+    )
+    found = json.loads(done.stdout)
+    assert list(found["ratios"]) == ["rival"] and len(found["rates"]["rival"]["all"]) == 1
+    assert found["skipped"] == {"slow": "it did not start in time", "late": "no time left"}
