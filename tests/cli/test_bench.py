@@ -179,12 +179,13 @@ def test_suites_are_the_files_that_measure_and_quick_ones_have_the_cases_that_th
 def test_a_contender_that_starts_too_late_is_left_out_of_a_case_that_has_little_time() -> None:
     script = """
 import json, os, time
-os.environ["REACTOR_RL_CASE_ENDS"] = str(time.time() + 1)
 from common import Contender, interleaved
 class Work(Contender):
     def __init__(self, seconds=0): time.sleep(seconds)
     def go(self, count): time.sleep(1e-3 * count); return count
-found = interleaved({"rival": Work, "slow": lambda: Work(60), "late": Work, "reactor_rl": Work}, rounds=9, seconds=0.01, warm_up=0.01)
+builders = {"rival": Work, "slow": lambda: Work(60), "late": Work, "reactor_rl": Work}
+os.environ["REACTOR_RL_CASE_ENDS"] = str(time.time() + 1)
+found = interleaved(builders, rounds=9, seconds=0.01, warm_up=0.01)
 print(json.dumps(found.as_json("reactor_rl")))
 """
     done = subprocess.run(
