@@ -123,8 +123,7 @@ def sync(first: int, rows: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, i
 
 
 def atari(rows: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> Any:
-    import ale_py
-
+    ale_py = pytest.importorskip("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     return ale_py.AtariVectorEnv("pong", rows, num_threads=1, autoreset_mode=mode, max_num_frames_per_episode=40)
 
