@@ -1,6 +1,7 @@
 """How Sphinx builds the site: ``python -m sphinx -W --keep-going -n docs OUT``. Nothing is fetched from anywhere."""
 
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 project = "reactor_rl"
 author = "the authors of reactor_rl"
@@ -36,6 +37,17 @@ pygments_style = "tango"
 html_title = f"reactor_rl {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_extra_path = ["llms.txt"]
 html_copy_source = False
 html_show_copyright = False
+
+
+def copy_llms_txt(app, error):
+    """In the repository the links of llms.txt are to pages as they are written, on the site as they are shown."""
+    if error is None and app.builder.format == "html":
+        text = (Path(app.srcdir) / "llms.txt").read_text()
+        (Path(app.outdir) / "llms.txt").write_text(text.replace(".md):", ".html):"))
+
+
+def setup(app):
+    """Sphinx calls this first."""
+    app.connect("build-finished", copy_llms_txt)
