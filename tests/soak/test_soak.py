@@ -12,8 +12,8 @@ from reactor_gymnasium import make_vec
 
 @pytest.mark.timeout(120)
 def test_kills_at_random_instants(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = partial(vector_env, partial(make_vec, "CartPole-v1", 6), 400)
-    monkeypatch.setitem(CASES, "short", (short, 0.4))
+    short = partial(vector_env, partial(make_vec, "CartPole-v1", 6), 2000)
+    monkeypatch.setitem(CASES, "short", (short, 0.3))
     outcome = soak("short", 1)
     assert outcome.replaced >= 1 and not outcome.different
     assert left_behind() == []
