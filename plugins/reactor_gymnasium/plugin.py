@@ -2,7 +2,7 @@
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.env_state import known_way, load, save
+from reactor_gymnasium.environments.env_state import known_way, load, save, saved_exactly
 from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
 from reactor_gymnasium.environments.replacing import replacing
@@ -60,6 +60,7 @@ __all__ = [
     "repeat_registrations",
     "replacing",
     "save",
+    "saved_exactly",
     "thrown_away",
     "unpack",
     "untouched",

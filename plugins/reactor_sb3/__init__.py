@@ -6,9 +6,10 @@ from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("sb3", "reactor_sb3"):
+    from reactor_sb3.checkpoints.resumed_run import ResumedRun, resume_run
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
-    from reactor_sb3.training.callbacks import SaveCheckpoint, StopOnEvaluation
+    from reactor_sb3.training.callbacks import SaveCheckpoint, SaveRun, StopOnEvaluation
     from reactor_sb3.training.pqn import PQN
     from reactor_sb3.training.sync_dqn import SyncDQN
     from reactor_sb3.training.sync_ppo import SyncPPO
@@ -18,13 +19,16 @@ with needs("sb3", "reactor_sb3"):
 __all__ = [
     "PQN",
     "ReactorVecEnv",
+    "ResumedRun",
     "SaveCheckpoint",
+    "SaveRun",
     "StopOnEvaluation",
     "SyncDQN",
     "SyncPPO",
     "SyncSAC",
     "SyncTD3",
     "from_vector_env",
+    "resume_run",
     "__version__",
 ]
 

@@ -25,9 +25,10 @@ from gymnasium.vector import VectorWrapper
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.vector.arguments import EnvFn, thrown_away
+from reactor_rl import RunError
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
-__all__ = ["goes_again", "known_way", "load", "save", "way", "why_not"]
+__all__ = ["goes_again", "known_way", "load", "save", "saved_exactly", "way", "why_not"]
 
 _SEED = 20_231
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
@@ -161,6 +162,22 @@ def _twice(make: EnvFn, steps: int = 50) -> bool:
             actions = [space.sample() for _ in range(2 * steps)]
             seen.append((_from_the_start(env, actions[:steps]), _onwards(env, actions[steps:])))
         return _same(*seen)
+
+
+def saved_exactly(env: gymnasium.Env[Any, Any], way: str | None, name: str) -> bytes:
+    """The state of an environment, as :func:`save` gives it, if that is enough for another one to go on to the bit.
+
+    Args:
+        env: The environment.
+        way: What :func:`way` says of what made it.
+        name: What it is called in messages.
+
+    Raises:
+        RunError: If it is not. Says why.
+    """
+    if way != "state":
+        raise RunError(f"{name} ({env}) cannot be saved and restored exactly: {why_not(env)}")
+    return save(env)
 
 
 def why_not(env: gymnasium.Env[Any, Any]) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.env_state import known_way, save, why_not
+from reactor_gymnasium.environments.env_state import known_way, saved_exactly
 from reactor_gymnasium.environments.infos import pack
 from reactor_gymnasium.environments.storage import Leaves
-from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
+from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
 __all__ = ["Failures", "Infos", "Shard"]
@@ -137,11 +137,8 @@ class Shard(Reactor, ABC):
             RunError: If it cannot be restored exactly.
         """
         env = self.envs[number].env
-        if (self.ways[number] if self.ways else known_way(make)) != "state":
-            raise RunError(
-                f"{self.unit} {self.first + number} of {owner} ({env}) cannot be saved and restored exactly: {why_not(env)}"
-            )
-        return save(env), dumps(self.last[number])
+        way = self.ways[number] if self.ways else known_way(make)
+        return saved_exactly(env, way, f"{self.unit} {self.first + number} of {owner}"), dumps(self.last[number])
 
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number

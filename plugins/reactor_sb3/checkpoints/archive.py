@@ -123,6 +123,10 @@ class Archive:
                 "where it comes from"
             )
 
+    def array_names(self) -> list[str]:
+        """Names of the arrays that nobody has asked for."""
+        return list(self._arrays)
+
     def array(self, name: Any) -> Array:
         """An array, which nobody else has asked for."""
         info = _taken(self._arrays, name)

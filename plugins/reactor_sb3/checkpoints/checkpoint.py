@@ -8,32 +8,28 @@ way that :mod:`reactor_gymnasium.environments.env_state` has seen to work for it
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
-import numpy as np
-import stable_baselines3
-import torch
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-import reactor_rl
 from reactor_sb3.acting.normalization import normalized_again
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.checks import alike, want
 from reactor_sb3.checkpoints.document import Bag, take
+from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
 from reactor_sb3.checkpoints.outline_checks import check_arguments, check_outline, check_policy
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.training.arguments import DEVICES, check_devices, check_places
-from reactor_torch import computing, differentiating
 
-__all__ = ["is_checkpoint", "load", "save"]
+__all__ = ["RUN_FORMAT", "is_checkpoint", "load", "save"]
 
 FORMAT = 4
+RUN_FORMAT = "run 1"
+"""What the files of :mod:`reactor_sb3.checkpoints.saved_run` have in its place."""
 
 
 # ---------------------------------------------------------------------- saving
@@ -51,30 +47,13 @@ def save(path: str | os.PathLike[str], algorithm: str, state: Mapping[str, Any])
     document = {
         "format": FORMAT,
         "algorithm": algorithm,
-        "versions": _versions(),
-        "machine": _machine(),
+        "versions": versions(),
+        "machine": machine(),
         "timesteps": state["counters"]["num_timesteps"],
         "environments": _ways(state["run"]),
         "state": bag.put("state", state),
     }
     archive.write(path, document, bag.arrays, bag.pickles)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": str(torch.__version__),
-        "gymnasium": gymnasium.__version__, "numpy": np.__version__,
-    }  # fmt: skip
-
-
-def _machine() -> dict[str, str]:
-    """What decides about the last bit of a sum, besides the versions."""
-    return {
-        "processor": platform.machine(),
-        "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
-        "actors' networks": computing(),
-        "learner's layers": differentiating(),
-    }
 
 
 def _ways(run: dict[str, Any] | None) -> dict[str, int]:
@@ -113,12 +92,14 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         )
     with archive.opened(path, allow_pickle=allow_pickle) as opened:
         document = opened.document
+        if document.get("format") == RUN_FORMAT:
+            raise RefusedError(f"is a run of {str(document.get('algorithm'))[:100]}: use resume_run()")
         if document.get("format") != FORMAT:
             raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
         names = {"format", "algorithm", "versions", "machine", "timesteps", "environments", "state"}
         alike(
             {name: document.get(name) for name in ("algorithm", "timesteps", "versions", "machine")},
-            {"algorithm": "", "timesteps": 0, "versions": _versions(), "machine": _machine()},
+            {"algorithm": "", "timesteps": 0, "versions": versions(), "machine": machine()},
             "the manifest",
         )
         want(document.keys() == names, "the manifest")
@@ -151,7 +132,7 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
             check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
         model = cls(**arguments)
         model.restore(state)
-    _warn(path, document)
+    warn_if_elsewhere(path, document, stacklevel=3)
     try:
         model.go_on(state)
     except BaseException:
@@ -172,16 +153,3 @@ def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:
             f"import {module[:100]} first, or pass env="
         )
     return environment["id"]
-
-
-def _warn(path: str | os.PathLike[str], document: dict[str, Any]) -> None:
-    """One warning of all that may give other numbers here."""
-    now = _versions() | _machine()
-    then = document["versions"] | document["machine"]
-    different = ", ".join(f"{name} {then[name][:100]} (now {now[name]})" for name in now if then[name] != now[name])
-    if different:
-        warnings.warn(
-            f"{path} was written with {different}; numbers may differ in their last bits from those that an uninterrupted run "
-            "would have given there",
-            stacklevel=4,
-        )

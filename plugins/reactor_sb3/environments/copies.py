@@ -23,7 +23,7 @@ from stable_baselines3.common.monitor import ResultsWriter
 from reactor_gymnasium.plugin import EnvFn
 from reactor_rl.plugin import dumps, loads
 
-__all__ = ["Copies", "copies_in", "copies_of", "without_logs"]
+__all__ = ["Copies", "LogPickler", "copies_in", "copies_of", "without_logs"]
 
 
 class Copies:
@@ -38,7 +38,7 @@ class Copies:
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         out = io.BytesIO()
-        _Pickler(out, protocol=5).dump(env)
+        LogPickler(out, protocol=5).dump(env)
         self.pickled = out.getvalue()
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
@@ -46,8 +46,11 @@ class Copies:
         return env
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class LogPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles open logs of episodes so that they go on where they are."""
+
     def reducer_override(self, obj: Any) -> Any:
+        """See :mod:`pickle`."""
         if isinstance(obj, ResultsWriter):
             return _log_again, (obj.file_handler.name, tuple(obj.logger.fieldnames)[3:])
         return super().reducer_override(obj)

@@ -18,8 +18,8 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.plugin import Casting, EnvFn, Packed, unpack
-from reactor_rl.plugin import ExecutorName, encode, tick_cost
+from reactor_gymnasium.plugin import Casting, EnvFn, Packed, known_way, load, saved_exactly, unpack
+from reactor_rl.plugin import ExecutorName, Pickled, decode, encode, tick_cost
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
 
@@ -68,6 +68,20 @@ class _Envs(ReactorVectorEnv):
     def give_up(self) -> None:
         """Nobody waits any more for what goes on."""
         self._state = AsyncState.DEFAULT
+
+    def saved(self) -> list[bytes]:
+        """The state of each environment."""
+        self._begin_calls(_saved, [(make, f"environment {index}") for index, make in enumerate(self._encoded)])
+        return self._end_calls()
+
+    def put_back(self, saved: Sequence[bytes]) -> None:
+        """Put a state into each environment."""
+        self._begin_calls(_put_back, [(state,) for state in saved])
+        self._end_calls()
+
+    def makers(self) -> list[Pickled] | None:
+        """What makes the environments, encoded, as it was before it was called; ``None`` where that cannot be pickled."""
+        return self._encoded if all(type(make) is Pickled for make in self._encoded) else None
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
         """Call ``function(env, *args)`` with some environments."""
@@ -231,6 +245,34 @@ class ReactorVecEnv(VecEnv):
         """What a trainer makes environments like these from: of each, the pickle of a function, or why there is none."""
         return self._envs.apply(copies_in, (), range(self.num_envs))
 
+    # ------------------------------------------------------------------ saving
+
+    def saved_envs(self) -> list[bytes]:
+        """The exact state of each environment, between two steps.
+
+        Raises:
+            RunError: If one cannot be saved and restored exactly. Says why.
+        """
+        return self._envs.saved()
+
+    def put_back(self, saved: Sequence[bytes]) -> None:
+        """Make each environment what it was when it was saved. This executes pickles."""
+        self._envs.put_back(saved)
+
+    def saved_makers(self) -> list[Pickled] | None:
+        """What :meth:`made_again` makes such environments from; ``None`` where that cannot be pickled."""
+        return self._envs.makers()
+
+    @classmethod
+    def made_again(cls, makers: Sequence[Pickled], **places: Any) -> Self:
+        """One of environments that are made as those of another one were.
+
+        Args:
+            makers: What :meth:`saved_makers` gave. This executes pickles.
+            **places: The other arguments of the constructor.
+        """
+        return cls([decode(make).env_fns[0] for make in makers], **places)
+
     # ------------------------------------------------------------------ looking at it, and the end
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
@@ -288,6 +330,14 @@ def _has_attr(env: gymnasium.Env[Any, Any], name: str) -> bool:
 
 def _get_attr(env: gymnasium.Env[Any, Any], name: str) -> Any:
     return env.get_wrapper_attr(name)
+
+
+def _saved(env: gymnasium.Env[Any, Any], make: Any, name: str) -> bytes:
+    return saved_exactly(env, known_way(make), f"{name} of ReactorVecEnv")
+
+
+def _put_back(env: gymnasium.Env[Any, Any], state: bytes) -> None:
+    load(env, state)
 
 
 def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from pathlib import Path
 from typing import Literal
 
@@ -11,12 +12,52 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.checkpoints import saved_run
 from reactor_sb3.training.trainer import Trainer
 
-__all__ = ["SaveCheckpoint", "StopOnEvaluation"]
+__all__ = ["SaveCheckpoint", "SaveRun", "StopOnEvaluation"]
 
 
-class SaveCheckpoint(BaseCallback):
+class _Saving(BaseCallback):
+    """Saves to a file now and then."""
+
+    unit: str
+    """Of ``every``."""
+
+    def __init__(self, path: str | os.PathLike[str], every: int, on_error: Literal["warn", "raise"]) -> None:
+        super().__init__()
+        checked_number("every", every, 1)
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f'on_error={on_error!r}: choose "warn" or "raise"')
+        self.path, self.every, self.on_error = path, every, on_error
+
+    def _on_training_start(self) -> None:
+        folder = Path(self.path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"{type(self).__name__}({str(self.path)!r}): nothing can be written into {folder}")
+
+    def _on_step(self) -> bool:
+        return True
+
+    @abstractmethod
+    def _write(self) -> None:
+        """Write the file."""
+
+    def _save(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            if self.on_error == "raise":
+                raise
+            warnings.warn(
+                f"no checkpoint at {self.model.num_timesteps} steps: {self.path} could not be written ({error}) and is what it was "
+                f"before; the training goes on, and tries again in {self.every} {self.unit}",
+                stacklevel=3,
+            )
+
+
+class SaveCheckpoint(_Saving):
     """Saves a checkpoint every so many rounds, always to the same file, which is replaced at once.
 
     Args:
@@ -30,38 +71,63 @@ class SaveCheckpoint(BaseCallback):
         ValueError: If a number or a name makes no sense.
     """
 
+    unit = "rounds"
+
     def __init__(self, path: str | os.PathLike[str], every: int = 100, *, on_error: Literal["warn", "raise"] = "warn") -> None:
-        super().__init__()
-        checked_number("every", every, 1)
-        if on_error not in ("warn", "raise"):
-            raise ValueError(f'on_error={on_error!r}: choose "warn" or "raise"')
-        self.path, self.every, self.on_error = path, every, on_error
+        super().__init__(path, every, on_error)
         self.rounds = 0
-
-    def _on_training_start(self) -> None:
-        folder = Path(self.path).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(f"SaveCheckpoint({str(self.path)!r}): nothing can be written into {folder}")
-
-    def _on_step(self) -> bool:
-        return True
 
     def _on_rollout_end(self) -> None:
         self.rounds += 1
         if self.rounds % self.every == 0:
-            model = self.model
-            assert isinstance(model, Trainer)
-            try:
-                model.save_checkpoint(self.path)
-            except OSError as error:
-                if self.on_error == "raise":
-                    raise
-                warnings.warn(
-                    f"no checkpoint at {model.num_timesteps} steps: {self.path} could not be written ({error}) and is what it was "
-                    f"before; the training goes on, and tries again in {self.every} rounds",
-                    stacklevel=2,
-                )
+            self._save()
+
+    def _write(self) -> None:
+        model = self.model
+        assert isinstance(model, Trainer)
+        model.save_checkpoint(self.path)
+
+
+class SaveRun(_Saving):
+    """Saves a run of one of SB3's own algorithms, always to the same file, which is replaced at once.
+
+    For PPO, A2C, DQN, SAC and TD3 on a :class:`~reactor_sb3.ReactorVecEnv`, with any of SB3's wrappers around it that can be
+    pickled. What :func:`~reactor_sb3.resume_run` makes of the file ends with the weights of a run that was never interrupted, bit
+    for bit. In the file are weights and optimisers, the replay buffer, the wrappers' state (the statistics of ``VecNormalize``),
+    counters and schedules, the exact state of every environment, and that of the random generators of the process. Other callbacks
+    and the logger are not.
+
+    It is written between two rollouts, after the training on the last one. What could not be saved is refused when the training
+    begins: environments that cannot be restored exactly, other vector environments, algorithms and devices.
+
+    Args:
+        path: Of the file.
+        every: Environment steps from one save to the next; it is written at the end of the rollout within which they are over.
+        on_error: As for :class:`SaveCheckpoint`.
+
+    Raises:
+        ValueError: If a number or a name makes no sense.
+    """
+
+    unit = "steps"
+
+    def __init__(self, path: str | os.PathLike[str], every: int = 100_000, *, on_error: Literal["warn", "raise"] = "warn") -> None:
+        super().__init__(path, every, on_error)
+        self._seen = 0  # multiples of `every`
+
+    def _on_training_start(self) -> None:
+        super()._on_training_start()
+        self._seen = self.model.num_timesteps // self.every
+        saved_run.state_of_run(self.model)  # for its errors
+
+    def _on_rollout_start(self) -> None:
+        seen = self.model.num_timesteps // self.every
+        if seen > self._seen:
+            self._seen = seen
+            self._save()
+
+    def _write(self) -> None:
+        saved_run.write(self.path, self.model)
 
 
 class StopOnEvaluation(BaseCallback):
