@@ -28,8 +28,8 @@ def envs(env_id: str, kind: Any = ReactorVecEnv) -> Any:
     return make_vec_env(env_id, n_envs=2, seed=3, vec_env_cls=kind, vec_env_kwargs=where)
 
 
-def normalized() -> Any:
-    venv = ReactorVecEnv([partial(gymnasium.make, "CartPole-v1")] * 2, executor="inline")
+def normalized(num_envs: int = 2, env_id: str = "CartPole-v1") -> Any:
+    venv = ReactorVecEnv([partial(gymnasium.make, env_id)] * num_envs, executor="inline")
     return VecFrameStack(VecNormalize(VecMonitor(venv)), 2)
 
 

@@ -80,7 +80,7 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
         makers, kinds = saved.makers()
     ours: VecEnv
     if env is not None:
-        ours = env
+        ours = BaseAlgorithm._wrap_env(env)  # which has images transposed
     elif makers is None:
         raise ValueError(f"what made the environments of {path} could not be pickled: pass environments like them as env=")
     else:
@@ -102,6 +102,13 @@ def _resumed(path: str | os.PathLike[str], saved: SavedRun, env: VecEnv, kinds: 
     if [type(level) for level in levels[:-1]] != kinds:
         theirs, here = (" of ".join([kind.__name__ for kind in some] or ["none"]) for some in (kinds, map(type, levels[:-1])))
         raise ValueError(f"the wrappers around the environments were {theirs}, and here they are {here}")
+    venv = levels[-1]
+    assert isinstance(venv, ReactorVecEnv)
+    with blaming(path):
+        states = saved.states()
+    if len(states) != venv.num_envs:
+        raise ValueError(f"there are {venv.num_envs} environments, and the run that was saved has {len(states)}")
+    venv.put_back(states)  # what is wrong with the environments is not the file's fault
     with blaming(path):
         return ResumedRun(*saved.put_into(levels))
 

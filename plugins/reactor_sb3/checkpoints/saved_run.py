@@ -45,7 +45,7 @@ _BY_COLUMNS = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 
 
 class SavedRun(NamedTuple):
-    """What is in a file of a run. Only :meth:`makers` and :meth:`put_into` execute what is pickled in it.
+    """What is in a file of a run. Only its methods execute what is pickled in it.
 
     Attributes:
         document: What can be read of it.
@@ -66,14 +66,16 @@ class SavedRun(NamedTuple):
         makers, kinds = pickle.loads(self.made_from)
         return makers, kinds
 
+    def states(self) -> list[bytes]:
+        """The state of each environment."""
+        states: list[bytes] = pickle.loads(self.environments)
+        return states
+
     def put_into(self, levels: list[VecEnv]) -> tuple[BaseAlgorithm, dict[str, Any]]:
-        """Make environments and wrappers what they were. Returns the model, and the states of the generators."""
+        """Make wrappers what they were. Returns the model, with the outermost as its own, and the states of the generators."""
         state = _Unpickler(io.BytesIO(self.model), levels, self.columns).load()
         for level, attributes in zip(levels, state["levels"], strict=True):
             vars(level).update(attributes)
-        venv = levels[-1]
-        assert isinstance(venv, ReactorVecEnv)
-        venv.put_back(pickle.loads(self.environments))
         model: BaseAlgorithm = state["class"].__new__(state["class"])
         vars(model).update(state["model"], _custom_logger=False)
         buffer: Any = getattr(model, "replay_buffer", None)

@@ -98,7 +98,7 @@ class SaveRun(_Saving):
     and the logger are not.
 
     It is written between two rollouts, after the training on the last one. What could not be saved is refused when the training
-    begins: environments that cannot be restored exactly, other vector environments, algorithms and devices.
+    begins: environments that cannot be restored exactly, and other vector environments and algorithms.
 
     Args:
         path: Of the file.

@@ -173,6 +173,10 @@ def test_what_cannot_be_resumed_is_refused(ppo_file: Path, tmp_path: Path) -> No
         resume_run(ppo_file, seed=1)
     with pytest.raises(ValueError, match=r"wrappers .* were VecFrameStack of VecNormalize of VecMonitor, and here they are none"):
         resume_run(ppo_file, envs("CartPole-v1"))
+    with pytest.raises(ValueError, match="there are 3 environments, and the run that was saved has 2"):
+        resume_run(ppo_file, normalized(3))
+    with pytest.raises(ValueError, match=r"this is the state of .*CartPoleEnv, it cannot be put into .*AcrobotEnv"):
+        resume_run(ppo_file, normalized(env_id="Acrobot-v1"))
     with pytest.raises(TypeError, match="of a DummyVecEnv cannot be saved"):
         resume_run(ppo_file, VecNormalize(envs("CartPole-v1", DummyVecEnv)))
     data = ppo_file.read_bytes()
