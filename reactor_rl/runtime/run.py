@@ -21,7 +21,7 @@ from reactor_rl.runtime.lifetime import GRACE, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.processes import Processes
 from reactor_rl.runtime.recovering import RecoveringHelpers
-from reactor_rl.runtime.snapshot import Snapshot, shape_of
+from reactor_rl.runtime.snapshot import Snapshot
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.trace import Slice, Tracing
@@ -388,11 +388,7 @@ class Run(Lifetime):
         """
         if self._state != "ready":
             raise self._unusable("restore a snapshot")
-        if snapshot.program != shape_of(self._plan.topology):
-            raise RunError(
-                f"a snapshot of program {snapshot.program[0]!r} does not fit program {self._plan.topology.name!r}: they differ in "
-                "name, reactors, ports or delays"
-            )
+        snapshot.must_fit(self._plan.topology)
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):
             try:
