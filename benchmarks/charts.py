@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-from tables import digits
+from tabulated import digits
 
 WIDTH, ROW, HEAD, FOOT, SIDE = 360, 36, 8, 26, 12
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from prose import measured
-from tables import TABLES, digits
+from tables import TABLES
+from tabulated import digits
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"

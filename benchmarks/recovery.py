@@ -23,7 +23,7 @@ from showing import print_table, rate_rows
 from reactor_gymnasium import AtariVectorEnv, make_vec
 
 NEVER, OURS = "reactor_rl, restarts=0", "reactor_rl, restarts=1000"
-STEPS = 600
+STEPS = 1000
 
 
 def make(name: str, **how: Any) -> Any:
@@ -73,7 +73,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
         builders = {NEVER: partial(Steps, name, 0), OURS: partial(Steps, name, 1000)}
         figures = compared(builders, options, rounds=rounds_of(options))
         return figures.as_json(OURS)
-    steps, kills = (100, 4) if options.quick else (STEPS, 25)
+    steps, kills = (100, 4) if options.quick else (STEPS, 100)
     with make(name) as envs:
         expected, _ = trajectory(envs, steps, 0)
     with warnings.catch_warnings(), make(name, restarts=1000) as envs:

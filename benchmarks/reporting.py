@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import charts
-from tables import FRONT, against, digits
+from tables import FRONT, against
+from tabulated import digits
 
 HERE = Path(__file__).parent
 COMMITTED = HERE / "results"

@@ -6,25 +6,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-Result = dict[str, Any]
-
-
-def digits(value: float) -> str:
-    """A number with three digits that count, and all of those before its point."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    first, *others = (f"| {' | '.join(line)} |" for line in (head, *rows))
-    return "\n".join([first, "|---" * len(head) + "|", *others, ""])
-
-
-def spread(found: dict[str, float], unit: str = "") -> str:
-    """The median of the rounds, and lowest and highest below it."""
-    return (
-        f"{digits(found['median'])}{unit}<br>{digits(found['min'])}\u2011{digits(found['max'])}"  # a hyphen that no line ends with
-    )
+from scaling_tables import scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs
+from tabulated import Result, digits, spread, table
 
 
 def times(ratio: dict[str, float]) -> str:
@@ -142,8 +125,8 @@ def _of_rounds(found: dict[str, Any], one: str, other: str) -> dict[str, float]:
     return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
 
 
-def reward_cartpole(result: Result) -> str:
-    """Seconds of all seeds: with five, the spread says more than the median."""
+def reward(result: Result) -> str:
+    """Seconds of all seeds: with so few, the spread says more than the median."""
     rows = []
     for name, found in result["cases"].items():
         seconds = [run["seconds"] for run in found["runs"] if run["reached"]]
@@ -178,6 +161,10 @@ def learner(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
 
 
+def learner_busy(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
+
+
 def learner_split(result: Result) -> str:
     ours = "reactor_rl, split=True, processes"
     return rates(result, ours, rivals=_others(result, ours), unit="an update", shown=_milliseconds)
@@ -191,6 +178,40 @@ def learner_shards(result: Result) -> str:
 def pipeline(result: Result) -> str:
     ours = "reactor_rl, pipeline=1"
     return rates(result, ours, rivals=_others(result, ours), unit="a round", shown=_milliseconds)
+
+
+def batched(result: Result) -> str:
+    ours = f"reactor_rl {result['machine']['cores']} shards"
+    return rates(result, ours, rivals=_others(result, ours), unit="rows/s")
+
+
+def free_threading(result: Result) -> str:
+    ours = "ReactorVectorEnv, threads"
+    return rates(result, ours, rivals=_others(result, ours))
+
+
+def recovery(result: Result) -> str:
+    """What replacing a worker takes, and what it costs in a step that a worker may be replaced."""
+    rows = []
+    for name, found in result["cases"].items():
+        what, _, env = name.partition(", ")
+        if what == "recovery" and "seconds" in found:
+            cost = result["cases"][f"cost, {env}"]
+            same = "all the same" if found["identical"] else "NOT THE SAME"
+            seconds = found["seconds"]
+            rows.append([
+                env, str(found["kills"]), same, f"{digits(seconds['median'])} s", f"{digits(seconds['max'])} s",
+                times(cost["ratios"]["reactor_rl, restarts=0"]),
+            ])  # fmt: skip
+    head = [
+        "",
+        "workers killed",
+        "trajectory",
+        "a step in which one is replaced, median",
+        "longest",
+        "speed of other steps, of `restarts=0`'s",
+    ]
+    return table(head, rows)
 
 
 def inference(result: Result) -> str:
@@ -294,86 +315,16 @@ def spreeze(result: Result) -> str:
     return table(["", *head], rows)
 
 
-def scaling_model_costs(result: Result) -> str:
-    """What was measured of each part, in microseconds."""
-    found = result["cases"]["costs"]
-    names = {
-        "tokens": {
-            "signal": "a SIGNAL to a worker that spins", "wake": "a SIGNAL to a worker that is parked",
-            "wait": "a WAIT whose token is there", "hop": "from a SIGNAL until a worker that spins goes on",
-            "rise": "from a SIGNAL until a worker that is parked goes on", "begin": "what a helper does at a tick besides its list",
-        },
-        "parts": {
-            "before": "the caller before a tick, in any case", "before_row": "and for each environment",
-            "after": "the caller after a tick (copies and the rest), in any case", "after_row": "and for each environment",
-            "tick": "a tick, in any case", "shard": "a shard's reaction, in any case",
-            "row": "and for each environment, one that computes nothing included",
-        },
-        "AsyncVectorEnv": {
-            "send": "`AsyncVectorEnv`: the caller, for each message", "take": "the caller, for each answer",
-            "child": "the other process, for each step", "rise": "from a write until the reader goes on",
-        },
-        "SubprocVecEnv (SB3)": {
-            "send": "SB3 `SubprocVecEnv`: the caller, for each message", "take": "the caller, for each answer",
-            "child": "the other process, for each step",
-        },
-        "Ray actors": {
-            "call": "Ray: the caller, for each call", "take": "the caller, for each answer",
-            "answer": "from a call until its answer is there",
-        },
-    }  # fmt: skip
-    rows = [
-        [said, f"{_fine(1e6 * found[group][part])} us"]
-        for group, of in names.items()
-        if group in found
-        for part, said in of.items()
-    ]
-    return table(["part of a step", "takes"], rows)
-
-
-def _fine(value: float) -> str:
-    return digits(value) if value >= 1 else f"{value:.3f}"
-
-
-def scaling_model_check(result: Result) -> str:
-    """Predicted and measured, on the cores that there were."""
-    rows = [
-        [f"{what}, {kind}", f"{one['rates'][kind]['median']:,.0f}", f"{rate:,.0f}", spread(one["predicted_of_measured"][kind])]
-        for what, one in result["cases"].items()
-        for kind, rate in one.get("predicted", {}).items()
-    ]
-    return table(["environments", "measured, steps/s", "predicted", "predicted / measured"], rows)
-
-
-def scaling_model(result: Result) -> str:
-    """Steps a second on paper, each kind where it is fastest, and on how many cores that is."""
-
-    def best(made: dict[str, Any]) -> str:
-        rate = max(made["rates"].values())
-        return f"{rate:,.0f} ({min(int(count) for count, one in made['rates'].items() if one > 0.999 * rate)})"
-
-    return _on_paper(result, best)
-
-
-def scaling_model_caller(result: Result) -> str:
-    """From how many cores on the caller is the bottleneck."""
-    return _on_paper(result, lambda made: str(made["caller_from"] or "-"))
-
-
-def _on_paper(result: Result, cell: Callable[[dict[str, Any]], str]) -> str:
-    kinds = list(dict.fromkeys(kind for made in result["predicted"].values() for kind in made))
-    rows = [[what, *(cell(made[kind]) if kind in made else "-" for kind in kinds)] for what, made in result["predicted"].items()]
-    return table(["environments", *kinds], rows)
-
-
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     **{
         one.__name__: ((one.__name__,), one)
         for one in (
-            vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training, reward_cartpole,
-            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference,
+            vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
+            frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
+            recovery, free_threading,
         )
     },
+    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
