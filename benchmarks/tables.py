@@ -185,11 +185,6 @@ def batched(result: Result) -> str:
     return rates(result, ours, rivals=_others(result, ours), unit="rows/s")
 
 
-def free_threading(result: Result) -> str:
-    ours = "ReactorVectorEnv, threads"
-    return rates(result, ours, rivals=_others(result, ours))
-
-
 def recovery(result: Result) -> str:
     """What replacing a worker takes, and what it costs in a step that a worker may be replaced."""
     rows = []
@@ -321,10 +316,10 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, free_threading,
+            recovery,
         )
     },
-    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double")},
+    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
