@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import os
 import threading
@@ -12,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from reactor_rl.runtime.limits import usable_cores
+
 _SERVICES = ("resource_tracker", "forkserver", "semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n logical``: half as many again as there are cores. A third of the time a test waits for what it has started."""
+    return math.ceil(1.5 * usable_cores())
 
 
 def _children() -> set[int]:
