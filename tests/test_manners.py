@@ -20,6 +20,7 @@ PACKAGES = {
     "reactor_torch": "torch",
     "reactor_sb3": "stable_baselines3",
     "reactor_pettingzoo": "pettingzoo",
+    "reactor_ray": "reactor_rl",
 }
 
 
