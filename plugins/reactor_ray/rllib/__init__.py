@@ -1,0 +1,1 @@
+"""Ray RLlib on reactor programs. Importing this imports RLlib."""
