@@ -1,0 +1,57 @@
+"""Which settings of a runner must see each step when it is taken. Without them a fragment may be made into episodes at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+__all__ = ["needs_every_step"]
+
+_ENV_TO_MODULE = [
+    "AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch", "AgentToModuleMapping",
+    "BatchIndividualItems", "NumpyToTensor",
+]  # fmt: skip
+_MODULE_TO_ENV = [
+    "GetActions", "TensorToNumpy", "UnBatchToIndividualItems", "ModuleToAgentUnmapping", "RemoveSingleTsTimeRankFromBatch",
+    "NormalizeAndClipActions", "ListifyDataForVectorEnv",
+]  # fmt: skip
+_OF_MANY_AGENTS = {"AgentToModuleMapping", "ModuleToAgentUnmapping"}
+_CALLBACKS = ["on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"]
+
+
+def needs_every_step(runner: Any) -> str | None:
+    """The first setting of an RLlib runner that needs its episodes step by step, as a user would name it; None if none does.
+
+    Such are connectors besides RLlib's own default ones, modules with state, the callbacks of episodes, and episodes that are to
+    stay lists.
+    """
+    config = runner.config
+    if not config.episodes_to_numpy:
+        return "episodes_to_numpy=False"
+    for name, pipeline, expected in (
+        ("env_to_module_connector", runner._env_to_module, _ENV_TO_MODULE),
+        ("module_to_env_connector", runner._module_to_env, _MODULE_TO_ENV),
+    ):
+        if not config.is_multi_agent:
+            expected = [one for one in expected if one not in _OF_MANY_AGENTS]
+        if _names(pipeline.connectors) != expected:
+            return f"{name} (the pipeline is {_names(pipeline.connectors)})"
+    if runner.module is None:
+        return "no RLModule"
+    if runner.module.is_stateful():
+        return "an RLModule with state"
+    for name in _CALLBACKS:
+        if getattr(config, f"callbacks_{name}"):
+            return f"{name}={getattr(config, f'callbacks_{name}')}"
+        for callbacks in runner._callbacks:
+            if getattr(type(callbacks), name) is not getattr(RLlibCallback, name):
+                return f"{type(callbacks).__name__}.{name}"
+    return None
+
+
+def _names(connectors: Sequence[Any]) -> list[str]:
+    """What they are; one that is not of RLlib with its module, so that no name is mistaken for one of RLlib's."""
+    kinds = [type(connector) for connector in connectors]
+    return [kind.__name__ if kind.__module__.startswith("ray.rllib.") else f"{kind.__module__}.{kind.__name__}" for kind in kinds]
