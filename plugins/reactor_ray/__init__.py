@@ -2,8 +2,9 @@
 
 import logging
 
+from reactor_ray.nodes import RayNodes
 from reactor_rl import __version__
 
-__all__ = ["__version__"]
+__all__ = ["RayNodes", "__version__"]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -1,0 +1,66 @@
+"""Which machines of a Ray cluster take part in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from reactor_rl import ProgramError
+
+__all__ = ["RayNodes", "Strategy", "nodes_of"]
+
+Strategy = Literal["STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+@dataclass(frozen=True)
+class RayNodes:
+    """Which machines of a Ray cluster take part in a run; what ``nodes=`` may be where a number does not say enough.
+
+    A node beside this process is a Ray actor, which hosts its part of the program on as many workers as it has CPUs. The CPUs are
+    reserved by a placement group. None of it ever changes a result.
+
+    Args:
+        count: How many, this process included, which is the first of them; ``None`` for all machines of the cluster. Of a placement
+            group, one more than it has bundles.
+        num_cpus: CPUs that each of the others gets; ``None`` for as many as its machine has.
+        strategy: How the others are placed, in Ray's words. ``None`` for each on a machine of its own, apart from that of this
+            process (``"STRICT_SPREAD"``); or, if the cluster is this machine alone, all of them here.
+        placement_group: A group of Ray's that is there already, whose bundles the others get in order. It is yours to remove.
+        runtime_env: Given to Ray: how packages and files get to the others (``working_dir``, ``pip``, ``env_vars``, ...).
+        patience: Seconds to wait until the CPUs are there, as where a cluster has to grow first.
+
+    Raises:
+        ProgramError: If a number or a name makes no sense.
+
+    Example:
+        >>> from reactor_ray import RayNodes
+        >>> RayNodes(3, num_cpus=8).count
+        3
+    """
+
+    count: int | None = None
+    num_cpus: int | None = None
+    strategy: Strategy | None = None
+    placement_group: Any = None
+    runtime_env: Mapping[str, Any] | None = None
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, number in (("nodes", self.count), ("num_cpus", self.num_cpus)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise ProgramError(f"{name}={number!r}: a whole number of at least 1, or None for all that there are")
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            raise ProgramError(f"strategy={self.strategy!r}: choose {', '.join(map(repr, STRATEGIES))}, or None")
+        if self.placement_group is not None and not (self.count is self.num_cpus is self.strategy is None):
+            raise ProgramError("a placement group says itself how many nodes there are, with which CPUs and where: leave those out")
+
+
+def nodes_of(nodes: int | RayNodes | None) -> RayNodes:
+    """What is meant by ``nodes=``.
+
+    Raises:
+        ProgramError: If it is neither a number nor :class:`RayNodes`.
+    """
+    return nodes if isinstance(nodes, RayNodes) else RayNodes(nodes)
