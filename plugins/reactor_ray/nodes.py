@@ -53,7 +53,8 @@ class RayNodes:
                 raise ProgramError(f"{name}={number!r}: a whole number of at least 1, or None for all that there are")
         if self.strategy is not None and self.strategy not in STRATEGIES:
             raise ProgramError(f"strategy={self.strategy!r}: choose {', '.join(map(repr, STRATEGIES))}, or None")
-        if self.placement_group is not None and not (self.count is self.num_cpus is self.strategy is None):
+        said = any(one is not None for one in (self.count, self.num_cpus, self.strategy))
+        if self.placement_group is not None and said:
             raise ProgramError("a placement group says itself how many nodes there are, with which CPUs and where: leave those out")
 
 
