@@ -50,9 +50,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 os.replace(name, target)
         if os.name != "posix":
             os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.filename is None:  # a write says why it failed, but not where
+            error.filename = str(target)
         raise
     if os.name == "posix":  # the new name must outlive a power failure too
         folder = os.open(target.parent, os.O_RDONLY)

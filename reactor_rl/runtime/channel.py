@@ -19,6 +19,7 @@ from multiprocessing import context, resource_tracker
 from typing import Any
 
 from reactor_rl.errors import ArenaError
+from reactor_rl.runtime.limits import shortage
 from reactor_rl.runtime.patience import LATE, Patience
 
 __all__ = ["Channel", "yield_processor"]
@@ -58,6 +59,8 @@ class Channel:
             except FileExistsError:
                 continue
             except OSError as error:
+                if shortage(error) is not None:
+                    raise
                 raise ArenaError(
                     f"cannot create a semaphore for the channels between workers: {error.strerror}. On Linux each takes "
                     "4 kB of /dev/shm; make room there, or use fewer workers"

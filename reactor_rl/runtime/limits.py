@@ -1,4 +1,4 @@
-"""What this process may use: cores and memory, as its affinity and its control groups allow.
+"""What this process may use: cores and memory, as its affinity and its control groups allow, and what it runs out of.
 
 A group's limit holds for all groups below it, so that every group from the process's own up to the root counts. In a container the
 own group may only be known by its name outside; then its limits are those at the root of what is mounted.
@@ -7,12 +7,20 @@ own group may only be known by its name outside; then its limits are those at th
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["group_cores", "group_memory", "usable_cores"]
+from reactor_rl.errors import RunError
+
+try:
+    import resource as _resource
+except ImportError:  # on Windows
+    _resource = None  # type: ignore[assignment]
+
+__all__ = ["group_cores", "group_memory", "shortage", "shortages_named", "usable_cores"]
 
 _SELF = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
@@ -71,3 +79,36 @@ def group_memory() -> int | None:
                 case [most], [now]:
                     free.append(max(0, most - now))
     return min(free, default=None)
+
+
+def shortage(error: BaseException) -> str | None:
+    """Which limit an error tells of and what to do, if it is one of descriptors, processes or threads that have run out."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        most = "" if _resource is None else f", here {_resource.getrlimit(_resource.RLIMIT_NOFILE)[0]}"
+        return f"This process has as many open files as it may have (ulimit -n{most}); raise that limit, or use fewer workers"
+    if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
+        return (
+            "There are as many processes and threads as there may be (ulimit -u, or the limit of the container); raise that limit, "
+            "or use fewer workers"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def shortages_named(what: str) -> Iterator[None]:
+    """Have an error of a limit that is reached, raised in the block, name the limit.
+
+    Args:
+        what: Cannot be done then.
+
+    Raises:
+        RunError: In its place.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        why = shortage(error)
+        if why is None:
+            raise
+        raise RunError(f"cannot {what}: {getattr(error, 'strerror', None) or error}. {why}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import cloudpickle
 
 from reactor_rl import by_value
-from reactor_rl.errors import RunError, WorkerDiedError
+from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.block import Block
@@ -24,6 +25,7 @@ from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
+from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.replay import Stand
@@ -37,6 +39,8 @@ __all__ = ["REVIVED", "Processes"]
 REVIVED = "revived"
 """What a helper says that has taken another one's place and is ready."""
 
+LATEST = 5.0
+"""Seconds that the interpreter waits at its exit for processes that are still being started, which are ended then."""
 TERMINATED = 0.3
 """Seconds that a helper gets to end after it was terminated, before it is killed."""
 
@@ -46,6 +50,7 @@ class Processes:
 
     name = "processes"
 
+    @shortages_named("start the workers")
     def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
         self._plan, self._setup = plan, tuple(setup)
         self._context = context_named(context)
@@ -63,6 +68,7 @@ class Processes:
         self.sides: Sequence[Side | None] = [None if block is None else Side(block) for block in sides]
         self.channels = channels_of(plan)
 
+    @shortages_named("start the workers")
     def launch(self, reactors: Sequence[Reactors]) -> None:
         """Start the helpers, with a fork server behind the caller's back, who builds his own reactors meanwhile."""
         method = self._context.get_start_method()
@@ -106,6 +112,7 @@ class Processes:
             raise EOFError from None
         raise TimeoutError
 
+    @shortages_named("start the workers")
     def died(self) -> tuple[int, int | None] | None:
         if self._start is not None and self._start.error is not None:
             raise self._named(*self._start.error)
@@ -122,6 +129,7 @@ class Processes:
             child.end(kill=True)
         wait_for_all(children, None)
 
+    @shortages_named("start the workers")
     def replace(self, pasts: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
         """Put new processes in the place of helpers that have ended, with new channels to those that they signal.
 
@@ -155,7 +163,8 @@ class Processes:
             return error
         names = self._plan.names_of(worker)
         named = WorkerDiedError(
-            f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}); "
+            f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}), "
+            "or there was no room for another process (ulimit -u, or the limit of the container); "
             f"it was to hold {', '.join(names)}. Start again: another server is started if need be",
             worker, names, None,
         )  # fmt: skip
@@ -213,12 +222,9 @@ class _Start:
     def in_background(self) -> None:
         try:
             self._thread.start()
-        except RuntimeError as error:
+        except RuntimeError:
             self._over.set()
-            raise RunError(
-                f"cannot start the workers: {error}. This process has as many threads as it may have (ulimit -u, or the limit of "
-                "its container)"
-            ) from error
+            raise
 
     def run(self) -> None:
         worker = 0
@@ -248,6 +254,7 @@ class _Start:
             with LockGuard(self._lock):
                 if not self._over.is_set():
                     self._then = then
+                    atexit.register(self._thread.join, LATEST)  # else multiprocessing, at exit, joins processes as they are closed
                     return False
         if self._thread.ident is not None:
             self._thread.join()
@@ -285,13 +292,14 @@ def _main(
     take_environment(variables)  # before anything of the user's is loaded
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
-    _watch(caller)
     numeric_threads.for_good()
     by_value.for_good()
     for (source, target), channel in channels.items():
         if 0 in (source, target):  # nobody else needs its name
             channel.unlink_attached()
     try:
+        with shortages_named(f"start worker {worker}"):
+            _watch(caller)
         plan, reactors, setup, past = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()

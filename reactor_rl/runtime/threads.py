@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from reactor_rl.errors import RunError
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
+from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.main import serve
@@ -72,6 +72,7 @@ class Threads:
 
     name = "threads"
 
+    @shortages_named("make room for the workers")
     def __init__(self, plan: Plan, spin: float) -> None:
         self._plan = plan
         self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
@@ -97,15 +98,9 @@ class Threads:
                 daemon=True,  # a reaction that never returns must not keep the interpreter from exiting
             )
             self._lines.append(mine)
-            self._threads.append(thread)
-            try:
+            with shortages_named(f"start worker {worker}"):
                 thread.start()
-            except RuntimeError as error:
-                self._threads.pop()
-                raise RunError(
-                    f"cannot start worker {worker}: {error}. This process has as many threads as it may have (ulimit -u, or the "
-                    "limit of its container); use fewer workers"
-                ) from error
+            self._threads.append(thread)
 
     def attached(self) -> None:
         pass

@@ -184,7 +184,7 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(*args)
 
     monkeypatch.setattr(block.os, "memfd_create", scarce)
-    with pytest.raises(OSError, match="Too many open files"):
+    with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise that limit"):
         start()
     gc.collect()
     assert (names(), memory_files()) == ([], 0)

@@ -35,7 +35,10 @@ class _Saving(BaseCallback):
         folder = Path(self.path).parent
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
-            raise PermissionError(f"{type(self).__name__}({str(self.path)!r}): nothing can be written into {folder}")
+            raise PermissionError(
+                f"{type(self).__name__}({str(self.path)!r}): nothing can be written into {folder}, by its permissions or "
+                "because its file system is read-only"
+            )
 
     def _on_step(self) -> bool:
         return True
@@ -51,8 +54,9 @@ class _Saving(BaseCallback):
             if self.on_error == "raise":
                 raise
             warnings.warn(
-                f"no checkpoint at {self.model.num_timesteps} steps: {self.path} could not be written ({error}) and is what it was "
-                f"before; the training goes on, and tries again in {self.every} {self.unit}",
+                f"no checkpoint at {self.model.num_timesteps} steps: {self.path} could not be written "
+                f"({error.strerror or error}) and is what it was before; the training goes on, "
+                f"and tries again in {self.every} {self.unit}",
                 stacklevel=3,
             )
 
