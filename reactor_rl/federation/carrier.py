@@ -16,8 +16,9 @@ To write a carrier: on each node make a ``reactor_rl.federation.host.Host(parcel
 all its calls; hand it each call, ``host.call(call)``; bring back what that returns; at the end ``host.close(timeout)``. ``call``
 never raises, whatever goes wrong in the program, and one call follows another: nothing arrives while one is being done. A plugin
 offers its carrier by an entry point of the group ``reactor_rl.carriers``, whose name is what the user says as ``executor``: a
-function of ``nodes`` and ``workers`` (both int or None, as in :meth:`reactor_rl.Program.start`) that returns a :class:`Carrier`. A
-user may also pass a carrier itself as ``executor``, with settings of its own.
+function of ``nodes`` and ``workers`` that returns a :class:`Carrier`. ``nodes`` is what the user has given to
+:meth:`reactor_rl.Program.start`: an int, None, or settings that only the carrier knows; ``workers`` is an int or None. A user may
+also pass a carrier itself as ``executor``.
 """
 
 from __future__ import annotations
@@ -119,10 +120,14 @@ class Carrier(Protocol):
         name: As the user spells it, for messages and ``repr``.
         nodes: Number of nodes, home included.
         inside: The executor that home and the nodes have for their own workers.
+        workers: Number of workers of each node, home's first: who divides work among all of them asks for it before the start.
     """
 
     name: str
     inside: NamedExecutor
+
+    @property
+    def workers(self) -> tuple[int, ...]: ...
 
     @property
     def nodes(self) -> int: ...
