@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pickle import PicklingError
 from typing import Any
 
@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_gymnasium.environments.env_state import load, save
+from reactor_gymnasium.vector.shard import marked
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 
@@ -31,6 +32,7 @@ class AtariShard(Reactor):
         autoreset_mode: When a game that is over begins anew.
         continuous_action_threshold: Value above which a joystick counts as moved, where actions are continuous; ``None`` otherwise.
         core: The core that its worker is bound to, if it is a helper; ``None`` for none.
+        watched: Whether to tell at any time which game is being played.
     """
 
     actions = Input()
@@ -48,6 +50,8 @@ class AtariShard(Reactor):
     """Lives, frames of all episodes, frames of this one: a row for each environment."""
     extras = Output()
     """What some steps have besides: last observations of episodes that ended, by row of the batch, and failures by environment."""
+    at = Output((), np.int64)
+    """Which of its games is being played, counted from 1, 0 for none; written only where somebody watches."""
     screens = Output()
     """What the emulators show, ``(n, height, 160, 3)`` uint8."""
 
@@ -60,13 +64,14 @@ class AtariShard(Reactor):
         autoreset_mode: AutoresetMode,
         continuous_action_threshold: float | None,
         core: int | None,
+        watched: bool,
     ) -> None:
         self.options, self.first, self.n, self.row = options, first, n, row
         self.autoreset_mode, self.continuous_action_threshold, self.core = autoreset_mode, continuous_action_threshold, core
         self.observations = Output((n, options.stack_num, *options.frame_shape), np.uint8)
         self.rewards, self.numbers = Output(n, np.int32), Output((n, 3), np.int32)
         self.terminations, self.truncations = Output(n, np.bool_), Output(n, np.bool_)
-        self.caller = os.getpid()
+        self.caller, self.watched = os.getpid(), watched
 
     @reaction(startup)
     def build(self) -> None:
@@ -84,7 +89,7 @@ class AtariShard(Reactor):
                 [[[AtariEnv.map_action_idx(x, y, bool(f)).value for f in (0, 1)] for y in moves] for x in moves]
             )
 
-    @reaction(actions, effects=(observations, rewards, terminations, truncations, numbers, extras))
+    @reaction(actions, effects=(observations, rewards, terminations, truncations, numbers, extras, at))
     def step(self) -> None:
         """Play every game for one step."""
         actions, strengths = self._decoded(self.actions.value)
@@ -93,7 +98,8 @@ class AtariShard(Reactor):
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
         finals: list[tuple[int, bytes]] = []
         failures: list[tuple[int, Failure]] = []
-        for row, (game, action, strength) in enumerate(zip(self.games, actions, strengths, strict=True)):
+        rows: Iterable[int] = marked(range(self.n), self.at.buffer) if self.watched else range(self.n)
+        for row, game, action, strength in zip(rows, self.games, actions, strengths, strict=True):
             try:
                 if game.over and next_step:
                     game.reset()

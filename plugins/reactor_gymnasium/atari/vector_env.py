@@ -193,6 +193,7 @@ class AtariVectorEnv(ShardedVectorEnv):
                 autoreset_mode=self.autoreset_mode,
                 continuous_action_threshold=float(continuous_action_threshold) if continuous else None,
                 core=(thread_affinity_offset + worker) % (os.cpu_count() or 1) if thread_affinity_offset >= 0 else None,
+                watched=step_timeout is not None,
             )
 
         self._was_reset = False

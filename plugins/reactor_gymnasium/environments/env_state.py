@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
+from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.vector.arguments import EnvFn, thrown_away
@@ -34,7 +35,7 @@ _SEED = 20_231
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
 """Attributes that say how an environment was made. What it was made with need not be something that can be pickled."""
 
-_Env = TypeVar("_Env", bound="gymnasium.Env[Any, Any] | AtariGame")
+_Env = TypeVar("_Env")
 
 
 class _Plain(NamedTuple):
@@ -45,8 +46,8 @@ class _Plain(NamedTuple):
     left: frozenset[str]  # names of the attributes that stay what they are where this is loaded
 
 
-def save(env: gymnasium.Env[Any, Any] | AtariGame) -> bytes:
-    """The state of an environment, wrappers included, or of one of our Atari games. It goes on as if nothing had happened.
+def save(env: Any) -> bytes:
+    """The state of an environment, wrappers included, or of what holds one. It goes on as if nothing had happened.
 
     What it shares with others (another environment, a global variable) is saved like anything else, and is its own once loaded.
 
@@ -111,22 +112,20 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
 
         first, saved = new(), None
         try:
-            space = deepcopy(first.action_space)
-            space.seed(_SEED)
-            actions = [space.sample() for _ in range(2 * steps)]
-            before = _from_the_start(first, actions[:steps])
+            actions, later = _drawn(first, steps), _drawn(first, steps, _SEED + 1)
+            before = _from_the_start(first, actions)
             with contextlib.suppress(Exception):
                 saved = save(first)
-            after = _onwards(first, actions[steps:])
+            after = _onwards(first, later)
         except Exception:
             return None
         if saved is not None:
             with contextlib.suppress(Exception):
-                if _same(_onwards(load(new(), saved), actions[steps:]), after):
+                if _same(_onwards(load(new(), saved), later), after):
                     return "state"
         with contextlib.suppress(Exception):
             again = new()
-            if _same(_from_the_start(again, actions[:steps]), before) and _same(_onwards(again, actions[steps:]), after):
+            if _same(_from_the_start(again, actions), before) and _same(_onwards(again, later), after):
                 return "replay"
     return None
 
@@ -157,10 +156,7 @@ def _twice(make: EnvFn, steps: int = 50) -> bool:
         for _ in range(2):
             env = thrown_away(make)
             closing.callback(_close, env)
-            space = deepcopy(env.action_space)
-            space.seed(_SEED)
-            actions = [space.sample() for _ in range(2 * steps)]
-            seen.append((_from_the_start(env, actions[:steps]), _onwards(env, actions[steps:])))
+            seen.append((_from_the_start(env, _drawn(env, steps)), _onwards(env, _drawn(env, steps, _SEED + 1))))
         return _same(*seen)
 
 
@@ -187,6 +183,16 @@ def why_not(env: gymnasium.Env[Any, Any]) -> str:
     except Exception as error:
         return str(error) or type(error).__name__
     return "another one into which its state was loaded did not go on as it did"
+
+
+def _drawn(env: Any, steps: int, seed: int = _SEED) -> list[Any]:
+    """Random actions. An environment of many rows shows as much in fewer steps, and takes more room in each."""
+    if hasattr(env, "single_action_space"):
+        space, steps = batch_space(env.single_action_space, env.num_envs), max(steps // env.num_envs, 10)
+    else:
+        space = deepcopy(env.action_space)
+    space.seed(seed)
+    return [space.sample() for _ in range(steps)]
 
 
 def _from_the_start(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
@@ -337,6 +343,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return copyreg.__newobj__, (cls,), {**vars(obj), "viewer": None, "_viewers": {}}  # type: ignore[attr-defined]
         if (_module(cls), cls.__name__) == ("nanobind", "nb_bound_method"):
             return getattr, (obj.__self__, obj.__name__)
+        if (_module(cls), cls.__name__) == ("pygame.freetype", "Font"):
+            return cls, (obj.path, obj.size)
         if _of_pygame(obj, "Surface"):
             import pygame
 

@@ -25,14 +25,6 @@ _Put = Callable[[int, Any], None]
 _Work = Iterator[tuple[int, Any, gymnasium.Env[Any, Any], bool]]
 
 
-def _marking(rows: Iterable[int], at: Any) -> Iterator[int]:
-    """The same rows; each is written down while it is the current one."""
-    for row in rows:
-        at[...] = row + 1
-        yield row
-    at[...] = 0
-
-
 class EnvShard(Shard):
     """Environments ``first`` to ``first + len(env_fns) - 1`` of a vector environment.
 
@@ -68,11 +60,10 @@ class EnvShard(Shard):
         watched: bool = False,
         ways: Sequence[str | None] = (),
     ) -> None:
-        super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting))
+        super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting), watched, ways)
         self.apart, self.owner, self.env_fns = apart, owner, tuple(env_fns)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.same_observations, self.autoreset_mode, self.watched = same_observations, autoreset_mode, watched
-        self.ways = tuple(ways)
+        self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
 
     # ------------------------------------------------------------------ start and end
 
@@ -140,10 +131,9 @@ class EnvShard(Shard):
             if rows is not self.rows:
                 self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
             put, put_all = self.put, self.put_all
-        rows_of_work: Iterable[int] = _marking(range(n), self.at.buffer) if self.watched else range(n)
         self._step_each(
             # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
-            zip(rows_of_work, actions, self.inner, self.done, strict=False),
+            zip(self._numbers(), actions, self.inner, self.done, strict=False),
             None if put_all else put, rewards, ended, finals, infos, failures,
         )  # fmt: skip
         if self.now >= self.soonest:
@@ -277,7 +267,10 @@ class EnvShard(Shard):
         if not self.envs:  # before they are made
             return self.__dict__.copy()
         self._unfold()
-        kept = [self._saved(row, make, self.owner) for row, make in enumerate(self.env_fns)]
+        kept = [
+            self._saved(row, held.env, last, make, self.owner)
+            for row, (held, last, make) in enumerate(zip(self.envs, self.last, self.env_fns, strict=True))
+        ]
         return {"kept": kept, "done": list(self.done)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

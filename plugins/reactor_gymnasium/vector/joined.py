@@ -13,6 +13,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.environments.columns import stack
+from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.env_costs import env_costs
 from reactor_gymnasium.placing.executor_choice import decide
@@ -48,6 +49,8 @@ class JoinedVectorEnv(CallingVectorEnv):
         copy: Whether observations are copies.
         context: How helper processes start.
         caller_works: Whether the calling thread steps shards itself.
+        restarts: How often worker processes that die are replaced.
+        step_timeout: Seconds that a step may take on a worker process at most.
 
     Attributes:
         bounds: The first row of each shard, and the row after the last one.
@@ -67,6 +70,8 @@ class JoinedVectorEnv(CallingVectorEnv):
         copy: bool = True,
         context: str | None = None,
         caller_works: bool = True,
+        restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         super().__init__()
         makers = tuple(vector_env_fns)
@@ -96,11 +101,22 @@ class JoinedVectorEnv(CallingVectorEnv):
         self._reward_dtypes: dict[int, str] = {}
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(makers, members, self._title, "context", "vector_env_fns")
+        self._replace(replacing(restarts, choice.executor, members, self._unit), len(makers))
+        self._step_timeout = step_timeout
         program = Program(f"{self._title} {len(makers)} shards")
         program.worker_setup(repeat_registrations())
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return program.add(MemberShard, name=name, makers=members[lo:hi], facts=facts[lo:hi], first=lo, row=row)
+            return program.add(
+                MemberShard,
+                name=name,
+                makers=members[lo:hi],
+                facts=facts[lo:hi],
+                first=lo,
+                row=row,
+                watched=step_timeout is not None,
+                ways=self._ways(members[lo:hi]),
+            )
 
         self._open(
             program, add, choice, context, caller_works,

@@ -41,13 +41,23 @@ class MemberShard(Shard):
         facts: What they said of themselves when they were looked at.
         first: Index of the first one.
         row: Its first row.
+        watched: Whether to tell at any time which member is being stepped.
+        ways: How each of them can be saved, if that is known already.
     """
 
     unit = "shard"
     envs: list[_Member]
 
-    def __init__(self, makers: Sequence[Any], facts: Sequence[Facts], first: int, row: int) -> None:
-        super().__init__(first, row, sum(one.rows for one in facts), Leaves(facts[0].observation_space))
+    def __init__(
+        self,
+        makers: Sequence[Any],
+        facts: Sequence[Facts],
+        first: int,
+        row: int,
+        watched: bool = False,
+        ways: Sequence[str | None] = (),
+    ) -> None:
+        super().__init__(first, row, sum(one.rows for one in facts), Leaves(facts[0].observation_space), watched, ways)
         self.makers, self.facts = tuple(makers), tuple(facts)
         self.last = [None] * len(facts)  # of each member, batched
         self.news: list[tuple[int, str]] = []
@@ -80,7 +90,7 @@ class MemberShard(Shard):
         failures: Failures = []
         rows = self.observations.buffer if self.leaves.arrays else None
         flags = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
-        for number, member in enumerate(self.envs):
+        for number, member in zip(self._numbers(), self.envs, strict=True):
             try:
                 # It may keep the actions that it was given, so they must not be a view of the port.
                 actions = given[member.rows].copy() if together else given[number]
@@ -163,7 +173,10 @@ class MemberShard(Shard):
     def __getstate__(self) -> dict[str, Any]:
         if not self.envs:  # before they are made
             return self.__dict__.copy()
-        kept = [self._saved(number, maker, "ReactorVectorEnv.of") for number, maker in enumerate(self.makers)]
+        kept = [
+            self._saved(number, member.env, last, maker, "ReactorVectorEnv.of")
+            for number, (member, last, maker) in enumerate(zip(self.envs, self.last, self.makers, strict=True))
+        ]
         return {"kept": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

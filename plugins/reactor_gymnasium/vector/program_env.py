@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -15,6 +15,7 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from reactor_gymnasium.environments.env_state import known_way
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.executor_choice import EnvChoice
 from reactor_gymnasium.vector.env_batch import EnvBatch
@@ -31,15 +32,17 @@ __all__ = ["ProgramVectorEnv"]
 _log = logging.getLogger(__name__)
 
 
-def _whereabouts(shards: dict[str, tuple[Any, int, int]], names: tuple[str, ...]) -> str:
+def _whereabouts(unit: str, shards: dict[str, tuple[Any, int, int]], names: tuple[str, ...]) -> str:
     """Which environments are being stepped, of shards that do not return."""
-    rows = [(name, int(marks[part]), lo) for name, (marks, part, lo) in shards.items() if name in names]
-    return ", ".join(f"environment {lo + row - 1}" if row else name for name, row, lo in rows)
+    numbers = [(name, int(marks[part]), lo) for name, (marks, part, lo) in shards.items() if name in names]
+    return ", ".join(f"{unit} {lo + number - 1}" if number else name for name, number, lo in numbers)
 
 
 class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     """The part of a vector environment that is about its program: what it is made of, whether it runs, and its end."""
 
+    _unit = "environment"
+    """What each of those that shards hold is called in messages."""
     copy: bool
     _run: Run
     _leaves: Leaves
@@ -86,6 +89,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         choice: EnvChoice,
         context: str | None,
         caller_works: bool,
+        parts: tuple[str, ...] = ("objects", "extras", "replies"),
         **ports: Any,
     ) -> None:
         """Wire the program and start it, the last thing that a constructor does.
@@ -96,11 +100,15 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
             choice: What it runs on.
             context: How helper processes start.
             caller_works: Whether the calling thread takes its share.
+            parts: Outputs of which every shard has one, besides ``at``.
             **ports: Further arguments of ``wire``: how many environments there are, and what their shards' ports are.
         """
         self._why, observations = choice.why, bool(self._leaves.arrays)
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
-        self._batches, placement = wire(program, add, choice.seconds, choice.workers, actions, observations, **ports)
+        parts = parts if self._step_timeout is None else (*parts, "at")
+        self._batches, placement = wire(
+            program, add, choice.seconds, choice.workers, actions, observations, parts=parts, **ports
+        )  # fmt: skip
         self._run = program.start(
             executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
             placement=placement, spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
@@ -108,7 +116,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)
         self._batch = self._batches[0]  # the one whose actions are expected
-        if self._step_timeout is not None and "at" in ports["parts"]:
+        if self._step_timeout is not None:
             marks = {batch.suffix: self._run.view(f"at{batch.suffix}") for batch in self._batches}
             shards = {
                 name: (marks[batch.suffix], part, lo)
@@ -118,7 +126,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
                     strict=True,
                 )
             }
-            self._run.tell_whereabouts(partial(_whereabouts, shards))
+            self._run.tell_whereabouts(partial(_whereabouts, self._unit, shards))
         self._alone = len(self._batches) == 1
         when_forked(self)
         self.closed = False
@@ -128,6 +136,10 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         """Have workers replaced that die, where that is asked for."""
         self._recover = recover
         self._unseeded = set(range(count if recover is not None else 0))
+
+    def _ways(self, makes: Sequence[Any]) -> tuple[str | None, ...]:
+        """How environments can be saved, where workers may have to be replaced: not to be found out in the middle of a run."""
+        return () if self._recover is None else tuple(map(known_way, makes))
 
     def _seed(self, index: int, seed: int | None) -> int | None:
         """The seed for a reset: one that is drawn here, where an environment that is to be brought back would draw its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,20 @@ from reactor_gymnasium.environments.storage import Leaves
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
-__all__ = ["Failures", "Infos", "Shard"]
+__all__ = ["Failures", "Infos", "Shard", "marked"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
 """What environments raised, with their indices."""
+
+
+def marked(rows: Iterable[int], at: Any) -> Iterator[int]:
+    """The same rows; each is written down while it is the current one, counted from 1."""
+    for row in rows:
+        at[...] = row + 1
+        yield row
+    at[...] = 0
 
 
 class Shard(Reactor, ABC):
@@ -30,6 +39,9 @@ class Shard(Reactor, ABC):
         row: Row of the first one in its batch.
         rows: How many rows they have.
         leaves: The space that observations are batched by.
+        watched: Whether to tell at any time which environment is being stepped.
+        ways: How each environment can be saved, if that is known already; see
+            :func:`~reactor_gymnasium.environments.env_state.way`.
 
     Attributes:
         envs: What holds the environments, each as its ``env``.
@@ -53,20 +65,19 @@ class Shard(Reactor, ABC):
     extras = Output()
     """What some steps have besides: packed infos, and failures by environment."""
     at = Output((), np.int64)
-    """The row that is being stepped, counted from 1, 0 for none; written only where somebody watches."""
+    """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
     replies = Output()
     """What was returned, pickled, of each environment that was called."""
 
     unit = "environment"
     """What each of those that it holds is called in messages."""
-    ways: tuple[str | None, ...] = ()
-    """How each environment can be saved, where that was found out beforehand; see
-    :func:`~reactor_gymnasium.environments.env_state.way`."""
     apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
 
-    def __init__(self, first: int, row: int, rows: int, leaves: Leaves) -> None:
-        self.first, self.row, self.leaves = first, row, leaves
+    def __init__(
+        self, first: int, row: int, rows: int, leaves: Leaves, watched: bool = False, ways: Sequence[str | None] = ()
+    ) -> None:
+        self.first, self.row, self.leaves, self.watched, self.ways = first, row, leaves, watched, tuple(ways)
         self.envs: list[Any] = []
         self.last: list[Any] = [None] * rows
         if leaves.arrays:
@@ -130,15 +141,19 @@ class Shard(Reactor, ABC):
         if infos or failures or finals:
             self.extras.set((pack(self.row, finals, infos, apart=self.apart), failures))
 
-    def _saved(self, number: int, make: Any, owner: str) -> tuple[bytes, bytes]:
+    def _numbers(self) -> Iterable[int]:
+        """The numbers of its environments, to step them in this order."""
+        numbers = range(len(self.envs))
+        return marked(numbers, self.at.buffer) if self.watched else numbers
+
+    def _saved(self, number: int, env: Any, last: Any, make: Any, owner: str) -> tuple[bytes, bytes]:
         """The state of an environment, and its last observation; each by itself: what two share must not depend on where they are.
 
         Raises:
             RunError: If it cannot be restored exactly.
         """
-        env = self.envs[number].env
         way = self.ways[number] if self.ways else known_way(make)
-        return saved_exactly(env, way, f"{self.unit} {self.first + number} of {owner}"), dumps(self.last[number])
+        return saved_exactly(env, way, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
 
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number

@@ -35,9 +35,6 @@ __all__ = ["ShardedVectorEnv"]
 class ShardedVectorEnv(ProgramVectorEnv):
     """The part of a vector environment that does not depend on what its shards hold."""
 
-    _unit = "environment"
-    """What each of those that shards hold is called in messages."""
-
     def __init__(self) -> None:
         super().__init__()
         self._ticking: EnvBatch | None = None

@@ -12,7 +12,6 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-from reactor_gymnasium.environments.env_state import known_way
 from reactor_gymnasium.environments.infos import Packed, merge
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
@@ -110,6 +109,8 @@ class ReactorVectorEnv(CallingVectorEnv):
         copy: bool = True,
         context: str | None = None,
         caller_works: bool = True,
+        restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> JoinedVectorEnv:
         """Join vector environments that step many rows by themselves, and step them on all cores.
 
@@ -129,10 +130,13 @@ class ReactorVectorEnv(CallingVectorEnv):
             copy: As for the constructor.
             context: As for the constructor.
             caller_works: Whether the calling thread steps shards itself.
+            restarts: As for the constructor. It is tried with two shards of each kind that are thrown away.
+            step_timeout: As for the constructor; the error names the shard.
 
         Raises:
             TypeError: If one is no vector environment.
-            ValueError: If there are none, or one steps a part of its rows at a time.
+            ValueError: If there are none, one steps a part of its rows at a time, or there are ``restarts`` and shards that could
+                not be brought back.
             RuntimeError: If their spaces or autoreset modes differ. Names the shard.
 
         Example:
@@ -146,8 +150,9 @@ class ReactorVectorEnv(CallingVectorEnv):
             >>> envs.close()
         """
         return JoinedVectorEnv(
-            vector_env_fns, workers=workers, executor=executor, copy=copy, context=context, caller_works=caller_works
-        )
+            vector_env_fns, workers=workers, executor=executor, copy=copy, context=context, caller_works=caller_works,
+            restarts=restarts, step_timeout=step_timeout,
+        )  # fmt: skip
 
     _apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
@@ -214,7 +219,6 @@ class ReactorVectorEnv(CallingVectorEnv):
             check_travel(env_fns, self._encoded, self._title, self._context_option)
         self._replace(replacing(restarts, choice.executor, self._encoded), self.num_envs)
         self._step_timeout = step_timeout
-        parts = ("objects", "extras", "replies", *(("at",) if step_timeout is not None else ()))
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
 
@@ -233,13 +237,10 @@ class ReactorVectorEnv(CallingVectorEnv):
                 casting=self._casting,
                 owner=self._title,
                 watched=step_timeout is not None,
-                # Not in the middle of a run, when workers are saved that may have to be replaced.
-                ways=() if self._recover is None else tuple(map(known_way, self._encoded[lo:hi])),
+                ways=self._ways(self._encoded[lo:hi]),
             )
 
-        self._open(
-            program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size, parts=parts
-        )  # fmt: skip
+        self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
         if not self.copy:
             self._make_views()
 

@@ -24,10 +24,10 @@ def wire(
     num_envs: int,
     batch_size: int,
     bounds: Sequence[int] | None = None,
+    parts: Sequence[str],
     label: str = "environments",
     inputs: Sequence[str] = ("items", "request"),
     rows: Sequence[str] = ("rewards", "terminations", "truncations"),
-    parts: Sequence[str] = ("objects", "extras", "replies"),
 ) -> tuple[list[EnvBatch], dict[str, int]]:
     """Cut environments into batches and shards, and put the shards between the boundary's inputs and outputs.
 
@@ -41,10 +41,10 @@ def wire(
         num_envs: How many environments there are.
         batch_size: How many of them step together.
         bounds: The first row of each environment, and the row after the last one; ``None`` where each has one row.
+        parts: Outputs of which every shard has one.
         label: What shards are called in drawings and messages, before their indices.
         inputs: What every shard is sent by itself.
         rows: Outputs of which every environment has rows.
-        parts: Outputs of which every shard has one.
 
     Returns:
         The batches, and the worker of each shard, by name.

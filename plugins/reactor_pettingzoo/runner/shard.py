@@ -13,7 +13,7 @@ from reactor_pettingzoo.runner.account import Account
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
 from reactor_pettingzoo.runner.groups import Group
 from reactor_pettingzoo.runner.roster import Roster
-from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
+from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
 from reactor_rl.plugin import decode
 
 __all__ = ["BEGIN", "Resets", "RunnerShard"]
@@ -169,6 +169,11 @@ class RunnerShard(Reactor):
 
     def _blame(self, error: Exception) -> None:
         error.add_note(f"in environment {self.first + self.working}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.copies:
+            raise RunError("the hashes of what has happened in a MultiAgentRunner's environments cannot be saved")
+        return self.__dict__.copy()
 
     def _busy(self) -> int:
         return sum(map(bool, self.left))

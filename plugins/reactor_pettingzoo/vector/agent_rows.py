@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gymnasium import Space, spaces
 from pettingzoo import ParallelEnv
 
-from reactor_gymnasium.plugin import Infos
-from reactor_pettingzoo.agents import AgentID
+from reactor_gymnasium.plugin import Infos, thrown_away
+from reactor_pettingzoo.agents import AgentID, as_parallel
+from reactor_rl.plugin import decode
 
-__all__ = ["AgentRows", "AgentStep"]
+__all__ = ["AgentRows", "AgentStep", "TriedRows"]
 
 
 class AgentStep(NamedTuple):
@@ -45,6 +47,10 @@ class AgentRows:
         self._live: list[tuple[int, AgentID]] = []
         self._padded: list[int] = []
         self._gone: set[AgentID] = set()  # who has died in this episode
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What an episode depends on, for :func:`~reactor_gymnasium.environments.env_state.save`."""
+        return {name: value for name, value in vars(self).items() if name not in ("padding", "check")}
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
         """Begin an episode. Returns observations of all rows, and infos.
@@ -139,6 +145,34 @@ class AgentRows:
     def _others(self, live: list[tuple[int, AgentID]]) -> list[int]:
         there = {row for row, _ in live}
         return [row for row in range(self.n) if row not in there]
+
+
+class TriedRows(AgentRows):
+    """A copy as :func:`~reactor_gymnasium.environments.env_state.way` tries one: an action of all agents in, no infos out.
+
+    Args:
+        env: The environment.
+        agents: The agents.
+        action_space: Every agent's action space.
+    """
+
+    def __init__(self, env: ParallelEnv, agents: Sequence[AgentID], action_space: Space[Any]) -> None:
+        super().__init__(env, agents, None, lambda observation: None, "environment 0")
+        self.action_space = spaces.Tuple([action_space] * self.n)
+
+    @classmethod
+    def of(cls, env_fn: Any, agents: Sequence[AgentID], action_space: Space[Any]) -> TriedRows:
+        """A throw-away one, of an encoded function."""
+        return cls(as_parallel(thrown_away(decode(env_fn))), agents, action_space)
+
+    def step(self, actions: Sequence[Any]) -> Any:
+        """Observations, rewards, who has ended, and whether the episode is over."""
+        observations, rewards, ends, _ = super().step(actions)
+        return observations, rewards, ends, self.over
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
 
 
 def _infos(live: list[tuple[int, AgentID]], infos: Mapping[AgentID, dict[str, Any]], padded: list[int]) -> Infos:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard
+from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard, load
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows
-from reactor_rl.plugin import decode
+from reactor_rl.plugin import decode, loads
 
 __all__ = ["ParallelShard"]
 
@@ -30,6 +30,9 @@ class ParallelShard(Shard):
         single_observation_space: Every agent's observation space.
         single_action_space: Every agent's action space.
         autoreset_mode: When an environment whose episode is over is reset.
+        tried: What makes an environment that is only tried, encoded.
+        watched: Whether to tell at any time which environment is being stepped.
+        ways: How each of them can be saved, if that is known already.
     """
 
     envs: list[AgentRows]
@@ -43,11 +46,14 @@ class ParallelShard(Shard):
         single_observation_space: Space[Any],
         single_action_space: Space[Any],
         autoreset_mode: AutoresetMode,
+        tried: Any,
+        watched: bool,
+        ways: Sequence[str | None],
     ) -> None:
-        super().__init__(first, first * len(agents), n * len(agents), Leaves(single_observation_space))
+        super().__init__(first, first * len(agents), n * len(agents), Leaves(single_observation_space), watched, ways)
         self.env_fn, self.n, self.agents = env_fn, n, tuple(agents)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
-        self.autoreset_mode = autoreset_mode
+        self.autoreset_mode, self.tried = autoreset_mode, tried
 
     # ------------------------------------------------------------------ start and end
 
@@ -89,7 +95,7 @@ class ParallelShard(Shard):
         finals: Infos = {}
         infos: Infos = {}
         failures: Failures = []
-        for number, copy in enumerate(self.envs):
+        for number, copy in zip(self._numbers(), self.envs, strict=True):
             lo = number * agents
             try:
                 if copy.over:
@@ -142,6 +148,27 @@ class ParallelShard(Shard):
         lo = number * len(self.agents)
         self.last[lo : lo + len(self.agents)] = observations
         infos.update((lo + row, info) for row, info in of_rows.items())
+
+    # ------------------------------------------------------------------ snapshots
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.envs:  # before they are made
+            return self.__dict__.copy()
+        n = len(self.agents)
+        kept = [
+            self._saved(number, copy, self.last[number * n : (number + 1) * n], self.tried, "ParallelVectorEnv")
+            for number, copy in enumerate(self.envs)
+        ]
+        return {"kept": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "kept" not in state:
+            self.__dict__.update(state)
+            return
+        n = len(self.agents)
+        for number, (copy, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
+            load(copy, saved)
+            self.last[number * n : (number + 1) * n] = loads(last)
 
 
 def _write(out: npt.NDArray[np.float64], rewards: list[Any]) -> None:

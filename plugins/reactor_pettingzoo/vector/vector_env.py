@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,11 @@ from reactor_gymnasium.plugin import (
     median_step,
     merge,
     repeat_registrations,
+    replacing,
     thrown_away,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
-from reactor_pettingzoo.vector.agent_rows import AgentRows
+from reactor_pettingzoo.vector.agent_rows import AgentRows, TriedRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import ParallelShard
 from reactor_rl import Instance, Program
@@ -82,6 +84,10 @@ class ParallelVectorEnv(CallingVectorEnv):
             need no ``__main__`` guard with any of them.
         caller_works: Whether the calling thread steps copies itself. If not, ``workers`` helpers do everything, and the caller
             may do something else between :meth:`step_async` and :meth:`step_wait`.
+        restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`. The
+            copies must do the same after the same seed and actions, which is tried with two that are thrown away.
+        step_timeout: Seconds that a step, a reset or a call may take on a worker process at most. After that it is a
+            :class:`reactor_rl.WorkerHungError` that names the copy, or, with ``restarts``, the worker is replaced.
 
     Attributes:
         agents: The agents of a copy, in the order of their rows.
@@ -90,7 +96,8 @@ class ParallelVectorEnv(CallingVectorEnv):
         copies: The copy of each row, ``(num_envs,)`` int64.
 
     Raises:
-        ValueError: If agents have different spaces, or a number makes no sense.
+        ValueError: If agents have different spaces, a number makes no sense, or there are ``restarts`` and copies that could not
+            be brought back.
         TypeError: If ``env_fn`` cannot be called, or makes something else.
 
     Example:
@@ -115,6 +122,8 @@ class ParallelVectorEnv(CallingVectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         context: str | None = None,
         caller_works: bool = True,
+        restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         super().__init__()
         if not callable(env_fn):
@@ -138,6 +147,9 @@ class ParallelVectorEnv(CallingVectorEnv):
         self._was_reset = False
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
+        (tried,) = encoded((partial(TriedRows.of, encoded_fn, self.agents, self.single_action_space),))
+        self._replace(replacing(restarts, choice.executor, [tried]), self.num_copies)
+        self._step_timeout = step_timeout
         program = Program(f"ParallelVectorEnv of {self.num_copies}")
         program.worker_setup(repeat_registrations())
 
@@ -152,6 +164,9 @@ class ParallelVectorEnv(CallingVectorEnv):
                 single_observation_space=self.single_observation_space,
                 single_action_space=self.single_action_space,
                 autoreset_mode=self.autoreset_mode,
+                tried=tried,
+                watched=step_timeout is not None,
+                ways=self._ways([tried] * (hi - lo)),
             )
 
         copies = self.num_copies  # shards are of copies, where other vector environments have rows

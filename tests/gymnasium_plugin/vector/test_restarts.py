@@ -16,9 +16,12 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
+from reactor_gymnasium.plugin import AtariGame
 from reactor_rl import RecoveryWarning, WorkerHungError
+from reactor_rl.runtime import recovering
 
 gymnasium.register_envs(ale_py)
 
@@ -58,13 +61,14 @@ MAKERS: dict[str, Any] = {
     "HalfCheetah": partial(make_vec, "HalfCheetah-v5", 3),
     "sticky Pong": partial(make_vec, "ALE/Pong-v5", 3),
     "games": partial(AtariVectorEnv, "pong", 3, repeat_action_probability=0.25),
+    "shards": partial(make_vec, "CartPole-v1", 6, shards=3),
 }
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", MAKERS)
 def test_killed_workers_change_nothing(name: str) -> None:
-    steps = 60 if name == "CartPole" else 20
+    steps = 60 if name in ("CartPole", "shards") else 20
     with MAKERS[name](executor="inline") as envs:
         expected = trajectory(envs, steps)
     with warnings.catch_warnings(record=True) as said:
@@ -84,6 +88,33 @@ def test_a_reset_without_a_seed_is_brought_back_too() -> None:
         with pytest.warns(RecoveryWarning, match="worker 1"):
             observations = envs.step(np.array([1, 1, 1]))[0]
         assert all(observations[1] == before[1]) and all(observations[0] >= before[0])  # the dealer's card, and one more
+
+
+class Unseeded(CartPoleVectorEnv):
+    """Shows what no seed can bring back."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=None, options=options)
+
+
+def test_shards_that_could_not_be_brought_back_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"restarts=1: shard 0 could not be brought back, .*the same seed and actions"):
+        ReactorVectorEnv.of([partial(Unseeded, 2)] * 2, executor="processes", workers=2, restarts=1)
+    with pytest.raises(ValueError, match="a thread cannot be replaced"):
+        make_vec("CartPole-v1", 2, shards=2, executor="threads", workers=2, restarts=1)
+
+
+def test_shards_go_on_from_what_was_saved_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "OFTEN", 0.0)
+    monkeypatch.setattr(recovering, "SHARE", 0)
+    make = partial(make_vec, "CartPole-v1", 6, shards=3)
+    with make(executor="inline") as envs:
+        expected = trajectory(envs, 20)
+    with (
+        pytest.warns(RecoveryWarning, match=r" 0 tick\(s\) were replayed"),
+        make(executor="processes", workers=2, restarts=9) as envs,
+    ):
+        assert_same(trajectory(envs, 20, kills=2), expected)
 
 
 def test_environments_that_do_otherwise_are_refused() -> None:
@@ -125,6 +156,45 @@ def test_an_environment_that_does_not_return_is_named(tmp_path: Path) -> None:
         (tmp_path / "sleep").touch()
         with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick 2 in 0.5 s; it is in environment 4\."):
             envs.step(LAST)
+
+
+class SleepyShard(CartPoleVectorEnv):
+    """Does not return when it is told to go to the left and there is a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(2)
+        self.path = path
+
+    def step(self, action: Any) -> Any:
+        if self.path.exists() and action.any():
+            time.sleep(100)
+        return super().step(action)
+
+
+@pytest.mark.timeout(60)
+def test_a_shard_that_does_not_return_is_named(tmp_path: Path) -> None:
+    make = partial(SleepyShard, tmp_path / "sleep")
+    with ReactorVectorEnv.of([make] * 3, executor="processes", workers=2, step_timeout=0.5) as envs:
+        envs.reset(seed=0)
+        (tmp_path / "sleep").touch()
+        with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick 1 in 0.5 s; it is in shard 2\."):
+            envs.step(LAST)
+
+
+@pytest.mark.timeout(60)
+def test_a_game_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    play, here = AtariGame.step, os.getpid()
+
+    def step(self: AtariGame, action: int, strength: float) -> None:
+        if os.getpid() != here and action == 1:
+            time.sleep(100)
+        play(self, action, strength)
+
+    monkeypatch.setattr(AtariGame, "step", step)
+    with AtariVectorEnv("pong", 4, executor="processes", workers=2, context="fork", step_timeout=0.5) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick 1 in 0.5 s; it is in environment 3\."):
+            envs.step(np.array([0, 0, 0, 1]))
 
 
 @pytest.mark.timeout(60)
