@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["CHOICES", "EXECUTORS", "ExecutorName", "NamedExecutor"]
+__all__ = ["CHOICES", "EXECUTORS", "LOCAL", "ExecutorName", "LocalName", "NamedExecutor"]
 
 NamedExecutor = Literal["inline", "threads", "processes"]
-ExecutorName = Literal["auto", "inline", "threads", "processes"]
-"""``"auto"`` stands for the one that is found to be fastest."""
+LocalName = Literal["auto", "inline", "threads", "processes"]
+ExecutorName = Literal["auto", "inline", "threads", "processes", "ray"]
+"""``"auto"`` stands for the one of this machine that is found to be fastest, ``"ray"`` for the machines of a Ray cluster."""
 EXECUTORS: tuple[NamedExecutor, ...] = get_args(NamedExecutor)
+LOCAL: tuple[LocalName, ...] = get_args(LocalName)
 CHOICES: tuple[ExecutorName, ...] = get_args(ExecutorName)

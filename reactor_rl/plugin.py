@@ -12,6 +12,8 @@ from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
+from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
+from reactor_rl.federation.carriers import carrier_for, shared_out
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.global_random import generator_states, global_random_state, moved
 from reactor_rl.helper_cost import parallel_executor, tick_cost
@@ -29,6 +31,12 @@ from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 
 __all__ = [
+    "Answer",
+    "Call",
+    "Carrier",
+    "LostError",
+    "carrier_for",
+    "shared_out",
     "CHOICES",
     "DAEMONIC",
     "DEFAULT_COST",

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reactor_rl.plugin import NamedExecutor, may_start_processes, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, may_start_processes, tick_cost, usable_cores
 from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.costs import actor_cost, learner_cost
 from reactor_sb3.training.specification import SHARDS, Specification
@@ -43,7 +43,7 @@ class Placement:
         updates: How many it has.
     """
 
-    executor: NamedExecutor
+    executor: ExecutorName
     workers: int
     placement: Mapping[str, int]
     actor: float | None
