@@ -106,11 +106,11 @@ def interrupt(kind: str, delay: float) -> Interrupted:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             _, errors = process.communicate()
-            return Interrupted(kind, None, _left(process.pid), errors)
-    return Interrupted(kind, float(out) if out else None, _left(process.pid), errors)
+            return Interrupted(kind, None, left_by(process.pid), errors)
+    return Interrupted(kind, float(out) if out else None, left_by(process.pid), errors)
 
 
-def _left(group: int) -> list[str]:
+def left_by(group: int) -> list[str]:
     """What a session leaves behind; its services get a moment to notice that it has ended."""
     end = time.monotonic() + 5.0
     while True:

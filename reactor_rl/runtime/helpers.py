@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from reactor_rl.errors import WorkerDiedError, WorkerHungError
+from reactor_rl.errors import RunClosedError, WorkerDiedError, WorkerHungError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.patience import Patience
@@ -90,8 +90,11 @@ class Helpers:
         """Between two looks for a token: raise what has ended a helper, or what one says that cannot go on.
 
         Raises:
+            RunClosedError: If another thread has closed the run meanwhile.
             WorkerDiedError: Naming the worker, what ended it, and the reactors that it held.
         """
+        if self.words[Words.ABORT]:
+            raise RunClosedError("the run was closed")
         for worker in self._numbers:  # it may say why in more than the line holds, and then lives until somebody listens
             self._listen(worker)
         self._check_alive()

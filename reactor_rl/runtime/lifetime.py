@@ -7,6 +7,7 @@ import contextlib
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -41,6 +42,7 @@ class Lifetime:
 
     _state: State = "closed"  # until there is something to close
     _why = ""  # it is over
+    _closer = -1  # the thread that ends it
     _executor: Executor
     _helpers: Helpers
     _words: memoryview
@@ -70,7 +72,7 @@ class Lifetime:
             return
         raised: BaseException | None = None
         try:
-            state, self._state = self._state, "closing"
+            state, self._state, self._closer = self._state, "closing", get_ident()
             if terminate:
                 grace: float | None = 0.0
             elif state in WHOLE:
@@ -201,7 +203,13 @@ class Lifetime:
         return failure
 
     def _broke(self, error: BaseException | str) -> None:
-        """Something has gone wrong in the middle of an operation, unless it has said itself what that means."""
+        """Something has gone wrong in the middle of an operation, unless it has said itself what that means.
+
+        Raises:
+            RunClosedError: If that was another thread, which has closed the run.
+        """
+        if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
+            raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from error
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, KeyboardInterrupt)
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"

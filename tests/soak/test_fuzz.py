@@ -9,5 +9,5 @@ from fuzz import fuzz
 @pytest.mark.timeout(120)
 def test_random_environments_are_as_in_sync() -> None:
     counts = fuzz(30)
-    assert counts["examples"] >= 30 and counts["inline"] and counts["threads"]
+    assert counts["examples"] >= 30 and counts["inline"] and counts["threads"] and counts["processes"]
     assert sum(count for what, count in counts.items() if what.startswith("raised")) < counts["examples"] // 2

@@ -6,7 +6,7 @@ from types import TracebackType
 
 __all__ = ["INTERRUPTED", "Life"]
 
-INTERRUPTED = "it was interrupted"
+INTERRUPTED = "a call was interrupted, or another thread is in the middle of one"
 
 
 class Life:
