@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -252,6 +253,23 @@ def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
         killed(run)
         with pytest.raises(WorkerDiedError, match="was not replaced: the notes"):
             run.tick()
+
+
+def test_notes_are_bounded_by_log_bytes() -> None:
+    limit, most, rounds = 5000, 0, 0
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9, log_bytes=limit)) as run:
+        for _ in range(100):
+            run.set(given=(1, -1))
+            run.tick()
+            notes = run._helpers._past.passes  # type: ignore[attr-defined]
+            most, rounds = max(most, sys.getsizeof(notes) + sum(map(sys.getsizeof, notes))), rounds + (not notes)
+        assert rounds > 2 and limit / 2 < most < 1.1 * limit
+        run.tick()
+        with warns("worker 1"):
+            killed(run)
+            run.set(given=(1, -1))
+            run.tick()
+        assert run.sums.tolist() == [101, 202, 303]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -3,13 +3,16 @@
 An output crosses if a reactor on a helper reads it and another worker writes it. At the end of a pass all that was written in it is
 still in its slots, so one look at the stamps tells what is to be noted. Who lays the notes of a pass into a copy of the arena finds
 there what the helper found at that pass.
+
+The notes of a pass are one string of bytes: of many small objects, which live long, the garbage collector would take its share.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reactor_rl import topology as topo
 from reactor_rl.runtime.arena import CELL, Place
@@ -17,30 +20,19 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import HEADER, Side
 from reactor_rl.runtime.worker.checkpoint import WorkerCheckpoint
 
-__all__ = ["Checkpoint", "Crossings", "Note", "Pass", "Past", "lay"]
+__all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Past", "begins_tick", "lay"]
 
-OVERHEAD = 150
-"""Bytes that an object or two take besides what they hold, about."""
+OVERHEAD = 48
+"""Bytes that a string of bytes in a list takes besides what it holds, about."""
 
-
-class Spot(NamedTuple):
-    """Where bytes lie: in the arena (``side`` is -1) or in the side block of a worker. ``owner`` is the worker that writes them."""
-
-    owner: int
-    side: int
-    offset: int
-
-
-Note = tuple[Spot, bytes]
-
-
-class Pass(NamedTuple):
-    """One pass: whether it is the first one of its tick, its tick, its number, and what crossed in it."""
-
-    first: bool
-    time: int
-    number: int
-    notes: tuple[Note, ...]
+_PASS = struct.Struct("=?qq")
+"""What notes begin with: whether the pass is the first one of its tick, its tick, its number."""
+_SPOT = struct.Struct("=qqqq")
+"""What comes before the bytes of a note: the worker that writes them, whose side block they lie in (-1 if they lie in the arena),
+their offset there, and how many they are.
+"""
+_Span = tuple[bytes, int, int]
+"""A spot in the arena, packed, and where its bytes begin and end."""
 
 
 class Checkpoint(NamedTuple):
@@ -56,14 +48,14 @@ class Past:
     """All that a helper's reactors can be brought back from.
 
     Attributes:
-        startup: What crossed in the pass of the startup reactions.
+        startup: Notes of the pass of the startup reactions.
         checkpoint: The last one, if there is one.
-        passes: What has happened since.
+        passes: Notes of the passes since.
     """
 
-    startup: tuple[Note, ...] = ()
+    startup: bytes = b""
     checkpoint: Checkpoint | None = None
-    passes: list[Pass] = field(default_factory=list)
+    passes: list[bytes] = field(default_factory=list)
 
     def of(self, worker: int) -> Past:
         """The part of it that one helper needs."""
@@ -101,31 +93,35 @@ class Crossings:
             for index, found in sorted(places.items())
         ]
 
-    def note(self, number: int, time: int) -> tuple[tuple[Note, ...], int]:
-        """What has crossed in pass ``number``, at ``time``; and how many bytes noting it takes."""
-        words, memory, notes = self._words, self._memory, []
+    def note(self, first: bool, time: int, number: int) -> bytes:
+        """What has crossed in a pass.
+
+        Args:
+            first: Whether it is the first one of its tick.
+            time: Its tick.
+            number: Its number.
+        """
+        words, memory = self._words, self._memory
+        notes: list[Any] = [_PASS.pack(first, time, number)]
         for one in self._outputs:
             if words[one.whole] == number or words[one.any_row] == number:
-                spot, begin, end = one.stamps
-                notes.append((spot, bytes(memory[begin:end])))
-                for slots in one.places:
+                for slots in one.slots:
                     spot, begin, end = slots[time % len(slots)]
-                    notes.append((spot, bytes(memory[begin:end])))
+                    notes += spot, memory[begin:end]
                 if one.cells:
-                    for spot in one.cells[time % len(one.cells)]:
-                        notes += self._object(spot)
-        return tuple(notes), OVERHEAD + sum([OVERHEAD + len(data) for _, data in notes])
+                    for at in one.cells[time % len(one.cells)]:
+                        notes += self._object(one.owner, at)
+        return b"".join(notes)
 
-    def _object(self, spot: Spot) -> list[Note]:
+    def _object(self, owner: int, at: int) -> list[Any]:
         """What lies in a cell, and aside if it is too long for it."""
-        at = spot.offset
         length, offset = HEADER.unpack_from(self._memory, at)
         if offset < 0:
-            return [(spot, bytes(self._memory[at : at + HEADER.size + length]))]
-        side = self._sides[spot.owner]
+            return _noted(owner, -1, at, self._memory[at : at + HEADER.size + length])
+        side = self._sides[owner]
         assert side is not None
-        aside = Spot(spot.owner, spot.owner, offset), bytes(side.read(offset, length))
-        return [(spot, bytes(self._memory[at : at + HEADER.size])), aside]
+        aside = _noted(owner, owner, offset, side.read(offset, length))
+        return _noted(owner, -1, at, self._memory[at : at + HEADER.size]) + aside
 
     def everything(self) -> tuple[bytes, tuple[bytes, ...]]:
         """The bytes of the arena and of the side blocks."""
@@ -136,18 +132,17 @@ class _Crossing:
     """One output that crosses.
 
     Attributes:
+        owner: The worker that writes it.
         whole, any_row: The words that tell in which pass it was written.
-        stamps: Where all its stamps lie.
-        places: For each place that a helper reads, where its slots lie.
+        slots: Where its stamps lie; and for each place that a helper reads, where each of its slots lies.
         cells: For each slot of an output of objects, where its cells lie.
     """
 
     def __init__(self, plan: Plan, output: topo.OutputNode, places: Sequence[Place]) -> None:
         stamps = plan.layout.stamps[output.index]
-        owner = plan.layout.owner[output.index]
+        self.owner = owner = plan.layout.owner[output.index]
         self.whole, self.any_row = stamps.whole, stamps.any_row
-        self.stamps = _span(owner, stamps.whole * 8, stamps.size * 8)
-        self.places: list[list[tuple[Spot, int, int]]] = []
+        self.slots: list[list[_Span]] = [[_span(owner, stamps.whole * 8, stamps.size * 8)]]
         for place in places:
             buffer = plan.layout.buffers[place.buffer]
             slot = length = buffer.nbytes // buffer.ring
@@ -155,25 +150,44 @@ class _Crossing:
             if place.lo is not None:
                 row = slot // buffer.shape[0]
                 begin, length = row * place.lo, row * (1 if place.hi is None else place.hi - place.lo)
-            self.places.append([_span(owner, buffer.offset + k * slot + begin, length) for k in range(buffer.ring)])
-        self.cells: list[list[Spot]] = []
+            self.slots.append([_span(owner, buffer.offset + k * slot + begin, length) for k in range(buffer.ring)])
+        self.cells: list[list[int]] = []
         if output.dtype is None:
             first, rows = plan.layout.cells[output.index], output.rows or 1
-            self.cells = [[Spot(owner, -1, first + (k * rows + row) * CELL) for row in range(rows)] for k in range(output.ring)]
+            self.cells = [[first + (k * rows + row) * CELL for row in range(rows)] for k in range(output.ring)]
 
 
-def _span(owner: int, begin: int, length: int) -> tuple[Spot, int, int]:
-    return Spot(owner, -1, begin), begin, begin + length
+def _span(owner: int, begin: int, length: int) -> _Span:
+    return _SPOT.pack(owner, -1, begin, length), begin, begin + length
 
 
-def lay(notes: Sequence[Note], memory: memoryview, sides: Sequence[Side | None], worker: int) -> None:
-    """Lay notes into a copy of the arena and of the side blocks; what the worker writes itself it will write again."""
-    for (owner, side, offset), data in notes:
+def _noted(owner: int, side: int, offset: int, data: memoryview) -> list[Any]:
+    return [_SPOT.pack(owner, side, offset, len(data)), data]
+
+
+def begins_tick(notes: bytes) -> bool:
+    """Whether notes are of the first pass of a tick."""
+    return bool(notes[0])
+
+
+def lay(notes: bytes, memory: memoryview, sides: Sequence[Side | None], worker: int) -> tuple[bool, int, int]:
+    """Lay notes into a copy of the arena and of the side blocks; what the worker writes itself it will write again.
+
+    Returns:
+        Whether their pass is the first one of its tick, its tick, its number.
+    """
+    first, time, number = _PASS.unpack_from(notes)
+    at, end = _PASS.size, len(notes)
+    while at < end:
+        owner, side, offset, length = _SPOT.unpack_from(notes, at)
+        at += _SPOT.size + length
         if owner == worker:
             continue
+        data = notes[at - length : at]
         if side < 0:
-            memory[offset : offset + len(data)] = data
+            memory[offset : offset + length] = data
         else:
             block = sides[side]
             assert block is not None
             block.put(offset, data)
+    return first, time, number

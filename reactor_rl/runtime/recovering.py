@@ -17,7 +17,7 @@ from typing import Any
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
 from reactor_rl.recovery import Recover, RecoveryWarning
-from reactor_rl.runtime.crossing import Checkpoint, Crossings, Pass, Past
+from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Past, begins_tick
 from reactor_rl.runtime.executor import SLICE, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
@@ -77,12 +77,12 @@ class RecoveringHelpers(Helpers):
         command = words[Words.COMMAND]
         if self._over or command == Commands.STOP:
             return
-        notes, size = self._crossings.note(kernel.number, kernel.time)
+        notes = self._crossings.note(command == Commands.FIRST, kernel.time, kernel.number)
         if command == Commands.START:
             self._past.startup, self._on = notes, True
             return
-        self._past.passes.append(Pass(command == Commands.FIRST, kernel.time, kernel.number, notes))
-        self._bytes += size
+        self._past.passes.append(notes)
+        self._bytes += OVERHEAD + len(notes)
         if words[Words.AGAIN] == kernel.number or words[Words.FAILED] or words[Words.STOP]:
             return
         if self._bytes > self._recover.log_bytes or time.monotonic() - self._saved_at > self._pause:
@@ -266,7 +266,7 @@ class RecoveringHelpers(Helpers):
             for worker, status in dead
         )
         others = "" if len(workers) == len(dead) else f", and with it all {len(workers)} helpers,"
-        ticks = sum(one.first for one in self._past.passes)
+        ticks = sum(map(begins_tick, self._past.passes))
         left = self._recover.restarts - len(self._deaths)
         warnings.warn(
             f"{whom}. It was replaced{others} after {seconds:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Workers may "

@@ -80,9 +80,9 @@ class Stand:
                 if side is not None and data:
                     side.put(0, data)
             go_back(kernel, workers[self._worker])
-        for first, time, number, notes in past.passes:
+        for notes in past.passes:
             self._check(kernel)  # but not after the last one, whose failures the caller may still ask for
-            put(notes)
+            first, time, number = put(notes)
             if first:
                 kernel.first_pass(time, number)
             else:

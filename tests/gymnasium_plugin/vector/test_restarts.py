@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -49,7 +50,8 @@ def trajectory(envs: Any, steps: int, kills: int = 0, seed: int | None = 3) -> l
             os.kill(child.pid, signal.SIGKILL)
         envs.step_async(envs.action_space.sample())
         if child is not None:
-            os.kill(child.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may be dead already
+                os.kill(child.pid, signal.SIGKILL)
         seen.append(envs.step_wait())
         if step % 10 == 5 and hasattr(envs, "call"):
             seen.append(envs.get_attr("render_mode"))
