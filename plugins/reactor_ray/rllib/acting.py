@@ -1,0 +1,127 @@
+"""From the observations of all environments to their actions, as RLlib's default connectors get there, but in whole columns."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import tree
+from ray.rllib.connectors.env_to_module import (
+    AddObservationsFromEpisodesToBatch,
+    AddStatesFromEpisodesToBatch,
+    AddTimeDimToBatchAndZeroPad,
+    BatchIndividualItems,
+    NumpyToTensor,
+)
+from ray.rllib.connectors.module_to_env import (
+    GetActions,
+    ListifyDataForVectorEnv,
+    NormalizeAndClipActions,
+    RemoveSingleTsTimeRankFromBatch,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
+from ray.rllib.core.columns import Columns
+from ray.rllib.utils.numpy import convert_to_numpy
+from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
+
+__all__ = ["Acting", "refuse_connectors"]
+
+_TO_MODULE = [
+    AddObservationsFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad, AddStatesFromEpisodesToBatch, BatchIndividualItems,
+    NumpyToTensor,
+]  # fmt: skip
+_TO_ENV = [
+    GetActions, TensorToNumpy, UnBatchToIndividualItems, RemoveSingleTsTimeRankFromBatch, NormalizeAndClipActions,
+    ListifyDataForVectorEnv,
+]  # fmt: skip
+
+
+def refuse_connectors(to_module: Any, to_env: Any) -> None:
+    """Only pipelines of RLlib's default connectors: others read episodes, which are there at a fragment's end only.
+
+    Raises:
+        ValueError: If there are others. Names the setting and the connector.
+    """
+    for way, pipeline, known in (("env_to_module", to_module, _TO_MODULE), ("module_to_env", to_env, _TO_ENV)):
+        kinds = [type(connector) for connector in pipeline.connectors]
+        if kinds == known:
+            continue
+        others = [kind.__name__ for kind in kinds if kind not in known]
+        setting = f"{way}_connector={others}" if others else f"add_default_connectors_to_{way}_pipeline=False"
+        raise ValueError(
+            f"env_runners({setting}): ReactorEnvRunner does to columns what RLlib's default connectors do; others would look for "
+            "episodes, which it makes at a fragment's end. Use RLlib's own env runner with them"
+        )
+
+
+class Acting:
+    """Asks a module for actions.
+
+    Args:
+        module: An ``RLModule``.
+        clipping: RLlib's connector that knows how actions are brought into the space.
+        action_space: Of one environment.
+        to_tensor: RLlib's connector that makes tensors, on the right device.
+        num_envs: Number of environments, ``N``.
+    """
+
+    def __init__(self, module: Any, to_tensor: Any, clipping: Any, action_space: Any, num_envs: int) -> None:
+        self._module = module
+        self._to_tensor = to_tensor
+        self._get_actions = GetActions()
+        self._space = get_base_struct_from_space(action_space)
+        self._into_space = unsquash_action if clipping.normalize_actions else clip_action if clipping.clip_actions else None
+        self._stateful = module.is_stateful()
+        self._state: Any = None
+        self._num_envs = num_envs
+        if self._stateful:
+            initial = convert_to_numpy(module.get_initial_state())
+            self._initial = initial
+            self._state = tree.map_structure(lambda leaf: np.stack([leaf] * num_envs), initial)
+        self.seconds = [0.0, 0.0, 0.0]
+        """Spent on the way to the module, in it, and on the way back, since this was set to zeros."""
+
+    def begin(self, envs: Any) -> None:
+        """Forget the states of environments whose episodes begin, given by their indices."""
+        if self._stateful and len(envs):
+            for leaf, first in zip(tree.flatten(self._state), tree.flatten(self._initial), strict=True):
+                leaf[envs] = first
+
+    def act(self, observations: Any, episodes: list[Any], *, explore: bool, step: int) -> tuple[Any, Any, dict[str, Any]]:
+        """Actions for all environments.
+
+        Args:
+            observations: ``(N, *shape)``, nested as the space is.
+            episodes: RLlib's, whose kind is all that is looked at.
+            explore: Whether by ``forward_exploration`` and a sampled action, or by ``forward_inference`` and the likeliest.
+            step: Environment steps so far, by which modules schedule their exploration.
+
+        Returns:
+            Actions as the module gave them, ``(N, *shape)``; the same as environments take them; and what else it said.
+        """
+        started = time.perf_counter()
+        batch = {Columns.OBS: observations}
+        if self._stateful:
+            batch = {
+                Columns.OBS: tree.map_structure(lambda leaf: np.expand_dims(leaf, 1), observations),
+                Columns.STATE_IN: self._state,
+            }
+        batch = self._to_tensor(rl_module=self._module, batch=batch, episodes=episodes)
+        asked = time.perf_counter()
+        said = self._module.forward_exploration(batch, t=step) if explore else self._module.forward_inference(batch)
+        answered = time.perf_counter()
+        said = convert_to_numpy(self._get_actions(rl_module=self._module, batch=said, episodes=episodes, explore=explore))
+        if self._stateful:
+            state = said.pop(Columns.STATE_OUT)
+            said = tree.map_structure(lambda leaf: np.squeeze(leaf, 1), said)
+            said[Columns.STATE_OUT] = state
+            self._state = tree.map_structure(np.array, state)
+        actions = said.pop(Columns.ACTIONS)
+        for_env = said.pop(Columns.ACTIONS_FOR_ENV, actions)
+        if self._into_space is not None:
+            for_env = self._into_space(actions, self._space)
+        for place, seconds in enumerate((asked - started, answered - asked, time.perf_counter() - answered)):
+            self.seconds[place] += seconds
+        return actions, for_env, said
