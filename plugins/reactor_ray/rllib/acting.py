@@ -7,53 +7,12 @@ from typing import Any
 
 import numpy as np
 import tree
-from ray.rllib.connectors.env_to_module import (
-    AddObservationsFromEpisodesToBatch,
-    AddStatesFromEpisodesToBatch,
-    AddTimeDimToBatchAndZeroPad,
-    BatchIndividualItems,
-    NumpyToTensor,
-)
-from ray.rllib.connectors.module_to_env import (
-    GetActions,
-    ListifyDataForVectorEnv,
-    NormalizeAndClipActions,
-    RemoveSingleTsTimeRankFromBatch,
-    TensorToNumpy,
-    UnBatchToIndividualItems,
-)
+from ray.rllib.connectors.module_to_env import GetActions
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
 
-__all__ = ["Acting", "refuse_connectors"]
-
-_TO_MODULE = [
-    AddObservationsFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad, AddStatesFromEpisodesToBatch, BatchIndividualItems,
-    NumpyToTensor,
-]  # fmt: skip
-_TO_ENV = [
-    GetActions, TensorToNumpy, UnBatchToIndividualItems, RemoveSingleTsTimeRankFromBatch, NormalizeAndClipActions,
-    ListifyDataForVectorEnv,
-]  # fmt: skip
-
-
-def refuse_connectors(to_module: Any, to_env: Any) -> None:
-    """Only pipelines of RLlib's default connectors: others read episodes, which are there at a fragment's end only.
-
-    Raises:
-        ValueError: If there are others. Names the setting and the connector.
-    """
-    for way, pipeline, known in (("env_to_module", to_module, _TO_MODULE), ("module_to_env", to_env, _TO_ENV)):
-        kinds = [type(connector) for connector in pipeline.connectors]
-        if kinds == known:
-            continue
-        others = [kind.__name__ for kind in kinds if kind not in known]
-        setting = f"{way}_connector={others}" if others else f"add_default_connectors_to_{way}_pipeline=False"
-        raise ValueError(
-            f"env_runners({setting}): ReactorEnvRunner does to columns what RLlib's default connectors do; others would look for "
-            "episodes, which it makes at a fragment's end. Use RLlib's own env runner with them"
-        )
+__all__ = ["Acting"]
 
 
 class Acting:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tree
 from gymnasium.vector import AutoresetMode
-from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 from ray.rllib.env.env_runner import ENV_STEP_FAILURE
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
@@ -20,11 +19,12 @@ from ray.rllib.utils.metrics import (
     WEIGHTS_SEQ_NO,
 )
 
-from reactor_ray.rllib.acting import Acting, refuse_connectors
+from reactor_ray.rllib.acting import Acting
 from reactor_ray.rllib.environments import PREFIX
 from reactor_ray.rllib.episodes import continued, fill
 from reactor_ray.rllib.fragment import Fragment
-from reactor_ray.rllib.seeds import env_seeds
+from reactor_ray.rllib.needs import custom_connectors, overridden
+from reactor_ray.rllib.seeds import environment_seeds
 
 __all__ = ["ReactorEnvRunner"]
 
@@ -35,7 +35,7 @@ _TIMERS = (
 )
 
 
-class ReactorEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc]
+class ReactorEnvRunner(SingleAgentEnvRunner):
     """RLlib's ``SingleAgentEnvRunner`` with another ``sample()``: the same episodes, made at a fragment's end out of columns.
 
     RLlib's own adds every step of every environment to an episode object, and reads it back from there for the module. Here a
@@ -57,19 +57,23 @@ class ReactorEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
-        refuse_connectors(self._env_to_module, self._module_to_env)
         self._refuse_settings()
-        self._watched = _overridden(self, "on_episode_end")
+        self._watched = overridden(self, "on_episode_end") is not None
         self._fragment = Fragment(self.config.episode_lookback_horizon)
         self._done: list[Any] = []
         self._ended: list[tuple[Any, int, int, int, bool, bool]] = []
 
     def _refuse_settings(self) -> None:
-        why = "ReactorEnvRunner makes episodes at a fragment's end. Use RLlib's own env runner with it"
-        if _overridden(self, "on_episode_step"):
-            raise ValueError(f"callbacks(on_episode_step=...): there is no episode to give to it: {why}")
-        if not self.episodes_to_numpy:
-            raise ValueError(f"env_runners(episodes_to_numpy=False): there are no lists of single items: {why}")
+        for setting in (
+            custom_connectors(self),
+            overridden(self, "on_episode_step"),
+            None if self.episodes_to_numpy else "episodes_to_numpy=False",
+        ):
+            if setting is not None:
+                raise ValueError(
+                    f"{setting}: ReactorEnvRunner makes episodes at a fragment's end, and this needs them step by step. Leave it "
+                    "out, or leave env_runner_cls=ReactorEnvRunner out: RLlib's own runner has it"
+                )
         if isinstance(self.module, MultiRLModule):
             raise ValueError("rl_module(rl_module_spec=MultiRLModuleSpec(...)): ReactorEnvRunner asks one module for actions")
         if self.env is not None and self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP) != AutoresetMode.NEXT_STEP:
@@ -140,8 +144,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         for env in range(self.num_envs):
             self._new_episode(env, episodes)
         self._ongoing_episodes_for_metrics.clear()
-        seeded = self._needs_initial_reset and self._seed is not None
-        observations, infos = self._try_env_reset(seed=env_seeds(self._seed, self.num_envs) if seeded else None)
+        observations, infos = self._try_env_reset(seed=self._env_seeds() if self._needs_initial_reset else None)
         self._fragment.begin(observations, infos, time.perf_counter())
         self._first = np.zeros(self.num_envs, np.int64)  # the step with which an environment's episode began or goes on
         self._resets = np.zeros(self.num_envs, np.bool_)  # whether its next step only resets it
@@ -151,6 +154,12 @@ class ReactorEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             self._actor.begin(np.arange(self.num_envs))
         for env in range(self.num_envs):
             self._make_on_episode_callback("on_episode_start", env, episodes)
+
+    def _env_seeds(self) -> list[int] | None:
+        seed = self.config.seed
+        if seed is None:
+            return None
+        return environment_seeds(seed, self.worker_index or 0, self.num_envs, evaluation=self.config.in_evaluation)
 
     @property
     def _actor(self) -> Acting:
@@ -232,11 +241,3 @@ class ReactorEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
 def _row(column: Any, env: int) -> Any:
     return tree.map_structure(lambda leaf: leaf[env], column)
-
-
-def _overridden(runner: SingleAgentEnvRunner, name: str) -> bool:
-    """Whether there is a callback of this name that does something."""
-    plain = getattr(RLlibCallback, name)
-    return bool(getattr(runner.config, f"callbacks_{name}")) or any(
-        getattr(type(one), name) is not plain for one in runner._callbacks
-    )

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from ray.tune.registry import register_env
 
 import reactor_gymnasium
-from reactor_ray.rllib.seeds import env_seeds
+from reactor_ray.rllib.seeds import environment_seeds
 
 __all__ = ["PREFIX", "RunnerVectorEnv", "env_id"]
 
@@ -57,8 +57,9 @@ class RunnerVectorEnv(VectorWrapper[Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments; an int is the runner's seed, from which :func:`env_seeds` makes theirs."""
-        return super().reset(seed=env_seeds(seed, self.num_envs) if isinstance(seed, int) else seed, options=options)  # type: ignore[arg-type]
+        """Reset all environments. An int is RLlib's seed of the runner, from which theirs are made."""
+        seeds: Any = environment_seeds(seed, 0, self.num_envs) if isinstance(seed, int) else seed
+        return super().reset(seed=seeds, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments with an array of actions, or a list of single ones."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-__all__ = ["needs_every_step"]
+__all__ = ["custom_connectors", "needs_every_step", "overridden"]
 
 _ENV_TO_MODULE = [
     "AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch", "AgentToModuleMapping",
@@ -21,34 +21,44 @@ _OF_MANY_AGENTS = {"AgentToModuleMapping", "ModuleToAgentUnmapping"}
 _CALLBACKS = ["on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"]
 
 
+def custom_connectors(runner: Any) -> str | None:
+    """The first setting that gives an RLlib runner other connectors than RLlib's default ones; None if none does."""
+    for name, pipeline, expected in (
+        ("env_to_module_connector", runner._env_to_module, _ENV_TO_MODULE),
+        ("module_to_env_connector", runner._module_to_env, _MODULE_TO_ENV),
+    ):
+        if not runner.config.is_multi_agent:
+            expected = [one for one in expected if one not in _OF_MANY_AGENTS]
+        if _names(pipeline.connectors) != expected:
+            return f"{name} (the pipeline is {_names(pipeline.connectors)})"
+    return None
+
+
+def overridden(runner: Any, name: str) -> str | None:
+    """The setting by which a runner has a callback of this name; None if it has none that does something."""
+    if getattr(runner.config, f"callbacks_{name}"):
+        return f"{name}={getattr(runner.config, f'callbacks_{name}')}"
+    for callbacks in runner._callbacks:
+        if getattr(type(callbacks), name) is not getattr(RLlibCallback, name):
+            return f"{type(callbacks).__name__}.{name}"
+    return None
+
+
 def needs_every_step(runner: Any) -> str | None:
     """The first setting of an RLlib runner that needs its episodes step by step, as a user would name it; None if none does.
 
     Such are connectors besides RLlib's own default ones, modules with state, the callbacks of episodes, and episodes that are to
     stay lists.
     """
-    config = runner.config
-    if not config.episodes_to_numpy:
+    if not runner.config.episodes_to_numpy:
         return "episodes_to_numpy=False"
-    for name, pipeline, expected in (
-        ("env_to_module_connector", runner._env_to_module, _ENV_TO_MODULE),
-        ("module_to_env_connector", runner._module_to_env, _MODULE_TO_ENV),
-    ):
-        if not config.is_multi_agent:
-            expected = [one for one in expected if one not in _OF_MANY_AGENTS]
-        if _names(pipeline.connectors) != expected:
-            return f"{name} (the pipeline is {_names(pipeline.connectors)})"
+    if (custom := custom_connectors(runner)) is not None:
+        return custom
     if runner.module is None:
         return "no RLModule"
     if runner.module.is_stateful():
         return "an RLModule with state"
-    for name in _CALLBACKS:
-        if getattr(config, f"callbacks_{name}"):
-            return f"{name}={getattr(config, f'callbacks_{name}')}"
-        for callbacks in runner._callbacks:
-            if getattr(type(callbacks), name) is not getattr(RLlibCallback, name):
-                return f"{type(callbacks).__name__}.{name}"
-    return None
+    return next((setting for name in _CALLBACKS if (setting := overridden(runner, name)) is not None), None)
 
 
 def _names(connectors: Sequence[Any]) -> list[str]:

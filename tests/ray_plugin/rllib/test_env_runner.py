@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
     from reactor_ray.rllib import ReactorEnvRunner, env_id
-    from reactor_ray.rllib.seeds import env_seeds
+    from reactor_ray.rllib.seeds import environment_seeds
 
 TIMED = {
     "sample",
@@ -205,7 +205,7 @@ def test_runners_do_not_begin_alike() -> None:
     ours = begun(ReactorEnvRunner, env_id("CartPole-v1"), 1) + begun(ReactorEnvRunner, env_id("CartPole-v1"), 2)
     assert len(set(ours)) == 6
     assert begun(ReactorEnvRunner, "CartPole-v1", 1) == ours[:3]
-    assert len({seed for runner in range(8) for seed in env_seeds(runner, 100)}) == 800
+    assert len({seed for runner in range(8) for seed in environment_seeds(0, runner, 100)}) == 800
 
 
 # ---------------------------------------------------------------------- what it does not have
@@ -219,10 +219,10 @@ REFUSED = {
     "env_to_module_connector": lambda one: one.env_runners(
         env_to_module_connector=lambda env, spaces, device: FlattenObservations()
     ),
-    "add_default_connectors": lambda one: one.env_runners(add_default_connectors_to_module_to_env_pipeline=False),
+    "module_to_env_connector": lambda one: one.env_runners(add_default_connectors_to_module_to_env_pipeline=False),
     "on_episode_step": lambda one: one.callbacks(Stepping),
     "episodes_to_numpy=False": lambda one: one.env_runners(episodes_to_numpy=False),
-    "NEXT_STEP": lambda one: one.environment(env_id("CartPole-v1", autoreset_mode="SameStep")),
+    "autoreset_mode": lambda one: one.environment(env_id("CartPole-v1", autoreset_mode="SameStep")),
 }
 
 
