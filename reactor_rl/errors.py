@@ -8,6 +8,7 @@ __all__ = [
     "AbsentError",
     "ArenaError",
     "CausalityLoopError",
+    "NodeDiedError",
     "ProgramError",
     "RunClosedError",
     "RunError",
@@ -76,6 +77,22 @@ class WorkerHungError(RunError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.args[0], self.worker, self.reactors, self.stopped)
+
+
+class NodeDiedError(RunError):
+    """A node of a federated run was lost while it was needed.
+
+    Attributes:
+        node: Number of the node; home is 0.
+        reactors: Names of the reactors that it held.
+    """
+
+    def __init__(self, message: str, node: int, reactors: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.node, self.reactors = node, reactors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.node, self.reactors)
 
 
 class ArenaError(MemoryError):

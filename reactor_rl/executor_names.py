@@ -8,8 +8,9 @@ __all__ = ["CHOICES", "EXECUTORS", "LOCAL", "ExecutorName", "LocalName", "NamedE
 
 NamedExecutor = Literal["inline", "threads", "processes"]
 LocalName = Literal["auto", "inline", "threads", "processes"]
-ExecutorName = Literal["auto", "inline", "threads", "processes", "ray"]
-"""``"auto"`` stands for the one of this machine that is found to be fastest, ``"ray"`` for the machines of a Ray cluster."""
+ExecutorName = Literal["auto", "inline", "threads", "processes", "federated", "ray"]
+"""``"auto"`` stands for the one of this machine that is found to be fastest, ``"ray"`` for the machines of a Ray cluster, and
+``"federated"`` for several nodes in this process, with which one can see how a program would be cut."""
 EXECUTORS: tuple[NamedExecutor, ...] = get_args(NamedExecutor)
 LOCAL: tuple[LocalName, ...] = get_args(LocalName)
 CHOICES: tuple[ExecutorName, ...] = get_args(ExecutorName)

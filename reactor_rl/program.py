@@ -6,14 +6,17 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
 from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import ExecutorName
+from reactor_rl.executor_names import CarrierName, ExecutorName
+from reactor_rl.federation.carrier import Carrier
+from reactor_rl.federation.placing import On
+from reactor_rl.federation.start import carrier_named, start_federated
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
@@ -61,7 +64,7 @@ class Program(Composition):
     def start(
         self,
         *,
-        executor: ExecutorName = "auto",
+        executor: ExecutorName | CarrierName | Carrier = "auto",
         workers: int | None = None,
         context: str | None = None,
         caller_works: bool = True,
@@ -72,13 +75,17 @@ class Program(Composition):
         spin: float | None = None,
         recover: Recover | None = None,
         tick_timeout: float | None = None,
+        nodes: int | None = None,
+        on: On | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
 
         Args:
             executor: ``"inline"`` (the caller's thread), ``"threads"``, ``"processes"``, or ``"auto"``, which measures
-                a throw-away copy and chooses. Never changes a result.
-            workers: Number of workers, the caller's thread included; ``None`` for the cores that this process may use.
+                a throw-away copy and chooses. Or what has the program on several nodes: ``"federated"`` (all in this process, to
+                try it out), ``"ray"``, or a carrier that a plugin makes. Never changes a result.
+            workers: Number of workers, the caller's thread included; ``None`` for the cores that this process may use. With several
+                nodes, of each.
             context: How processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``.
             caller_works: Whether the caller's thread takes its share of the reactors; if not, all are left to helpers.
             debug: Fill every array slot with a pattern before it is written and after its last reader.
@@ -92,18 +99,28 @@ class Program(Composition):
                 :class:`reactor_rl.Recover`. ``None``: the run is over when one dies.
             tick_timeout: Seconds that the caller waits for a helper in a tick at most; then it is a :class:`WorkerHungError`, or,
                 with ``recover``, the helper is replaced. The caller's own share is not timed.
+            nodes: Number of nodes, home included, for an executor that has several; ``None`` for as many as that has.
+            on: Which of them gets which reactor, by name of a reactor or of a bank (one node for all its members, or a sequence
+                with one for each); node 0 is home. What is not named is placed so that no node waits for another in the middle of a
+                tick: banks are spread where that can be, everything else is at home. Never changes a result.
 
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
                 does not fit, a ``spin`` that is none, something that ``recover`` does not go with.
             ArenaError: If there is not enough shared memory.
         """
+        carrier = self._carrier(executor, nodes, workers, on)
         settings = Settings(
-            executor=executor, workers=workers, context=context, caller_works=caller_works, debug=debug, fingerprint=fingerprint,
-            costs=costs, placement=placement, spin=spin, recover=recover, tick_timeout=tick_timeout,
+            executor=cast(ExecutorName, executor) if carrier is None else carrier.inside, workers=workers, context=context,
+            caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
+            recover=recover, tick_timeout=tick_timeout,
         )  # fmt: skip
         check(settings)
         topology, why = self.topology(), ""
+        if carrier is not None:
+            federated = start_federated(topology, self._pickled, self.setup, settings, carrier, on)
+            _log.info("started %r", federated)
+            return federated
         if executor == "auto":
             inline = partial(start, topology, self._pickled, self.setup, Settings(fingerprint="off"))
             choice = choose(
@@ -117,6 +134,19 @@ class Program(Composition):
         run = start(topology, self._pickled, self.setup, settings, why)
         _log.info("started %r", run)
         return run
+
+    def _carrier(
+        self, executor: str | Carrier, nodes: int | None, workers: int | None, on: On | None
+    ) -> Carrier | None:  # fmt: skip
+        """What carries the program's nodes; ``None`` if it runs on one."""
+        if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
+            raise ProgramError(f"nodes={nodes!r}: a program needs at least one node, home")
+        carrier = carrier_named(executor, nodes, workers) if isinstance(executor, str) else executor
+        if carrier is None and (nodes is not None or on is not None):
+            raise ProgramError(f"executor={executor!r} has no nodes: nodes= and on= go with 'federated' and 'ray'")
+        if carrier is not None and nodes is not None and carrier.nodes != nodes:
+            raise ProgramError(f"nodes={nodes}, but the carrier {carrier.name!r} has {carrier.nodes}: leave one of the two out")
+        return carrier
 
     def _pickled(self, by_reference: bool) -> tuple[bytes | Reactor, ...]:
         return self.pickled_reactors(by_reference=by_reference)

@@ -14,13 +14,16 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reactor_rl.errors import ProgramError
 from reactor_rl.graph import Graph
-from reactor_rl.topology import Topology
+from reactor_rl.topology import ReactorNode, Topology
 
-__all__ = ["DEFAULT_COST", "Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "longest_first"]
+__all__ = [
+    "DEFAULT_COST", "Arrivals", "Await", "Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "expected_ends",
+    "longest_first",
+]  # fmt: skip
 
 DEFAULT_COST = 10e-6
 """Seconds that a reaction is expected to take if nothing is known. Only ratios matter."""
@@ -47,7 +50,32 @@ class Signal:
     worker: int
 
 
-Op = Wait | Exec | Signal
+@dataclass(frozen=True)
+class Await:
+    """Wait for what a gateway gets on a link from another node."""
+
+    gateway: int
+    link: int
+
+
+Op = Wait | Exec | Signal | Await
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What a part of a program gets from other nodes, through one reactor, its gateway.
+
+    Attributes:
+        gateway: The index of that reactor, the last one. It is on worker 0, whether that takes a share or not, and is no share
+            itself.
+        due: For each reaction of it that takes something in, the link that it waits for, and after how many seconds of the tick
+            that is expected.
+        finally_: A link that is waited for at the end of worker 0's list; ``None`` for no such thing.
+    """
+
+    gateway: int
+    due: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    finally_: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +111,7 @@ def compile_schedule(
     costs: Mapping[str, float] | None = None,
     caller_works: bool = True,
     placement: Mapping[str, int] | None = None,
+    arrivals: Arrivals | None = None,
 ) -> Schedule:
     """Compile the lists of ``workers`` workers.
 
@@ -94,6 +123,7 @@ def compile_schedule(
         costs: Seconds per tick by name of reactor, in place of declared costs.
         caller_works: Whether worker 0 takes a share; if not, there is one helper more.
         placement: Worker by name of reactor, counted from 0 among those that share the reactors, in place of choosing by cost.
+        arrivals: What comes from other nodes.
 
     Raises:
         ProgramError: If ``workers < 1``, or the placement is not one of every reactor on these workers.
@@ -101,20 +131,47 @@ def compile_schedule(
     if workers < 1:
         raise ProgramError(f"workers={workers}: a program needs at least one worker (workers=None takes the cores of this process)")
     cost = _reaction_costs(topology, costs or {})
+    sharing = topology.reactors if arrivals is None else topology.reactors[: arrivals.gateway]
     if placement is None:
-        workers = max(1, min(workers, len(topology.reactors)))
-        homes = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in topology.reactors], workers)
+        workers = max(1, min(workers, len(sharing)))
+        homes = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in sharing], workers)
     else:
-        homes = _checked_placement(topology, placement, workers)
+        homes = _checked_placement(sharing, placement, workers)
         workers = max(homes, default=0) + 1
-    if not caller_works:
+    if not caller_works and homes:
         homes, workers = [worker + 1 for worker in homes], workers + 1
-    order, makespan = _order(topology, graph, cost, homes, workers)
-    lists = _synchronise(topology, graph, homes, order)
-    schedule = Schedule(workers, tuple(homes), lists, makespan)
+    homes += [0] * (len(topology.reactors) - len(sharing))
+    order, ends = _order(topology, graph, cost, homes, workers, {} if arrivals is None else arrivals.due)
+    lists = _synchronise(topology, graph, homes, order, arrivals)
+    schedule = Schedule(workers, tuple(homes), lists, max(ends, default=0.0))
     if schedule.signals() != schedule.waits():
         raise AssertionError(f"unbalanced channels: {schedule.signals()} produced, {schedule.waits()} consumed")
     return schedule
+
+
+def expected_ends(
+    topology: Topology, graph: Graph, nodes: Sequence[int], workers: int, costs: Mapping[str, float] | None = None
+) -> list[float]:
+    """When each reaction of a program on several nodes is expected to end, in seconds from the beginning of a tick.
+
+    Args:
+        topology: The program.
+        graph: Its dependency graph.
+        nodes: The node of each reactor.
+        workers: Workers on each node.
+        costs: As of :func:`compile_schedule`.
+
+    Raises:
+        ProgramError: If a cost is that of no reactor.
+    """
+    cost = _reaction_costs(topology, costs or {})
+    homes = [0] * len(nodes)
+    for node in set(nodes):
+        here = [reactor for reactor in topology.reactors if nodes[reactor.index] == node]
+        placed = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in here], workers)
+        for reactor, worker in zip(here, placed, strict=True):
+            homes[reactor.index] = node * workers + worker
+    return _order(topology, graph, cost, homes, max(homes, default=0) + 1, {})[1]
 
 
 def _reaction_costs(topology: Topology, costs: Mapping[str, float]) -> list[float]:
@@ -150,8 +207,8 @@ def longest_first(costs: Sequence[float], workers: int) -> list[int]:
     return homes
 
 
-def _checked_placement(topology: Topology, placement: Mapping[str, int], workers: int) -> list[int]:
-    names = [reactor.name for reactor in topology.reactors]
+def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, int], workers: int) -> list[int]:
+    names = [reactor.name for reactor in reactors]
     unknown, missing = sorted(set(placement) - set(names)), [name for name in names if name not in placement]
     if unknown:
         raise ProgramError(f"placement names reactors that the program does not have: {', '.join(unknown)}")
@@ -164,32 +221,40 @@ def _checked_placement(topology: Topology, placement: Mapping[str, int], workers
 
 
 def _order(
-    topology: Topology, graph: Graph, cost: Sequence[float], placement: Sequence[int], workers: int
-) -> tuple[list[int], float]:
-    """Simulate one tick: ready reactions in the order in which they become ready, longest remaining path first."""
+    topology: Topology, graph: Graph, cost: Sequence[float], placement: Sequence[int], workers: int,
+    due: Mapping[int, tuple[int, float]],
+) -> tuple[list[int], list[float]]:  # fmt: skip
+    """Simulate one tick: ready reactions in the order in which they become ready, longest remaining path first.
+
+    Returns:
+        The order in which they begin, and when each of them ends.
+    """
     remaining = [0.0] * len(cost)
     for index in sorted(range(len(cost)), key=lambda i: -graph.level[i]):
         remaining[index] = cost[index] + max((remaining[n] for n in graph.after[index]), default=0.0)
     missing = [len(earlier) for earlier in graph.before]
-    ready = [(0.0, -remaining[i], i) for i in range(len(cost)) if not missing[i]]
+    ready_at = [due[i][1] if i in due else 0.0 for i in range(len(cost))]
+    ready = [(ready_at[i], -remaining[i], i) for i in range(len(cost)) if not missing[i]]
     heapq.heapify(ready)
     free = [0.0] * workers
-    ready_at = [0.0] * len(cost)
+    ends = [0.0] * len(cost)
     order = []
     while ready:
         at, _, index = heapq.heappop(ready)
         worker = placement[topology.reactions[index].reactor]
-        free[worker] = end = max(free[worker], at) + cost[index]
+        free[worker] = ends[index] = end = max(free[worker], at) + cost[index]
         order.append(index)
         for other in graph.after[index]:
             ready_at[other] = max(ready_at[other], end)
             missing[other] -= 1
             if not missing[other]:
                 heapq.heappush(ready, (ready_at[other], -remaining[other], other))
-    return order, max(free)
+    return order, ends
 
 
-def _synchronise(topology: Topology, graph: Graph, placement: Sequence[int], order: Sequence[int]) -> tuple[tuple[Op, ...], ...]:
+def _synchronise(
+    topology: Topology, graph: Graph, placement: Sequence[int], order: Sequence[int], arrivals: Arrivals | None
+) -> tuple[tuple[Op, ...], ...]:
     """Insert the WAITs and SIGNALs that are needed and no others."""
     workers = max(placement, default=0) + 1
     home = [placement[topology.reactions[i].reactor] for i in range(len(graph.before))]
@@ -228,10 +293,14 @@ def _synchronise(topology: Topology, graph: Graph, placement: Sequence[int], ord
     for index in order:
         worker = home[index]
         lists[worker] += [Wait(source) for source in waits.get(index, ())]
+        if arrivals is not None and index in arrivals.due:
+            lists[worker].append(Await(arrivals.gateway, arrivals.due[index][0]))
         lists[worker].append(Exec(index))
         lists[worker] += [Signal(target) for target in signals.get((worker, position[index]), ())]
     for worker in range(1, workers):
         if not (lists[worker] and lists[worker][-1] == Signal(0)):
             lists[worker].append(Signal(0))
             lists[0].append(Wait(worker))
+    if arrivals is not None and arrivals.finally_ is not None:
+        lists[0].append(Await(arrivals.gateway, arrivals.finally_))
     return tuple(tuple(ops) for ops in lists)

@@ -30,6 +30,7 @@ class Tracing:
         ask: Asks every worker of the run something, and returns their answers in order.
         program: Name of the program that it runs.
         path: File to write.
+        labels: What to call each worker, in the order of their answers; ``None`` for their numbers.
 
     Attributes:
         path: File to write.
@@ -41,8 +42,14 @@ class Tracing:
         PermissionError: If the directory cannot be written to.
     """
 
-    def __init__(self, ask: Callable[[str, Any], Sequence[Any]], program: str, path: str | os.PathLike[str]) -> None:
-        self._ask, self._program = ask, program
+    def __init__(
+        self,
+        ask: Callable[[str, Any], Sequence[Any]],
+        program: str,
+        path: str | os.PathLike[str],
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        self._ask, self._program, self._labels = ask, program, labels
         self.path = Path(path)
         self.reactions = 0
         # Found out now, and not after an hour of recording.
@@ -65,7 +72,7 @@ class Tracing:
             self._write(self._ask("trace", False))
 
     def _write(self, recorded: Sequence[Sequence[Slice]]) -> None:
-        events = list(_events(self._program, recorded))
+        events = list(_events(self._program, recorded, self._labels or [f"worker {worker}" for worker in range(len(recorded))]))
         self.reactions = sum(event.get("cat") == "reaction" for event in events)
         whole = {
             "displayTimeUnit": "ms",
@@ -75,11 +82,11 @@ class Tracing:
         self.path.write_text(json.dumps(whole), encoding="utf-8")
 
 
-def _events(program: str, recorded: Sequence[Sequence[Slice]]) -> Iterator[Event]:
+def _events(program: str, recorded: Sequence[Sequence[Slice]], labels: Sequence[str]) -> Iterator[Event]:
     """The events of a trace: a row for each worker, and one above them for the ticks."""
     yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": program}}
     for worker in range(len(recorded)):
-        label = f"worker {worker} (caller)" if worker == 0 else f"worker {worker}"
+        label = f"{labels[worker]} (caller)" if worker == 0 else labels[worker]
         yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": label}}
         yield {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": worker, "args": {"sort_index": worker}}
     origin = min((slices[0][2] for slices in recorded if slices), default=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import HealthCheck, assume, settings
-from machines import MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
+from machines import Boom, MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
 
 from reactor_rl import ProgramError
 from reactor_rl.interpret import Record, interpret
@@ -111,6 +113,44 @@ def told(spec: ProgramSpec) -> Record:
     except ProgramError:
         assume(False)
     return interpret(program, TICKS, spec.inputs())
+
+
+def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
+    """Run a program and compare what is seen with what the interpreter has recorded."""
+    program, inputs = build(spec), spec.inputs()
+    run = program.start(fingerprint="all", **how)
+    try:
+        tracing = run.trace(str(trace)) if trace is not None else None
+        if tracing is not None:
+            tracing.__enter__()
+        done, raised = 0, None
+        try:
+            for tick, expected in enumerate(record.boundary):
+                run.set(**inputs.get(tick, {}))
+                if skipping:
+                    run.run(1)
+                else:
+                    run.tick()
+                done += 1
+                seen = {name: getattr(run, name) for name in expected}
+                assert same(seen, expected), (tick, seen, expected)
+        except Boom as error:
+            raised = error
+        if raised is None:
+            assert record.error is None
+        else:
+            assert record.error is not None, raised
+            where, tag, original = record.error
+            assert done == len(record.boundary) - 1
+            assert str(raised) == str(original)
+            assert any(f"{where} at tag {tag}" in note for note in raised.__notes__), (raised.__notes__, where, tag)
+        assert run.stopped == (record.stopped or record.error is not None)
+        assert run.fingerprint() == record.fingerprint
+        if tracing is not None:
+            tracing.__exit__(None, None, None)
+    finally:
+        with contextlib.suppress(Boom):  # a shutdown reaction may raise too
+            run.close()
 
 
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=False)

@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given, settings
-from machines import Boom, ProgramSpec, build
-from random_programs import QUIET, placements, programs, same, told
-
-from reactor_rl.interpret import Record
-
-
-def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
-    program, inputs = build(spec), spec.inputs()
-    run = program.start(fingerprint="all", **how)
-    try:
-        tracing = run.trace(str(trace)) if trace is not None else None
-        if tracing is not None:
-            tracing.__enter__()
-        done, raised = 0, None
-        try:
-            for tick, expected in enumerate(record.boundary):
-                run.set(**inputs.get(tick, {}))
-                if skipping:
-                    run.run(1)
-                else:
-                    run.tick()
-                done += 1
-                seen = {name: getattr(run, name) for name in expected}
-                assert same(seen, expected), (tick, seen, expected)
-        except Boom as error:
-            raised = error
-        if raised is None:
-            assert record.error is None
-        else:
-            assert record.error is not None, raised
-            where, tag, original = record.error
-            assert done == len(record.boundary) - 1
-            assert str(raised) == str(original)
-            assert any(f"{where} at tag {tag}" in note for note in raised.__notes__), (raised.__notes__, where, tag)
-        assert run.stopped == (record.stopped or record.error is not None)
-        assert run.fingerprint() == record.fingerprint
-        if tracing is not None:
-            tracing.__exit__(None, None, None)
-    finally:
-        with contextlib.suppress(Boom):  # a shutdown reaction may raise too
-            run.close()
+from machines import ProgramSpec
+from random_programs import QUIET, check, placements, programs, told
 
 
 @settings(QUIET, max_examples=150)

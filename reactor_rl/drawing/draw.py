@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,10 @@ Format = Literal["mermaid", "dot", "svg"]
 ENDINGS: dict[str, Format] = {".mmd": "mermaid", ".dot": "dot", ".svg": "svg"}
 
 
-def draw(topology: Topology, path: str | None = None, format: Format | None = None, *, schedule: Schedule | None = None) -> str:
+def draw(
+    topology: Topology, path: str | None = None, format: Format | None = None, *, schedule: Schedule | None = None,
+    nodes: Sequence[int] | None = None,
+) -> str:  # fmt: skip
     """Draw a program; see :meth:`reactor_rl.Program.draw`.
 
     Args:
@@ -26,6 +30,7 @@ def draw(topology: Topology, path: str | None = None, format: Format | None = No
         path: Where to write the picture; nowhere if it is ``None``.
         format: ``"mermaid"``, ``"dot"`` or ``"svg"``. Without it the ending of ``path`` chooses, and without that Mermaid.
         schedule: Shows the worker of each reactor.
+        nodes: Shows this node of each reactor, in place of the worker.
 
     Returns:
         The text of the picture.
@@ -42,7 +47,7 @@ def draw(topology: Topology, path: str | None = None, format: Format | None = No
         format = ENDINGS[ending]
     elif format not in writers:
         raise ProgramError(f"format={format!r}: choose 'mermaid', 'dot' or 'svg'")
-    text = writers[format](picture(topology, schedule))
+    text = writers[format](picture(topology, schedule, nodes))
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
@@ -106,7 +111,7 @@ def _dot(picture: Picture) -> str:
         style = ", style=dashed" if arrow.delay else ""
         lines.append(f"    {picture.boxes[arrow.source].key} -> {picture.boxes[arrow.target].key} [label={label}{style}]")
     if picture.legend:
-        lines.append('    subgraph cluster_legend { label="workers"; color="#888888"')
+        lines.append(f'    subgraph cluster_legend {{ label="{picture.places}s"; color="#888888"')
         lines += [f'        worker{w} [label="{label}", fillcolor="{colour}"]' for w, (label, colour) in enumerate(picture.legend)]
         lines.append("    }")
     return "\n".join([*lines, "}"]) + "\n"

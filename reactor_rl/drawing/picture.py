@@ -17,6 +17,8 @@ from reactor_rl.topology import BOUNDARY, OutputNode, Part, ReactionNode, Reacto
 
 __all__ = ["Arrow", "Box", "Picture", "picture"]
 
+Places = Literal["worker", "node"]
+
 COLOURS = (
     "#cfe2f3", "#fde0c5", "#d5ecd0", "#f8d0d0", "#e2d5f0", "#e8dccb", "#fbd5e8", "#d9e4a8", "#bfe8ea", "#f7eaa8",
     "#c9d3ea", "#e3e3e3",
@@ -36,7 +38,8 @@ class Box:
         inputs: Names of its input ports, in the order of declaration.
         outputs: Names of its output ports, in the order in which they were connected.
         reactions: One line for each reaction, in order.
-        workers: Workers that hold it, ascending; empty without a schedule and for the boundary.
+        workers: Workers that hold it, ascending; empty without a schedule and for the boundary. Or the nodes.
+        places: Which of the two.
     """
 
     key: str
@@ -47,6 +50,7 @@ class Box:
     outputs: tuple[str, ...] = ()
     reactions: tuple[str, ...] = ()
     workers: tuple[int, ...] = ()
+    places: Places = "worker"
 
     @property
     def colours(self) -> tuple[str, ...]:
@@ -54,8 +58,8 @@ class Box:
 
     @property
     def placed(self) -> str:
-        """``worker 1`` or ``workers 0-3``; empty without a schedule."""
-        return _worker_names(self.workers)
+        """``worker 1``, ``workers 0-3`` or ``nodes 1, 2``; empty without a schedule."""
+        return _names(self.workers, self.places)
 
 
 @dataclass(frozen=True)
@@ -107,22 +111,27 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """What a drawing shows. ``workers`` is 0 without a schedule."""
+    """What a drawing shows. ``workers`` is their number, or that of the nodes (``places`` says which); 0 without a schedule."""
 
     name: str
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     workers: int
+    places: Places = "worker"
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Label and colour of each worker."""
-        return tuple((_worker_label(worker), COLOURS[worker % len(COLOURS)]) for worker in range(self.workers))
+        """Label and colour of each worker, or node."""
+        return tuple((_label(worker, self.places), COLOURS[worker % len(COLOURS)]) for worker in range(self.workers))
 
 
-def picture(topology: Topology, schedule: Schedule | None = None) -> Picture:
-    """What is to be drawn of a program, whatever the format."""
-    return _Painter(topology, schedule).picture()
+def picture(topology: Topology, schedule: Schedule | None = None, nodes: Sequence[int] | None = None) -> Picture:
+    """What is to be drawn of a program, whatever the format: with the worker of each reactor, with its node, or with neither."""
+    if nodes is not None:
+        return _Painter(topology, nodes, max(nodes, default=0) + 1, "node").picture()
+    if schedule is not None:
+        return _Painter(topology, schedule.placement, schedule.workers, "worker").picture()
+    return _Painter(topology, None, 0, "worker").picture()
 
 
 @dataclass(frozen=True)
@@ -137,8 +146,8 @@ class _Link:
 
 
 class _Painter:
-    def __init__(self, topology: Topology, schedule: Schedule | None) -> None:
-        self.topology, self.schedule = topology, schedule
+    def __init__(self, topology: Topology, placement: Sequence[int] | None, workers: int, places: Places) -> None:
+        self.topology, self.placement, self.workers, self.places = topology, placement, workers, places
         self.links = [
             _Link(topology.outputs[part.output], inp.reactor, inp.name, inp.delay, part)
             for inp in topology.inputs
@@ -166,8 +175,7 @@ class _Painter:
                     self._reactors([node], node.name, "reactor")
         for inp in self.topology.boundary_outputs:
             self._boundary(Box(f"out_{inp.name}", "output", inp.name, inputs=(inp.name,)))
-        workers = self.schedule.workers if self.schedule is not None else 0
-        return Picture(self.topology.name, tuple(self.boxes), self._arrows(), workers)
+        return Picture(self.topology.name, tuple(self.boxes), self._arrows(), self.workers, self.places)
 
     def _boundary(self, box: Box) -> None:
         self.box_of[BOUNDARY, box.title] = len(self.boxes)
@@ -178,9 +186,10 @@ class _Painter:
         for node in nodes:
             self.box_of[node.index, ""] = len(self.boxes)
         inputs, outputs = self.ports[first.index]
-        workers = sorted({self.schedule.placement[node.index] for node in nodes}) if self.schedule is not None else []
+        workers = sorted({self.placement[node.index] for node in nodes}) if self.placement is not None else []
         lines = tuple(f"{n}. {self._reaction(self.topology.reactions[i])}" for n, i in enumerate(first.reactions, 1))
-        self.boxes.append(Box(f"r{first.index}", shape, title, first.kind, tuple(inputs), tuple(outputs), lines, tuple(workers)))
+        ports = tuple(inputs), tuple(outputs)
+        self.boxes.append(Box(f"r{first.index}", shape, title, first.kind, *ports, lines, tuple(workers), self.places))
 
     def _reaction(self, node: ReactionNode) -> str:
         """``name: triggers (+ uses) → effects``."""
@@ -284,11 +293,12 @@ def _rows(blocks: Sequence[tuple[int | None, int | None, bool]], other: str) -> 
     return f".rows[{lo}]" if single else f".rows[{lo}:{hi}]"
 
 
-def _worker_label(worker: int) -> str:
-    return f"worker {worker} (caller)" if worker == 0 else f"worker {worker}"
+def _label(worker: int, places: Places) -> str:
+    first = "caller" if places == "worker" else "home"
+    return f"{places} {worker} ({first})" if worker == 0 else f"{places} {worker}"
 
 
-def _worker_names(workers: Sequence[int]) -> str:
+def _names(workers: Sequence[int], places: Places) -> str:
     """``worker 0``, or ``workers 0-3, 5``."""
     runs: list[list[int]] = []
     for worker in workers:
@@ -297,4 +307,4 @@ def _worker_names(workers: Sequence[int]) -> str:
         else:
             runs.append([worker])
     text = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-    return f"{'workers' if len(workers) > 1 else 'worker'} {text}" if text else ""
+    return f"{places}{'s' if len(workers) > 1 else ''} {text}" if text else ""

@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from reactor_rl.executor_names import NamedExecutor
 from reactor_rl.failure import Failure
+from reactor_rl.runtime.worker.messages import Reply
 
 __all__ = ["Answer", "Call", "Carrier", "Command", "Content", "Letter", "LostError"]
 
@@ -42,13 +43,12 @@ class Content(NamedTuple):
     Attributes:
         output: Its index in the whole program.
         rows: The rows that were written one by one; none of them if all of it was written.
-        values: An array with the value, or with those rows of it along the first axis; of an output of objects a list of encoded
-            values, one per row, one in all if it has no rows.
+        values: A value for each of those rows; else the array, or the object of each row, or the object. Objects are encoded.
     """
 
     output: int
     rows: tuple[int, ...]
-    values: Any
+    values: list[Any]
 
 
 class Letter(NamedTuple):
@@ -64,12 +64,14 @@ class Call(NamedTuple):
     Attributes:
         command: What to do.
         time: The tick that begins (``"first"``), or that was the last one (``"stop"``).
+        number: The number of the pass, the same on all nodes.
         letters: What has come for this node since the call before.
         question: Of ``"ask"``: the name of the question, and its argument.
     """
 
     command: Command
     time: int = 0
+    number: int = 0
     letters: tuple[Letter, ...] = ()
     question: tuple[str, Any] | None = None
 
@@ -84,7 +86,7 @@ class Answer(NamedTuple):
         stop: Whether a reaction has requested a stop.
         failures: What reactions have raised in the pass, by the indices of the whole program.
         next: The next time at which something is due on this node by itself.
-        reply: What it replies to a question.
+        replies: What its workers reply to a question.
         error: What has ended the node's part of the run, if something has, such as the death of one of its workers.
     """
 
@@ -94,7 +96,7 @@ class Answer(NamedTuple):
     stop: bool = False
     failures: tuple[Failure, ...] = ()
     next: int = 0
-    reply: Any = None
+    replies: tuple[Reply, ...] = ()
     error: Failure | None = None
 
 

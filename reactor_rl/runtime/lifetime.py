@@ -195,8 +195,9 @@ class Lifetime:
             return None
         self._words[Words.STOP] = Stop.DONE
         self._words[Words.TIME] = last = max(0, self._ticks - 1)
-        self._helpers.begin(Commands.STOP, self._kernel.number + 1)
-        self._kernel.stop_pass(last)
+        number = self._kernel.number + 1
+        self._helpers.begin(Commands.STOP, number)
+        self._kernel.stop_pass(last, number)
         failure = self._failure()
         if failure is None and self._hash:
             self._boundary.hash(self._kernel.number)

@@ -12,18 +12,16 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import RunError
-from reactor_rl.recovery import Recover
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.forks import when_forked
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.processes import Processes
-from reactor_rl.runtime.recovering import RecoveringHelpers
 from reactor_rl.runtime.snapshot import Snapshot
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
+from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice, Tracing
 
 __all__ = ["Run"]
@@ -37,19 +35,14 @@ class Run(Lifetime):
     """
 
     def __init__(
-        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, recover: Recover | None = None,
+        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, helpers: Helpers,
         tick_timeout: float | None = None,
     ) -> None:  # fmt: skip
-        self._plan, self._executor, self._choice = plan, executor, choice
+        self._plan, self._executor, self._choice, self._helpers = plan, executor, choice, helpers
         self._started_pass = False  # whether a timeout has left the pass in its middle
         self._late = False  # whether a tick was done, but not in time
         self._ticks = 0
         self._number = 1  # of the pass that a tick begins with
-        self._helpers = helpers = (
-            RecoveringHelpers(plan, executor, recover, reactors)
-            if recover is not None and isinstance(executor, Processes)
-            else Helpers(plan, executor)
-        )
         self._words, self._start = helpers.words, helpers.start
         self._state = "busy"
         try:
@@ -62,11 +55,8 @@ class Run(Lifetime):
             helpers.watch(self._kernel)
             self._boundary = Boundary(plan.topology.name, self._kernel, inputs, outputs)
             self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
-            helpers.begin(Commands.START, self._kernel.number)
-            self._kernel.start_pass()
-            executor.attached()
+            self._start_up()
             helpers.limit = tick_timeout  # startup reactions take their time
-            self._raise_failures()
             self._state = "ready"
         except BaseException as error:
             self._broke(f"it could not be started ({type(error).__name__})")
@@ -74,7 +64,18 @@ class Run(Lifetime):
                 self.close(timeout=GRACE)
             raise
 
+    def _start_up(self) -> None:
+        self._helpers.begin(Commands.START, self._kernel.number)
+        self._kernel.start_pass()
+        self._executor.attached()
+        self._raise_failures()
+
     # ------------------------------------------------------------------ ticks
+
+    @property
+    def _topology(self) -> Topology:
+        """The whole program."""
+        return self._plan.topology
 
     @property
     def time(self) -> int:
@@ -328,7 +329,7 @@ class Run(Lifetime):
         if kind == "boundary":
             return hashing.combine(self._boundary.digests())
         digests: dict[str, bytes] = {}
-        topology = self._plan.topology
+        topology = self._topology
         for part in self._ask("digests", None):
             digests.update((topology.port_name(topology.outputs[index]), digest) for index, digest in part.items())
         return hashing.combine(digests)
@@ -337,7 +338,7 @@ class Run(Lifetime):
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """The program as a picture, with the worker of each reactor. Arguments as :meth:`Program.draw`."""
-        return draw(self._plan.topology, path, format, schedule=self._plan.schedule)
+        return draw(self._topology, path, format, schedule=self._plan.schedule)
 
     def _repr_html_(self) -> str:
         return html_figure(repr(self), self.draw(format="svg"))
@@ -377,7 +378,7 @@ class Run(Lifetime):
         for part in others:
             whole.merge(part)
         whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
-        return Snapshot(self._plan.topology, whole)
+        return Snapshot(self._topology, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back (or over) to a snapshot of the same program. All that was going on in this run is gone, its startup included.
@@ -388,7 +389,7 @@ class Run(Lifetime):
         """
         if self._state != "ready":
             raise self._unusable("restore a snapshot")
-        snapshot.must_fit(self._plan.topology)
+        snapshot.must_fit(self._topology)
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):
             try:
@@ -402,9 +403,9 @@ class Run(Lifetime):
             self._boundary.restart()
 
     def __repr__(self) -> str:
-        topology = self._plan.topology
+        topology = self._topology
         return (
-            f"Run({topology.name!r}, reactors={len(topology.reactors)}, executor={self._executor.name!r}, workers={self.workers}"
+            f"Run({topology.name!r}, reactors={len(topology.reactors)}, executor={self.executor!r}, workers={self.workers}"
             + (f" [{self._choice}]" if self._choice else "")
             + f", time={self._ticks}, {self._state})"
         )

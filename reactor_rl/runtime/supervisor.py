@@ -14,17 +14,19 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.recovery import Recover
 from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.executor import Executor, Reactors
+from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.inline import Inline
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.plan import Options, Plan
 from reactor_rl.runtime.processes import Processes
+from reactor_rl.runtime.recovering import RecoveringHelpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.threads import Threads
-from reactor_rl.schedule import compile_schedule
+from reactor_rl.schedule import Arrivals, compile_schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["SPIN", "Settings", "check", "start"]
+__all__ = ["SPIN", "Settings", "check", "equip", "start"]
 
 SPIN = 200e-6
 """Seconds that a worker spins before it parks: about what waking it up costs, several times over."""
@@ -108,26 +110,49 @@ def start(
         settings: How to run it, with a named executor.
         why: Why it is run so, for :attr:`Run.choice`.
     """
+    plan, executor = equip(topology, setup, settings)
+    pickled = reactors(settings.context == "fork" and executor.name == "processes")
+    shares: list[Reactors] = [{index: pickled[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
+    helpers = (
+        RecoveringHelpers(plan, executor, settings.recover, shares)
+        if settings.recover is not None and isinstance(executor, Processes)
+        else Helpers(plan, executor)
+    )
+    return Run(plan, executor, shares, why, helpers, settings.tick_timeout)
+
+
+def equip(
+    topology: Topology, setup: Sequence[Callable[[], None]], settings: Settings, arrivals: Arrivals | None = None
+) -> tuple[Plan, Executor]:
+    """Compile a program, and make what carries its workers.
+
+    Args:
+        topology: The program.
+        setup: What every helper runs before its reactors are built.
+        settings: How to run it, with a named executor.
+        arrivals: What comes from other nodes.
+    """
     executor, workers, placement = settings.executor, settings.workers, settings.placement
     cores, caller_works = usable_cores(), settings.caller_works
     if executor == "inline":
         workers, caller_works = 1, True
         placement = None if placement is None else dict.fromkeys(placement, 0)
     schedule = compile_schedule(
-        topology, graphs.build(topology), workers or cores, costs=settings.costs, caller_works=caller_works, placement=placement
-    )
+        topology, graphs.build(topology), workers or cores, costs=settings.costs, caller_works=caller_works, placement=placement,
+        arrivals=arrivals,
+    )  # fmt: skip
     if schedule.workers == 1:
         executor = "inline"
     plan = Plan(topology, schedule, lay_out(topology, schedule), Options(settings.debug, settings.fingerprint))
-    pickled = reactors(settings.context == "fork" and executor == "processes")
-    shares: list[Reactors] = [{index: pickled[index] for index in plan.reactors_of(w)} for w in range(schedule.workers)]
     spin = SPIN if settings.spin is None else settings.spin
     if schedule.workers > cores:
         spin = 0.0
-    return Run(plan, _carrier(executor, plan, spin, settings.context, setup), shares, why, settings.recover, settings.tick_timeout)
+    return plan, _executor(executor, plan, spin, settings.context, setup)
 
 
-def _carrier(executor: ExecutorName, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> Executor:
+def _executor(
+    executor: ExecutorName, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]
+) -> Executor:
     match executor:
         case "inline":
             return Inline(plan)

@@ -11,6 +11,7 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
+from reactor_rl.runtime.worker.gate import Gate
 from reactor_rl.runtime.worker.inputs import InputHandle, input_handle
 from reactor_rl.runtime.worker.kernel import Kernel, Mark
 from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, OutputHandle
@@ -18,7 +19,8 @@ from reactor_rl.runtime.worker.poison import Poison
 from reactor_rl.runtime.worker.port_hashes import AllPorts
 from reactor_rl.runtime.worker.presence import Source
 from reactor_rl.runtime.worker.values import Values
-from reactor_rl.schedule import Exec, Signal, Wait
+from reactor_rl.runtime.worker.written import Written
+from reactor_rl.schedule import Await, Exec, Signal, Wait
 from reactor_rl.serialise import loads
 
 __all__ = ["bind"]
@@ -100,12 +102,16 @@ class _Binder:
         for index, reactor in kernel.reactors.items():
             vars(reactor).update(handles[index], _kernel=kernel)
             kernel.handles[index] = frozenset((*handles[index], "_kernel"))
+            if isinstance(reactor, Gate):
+                read = sorted({part.output for node in topology.inputs if node.reactor == index for part in node.parts})
+                arriving = {node.index: outputs[node.index] for node in topology.outputs if node.reactor == index}
+                reactor.attach(kernel, {output: self._written(output) for output in read}, arriving)
         kernel.enter(0)
         self._steps(wait, signal)
         if self.plan.options.debug:
             kernel.observers.append(Poison(kernel, topology))
         if self.plan.options.fingerprint == "all":
-            kernel.observers.append(AllPorts(kernel))
+            kernel.observers.append(AllPorts(kernel, {index: self._written(index) for index in outputs}))
         return kernel, boundary_out, boundary_in
 
     def _here(self, reactor: int) -> bool:
@@ -148,6 +154,10 @@ class _Binder:
             self.kernel.outputs[index] = handle
         return self.kernel.outputs
 
+    def _written(self, output: int) -> Written:
+        objects = self.topology.outputs[output].dtype is None
+        return Written(self.layout.stamps[output], self.values.cells[output] if objects else self.values.views(output)[0])
+
     # ------------------------------------------------------------------ inputs
 
     def _inputs(self) -> dict[int, InputHandle]:
@@ -185,7 +195,9 @@ class _Binder:
                 handle = kernel.outputs.get(part.output)
                 if handle is not None:
                     rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
-                    alone = self.plan.schedule.workers == 1 and self.topology.outputs[part.output].reactor != topo.BOUNDARY
+                    writer = self.topology.outputs[part.output].reactor
+                    # The boundary and a gateway also write between two ticks.
+                    alone = self.plan.schedule.workers == 1 and not isinstance(kernel.reactors.get(writer), Gate | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
                     kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
@@ -253,7 +265,12 @@ class _Binder:
                 continue
             if mask:
                 steps.append((kernel.run, mask))
-            steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))
+            if isinstance(op, Await):
+                gate = kernel.reactors[op.gateway]
+                assert isinstance(gate, Gate)
+                steps.append((gate.wait, op.link))
+            else:
+                steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))
         if mask and not (steps and steps[-1] == (kernel.run, mask)):
             steps.append((kernel.run, mask))
         self.kernel.steps = _without_repeats(steps, kernel)

@@ -92,15 +92,21 @@ class Cells:
                 HEADER.pack_into(self._memory, at, len(data), self._side.write(self._offset + cell, data))
 
     def read(self, cell: int) -> Any:
-        if self._local:
-            return decode(self._kept[cell])
+        return decode(self._kept[cell]) if self._local else loads(self._pickled(cell))
+
+    def encoded(self, cell: int) -> Any:
+        """The encoded value of a cell, to be stored or sent elsewhere."""
+        return self._kept[cell] if self._local else Pickled(bytes(self._pickled(cell)))
+
+    def _pickled(self, cell: int) -> memoryview:
+        """Where the pickle lies that another worker wrote."""
         assert self._memory is not None and self._side is not None
         at = self._offset + cell * CELL
         length, offset = HEADER.unpack_from(self._memory, at)
         if offset >= 0:
-            return loads(self._side.read(offset, length))
+            return self._side.read(offset, length)
         at += HEADER.size
-        return loads(self._memory[at : at + length])
+        return self._memory[at : at + length]
 
     def local(self) -> list[Any]:
         """The encoded values themselves, for a port that nobody outside this worker reads."""

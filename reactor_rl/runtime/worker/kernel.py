@@ -94,8 +94,12 @@ class Kernel(Moment):
     # ------------------------------------------------------------------ passes
 
     def start_pass(self) -> None:
-        """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number."""
-        self._starting = self.startup_mask
+        """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number.
+
+        May be called again where a WAIT has left it.
+        """
+        if self._at < 0:
+            self._starting = self.startup_mask
         with loading() if self.startup_mask else nullcontext():
             self.execute()
         self._starting = None
@@ -103,12 +107,13 @@ class Kernel(Moment):
             self.wake_at(1, self.soon)
             self.soon = 0
 
-    def stop_pass(self, time: int) -> None:
+    def stop_pass(self, time: int, number: int) -> None:
         """Run the shutdown reactions, and what they trigger at the same tag: one microstep after tick ``time``, the last one."""
-        self.number += 1
-        if self.time != time:  # nothing happened at that tick, and it was skipped
-            self.time, self.microstep = time, 0
-        self.microstep += 1
+        if self.time == time:
+            self.microstep = number - self.tick_number
+        else:  # nothing happened at that tick, and it was skipped
+            self.time, self.microstep = time, 1
+        self.number = number
         self.pending, self.stopping = self.shutdown_mask, True
         self.execute()
 
@@ -146,8 +151,7 @@ class Kernel(Moment):
 
     def next_pass(self, number: int) -> None:
         """Run the pass of the next microstep."""
-        self.number = number
-        self.microstep += 1
+        self.number, self.microstep = number, number - self.tick_number
         if self.again:
             again, self.again = self.again, []
             self.again += [action for action in again if action.arrive()]
@@ -243,6 +247,11 @@ class Kernel(Moment):
     def _leave(self) -> None:
         self.current = ALL  # an interrupt may have left it in a reaction
         self._limit.leave(self._at >= 0)
+
+    @property
+    def beginning(self) -> bool:
+        """Whether the startup reactions are being run, or a WAIT has left them."""
+        return self._starting is not None
 
     def unfinished(self) -> bool:
         """Whether a timeout left a pass in its middle."""

@@ -105,7 +105,7 @@ def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connect
         elif command == Commands.START:
             kernel.start_pass()
         elif command == Commands.STOP:
-            kernel.stop_pass(words[Words.TIME])
+            kernel.stop_pass(words[Words.TIME], words[Words.PASS])
         else:
             kernel.shut_down_alone()
             return

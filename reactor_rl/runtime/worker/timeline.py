@@ -30,4 +30,5 @@ class Timeline(Observer):
 
     def after_wait(self, worker: int) -> None:
         end, kernel = perf_counter_ns(), self._kernel
-        self.slices.append(("wait", f"wait for worker {worker}", self._began, end, kernel.time, kernel.microstep))
+        whom = f"worker {worker}" if worker >= 0 else f"node {-worker}"
+        self.slices.append(("wait", f"wait for {whom}", self._began, end, kernel.time, kernel.microstep))

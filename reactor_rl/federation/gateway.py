@@ -1,0 +1,92 @@
+"""The gateway of a node: packs what leaves, and unpacks what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from reactor_rl.federation.carrier import Content, Letter
+from reactor_rl.federation.cut import Part
+from reactor_rl.federation.links import Link
+from reactor_rl.runtime.worker.gate import Gate
+from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.outputs import OutputHandle
+from reactor_rl.runtime.worker.written import Written
+
+__all__ = ["Gateway", "Office"]
+
+
+class Office(Protocol):
+    """Where a gateway leaves letters and fetches them."""
+
+    def post(self, letter: Letter) -> None:
+        """Take a letter that leaves."""
+
+    def wait(self, link: int) -> None:
+        """Return when there is a letter of a link, or raise, and be called again."""
+
+    def fetch(self, link: int) -> Letter | None:
+        """The letter of a link that has arrived in this pass; ``None`` if none has, or for a letter with nothing in it."""
+
+
+class Gateway(Gate):
+    """The reactor that stands for the other nodes. It has one reaction per link, in the order of links.
+
+    Args:
+        part: What is on this node.
+        office: Where its letters go to and come from.
+    """
+
+    def __init__(self, part: Part, office: Office) -> None:
+        self._part, self._office = part, office
+        for index, link in part.gates.items():
+            act = self._leave if link.source == part.node else self._arrive
+            vars(self)[part.topology.reactions[index].name] = partial(act, link)
+
+    def attach(self, kernel: Moment, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+        self._moment = kernel
+        whole, outputs = self._part.outputs, self._part.topology.outputs
+        self._leaving = {whole[index]: output for index, output in leaving.items()}
+        self._arriving = {whole[index]: port for index, port in arriving.items()}
+        self._in_rows = {whole[port.index] for port in outputs if port.dtype is None and port.rows is not None}
+
+    def wait(self, link: int) -> None:
+        self._office.wait(link)
+
+    def pack(self, link: Link, number: int, time: int) -> Letter:
+        """What was written for a link in pass ``number``, at ``time``."""
+        contents = []
+        for index in link.outputs:
+            output = self._leaving[index]
+            rows = output.rows(self._moment.words, number)
+            if rows is not None:
+                parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.parts(time, rows)]
+                contents.append(Content(index, tuple(rows), parts))
+        return Letter(link.index, tuple(contents))
+
+    def unpack(self, letter: Letter) -> None:
+        """Write what a letter holds, at the tag that the kernel is at."""
+        for index, rows, values in letter.contents:
+            port: Any = self._arriving[index]
+            if rows:
+                for row, value in zip(rows, values, strict=True):
+                    port.rows[row].set(value)
+            else:
+                port.set(values if index in self._in_rows else values[0])
+
+    def _leave(self, link: Link) -> None:
+        self._office.post(self.pack(link, self._moment.number, self._moment.time))
+
+    def _arrive(self, link: Link) -> None:
+        letter = self._office.fetch(link.index)
+        if letter is not None:
+            self.unpack(letter)
+
+    def __getstate__(self) -> None:
+        """A gateway keeps nothing from one pass to the next."""
+
+    def __setstate__(self, state: None) -> None:
+        pass

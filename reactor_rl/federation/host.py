@@ -1,0 +1,207 @@
+"""One node: its part of the program as an ordinary run, driven by calls from home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter_ns
+from typing import Any
+
+import cloudpickle
+
+from reactor_rl.errors import RunClosedError
+from reactor_rl.failure import Failure
+from reactor_rl.federation.carrier import Answer, Call, Letter
+from reactor_rl.federation.cut import Part
+from reactor_rl.federation.gateway import Gateway
+from reactor_rl.federation.replies import argument_for, of_whole
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
+from reactor_rl.runtime.helpers import Helpers
+from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.supervisor import Settings, equip
+from reactor_rl.runtime.words import Stop, Words
+from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.schedule import Arrivals
+from reactor_rl.serialise import loads
+
+__all__ = ["Host", "Parcel"]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """All that a node is made of.
+
+    Attributes:
+        part: What is on it.
+        reactors: Its reactors, pickled, by their index there.
+        setup: What runs in every process before reactors are built.
+        settings: How it runs them.
+        arrivals: What comes from other nodes.
+    """
+
+    part: Part
+    reactors: Mapping[int, bytes]
+    setup: tuple[Callable[[], None], ...]
+    settings: Settings
+    arrivals: Arrivals
+
+    def packed(self) -> bytes:
+        """As it travels."""
+        return cloudpickle.dumps(self)  # type: ignore[no-any-return]
+
+
+class Host:
+    """A node, in the thread that makes its calls.
+
+    Args:
+        parcel: What it is made of, as :meth:`Carrier.launch` gets it.
+        workers: How many workers it has where the user has not said it; ``None`` for the cores that this process may use.
+    """
+
+    def __init__(self, parcel: bytes, workers: int | None = None) -> None:
+        self._packed, self._workers = parcel, workers
+        self._part: _PartRun | None = None
+
+    def call(self, call: Call) -> Answer:
+        """Do what home wants, as far as it can be done with what is here. Never raises an ordinary error."""
+        try:
+            if self._part is None:
+                parcel: Parcel = loads(self._packed)
+                settings = parcel.settings
+                if settings.workers is None:
+                    settings = replace(settings, workers=self._workers)
+                self._part = _PartRun(parcel, settings)
+            return self._part.call(call)
+        except Exception as error:
+            return Answer(error=Failure.of(-1, "(of another node)", (call.time, 0), error))
+
+    def close(self, timeout: float | None = None) -> None:
+        """End its workers. May be called again.
+
+        Args:
+            timeout: Seconds to wait for what is going on; ``None``: no limit.
+        """
+        if self._part is not None:
+            self._part.end(timeout)
+
+
+class _Waiting(Exception):
+    """The pass cannot go on without a letter."""
+
+
+class _Desk:
+    """Where the gateway of a node leaves letters and finds them."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[int, Letter] = {}
+        self.leaving: list[Letter] = []
+
+    def post(self, letter: Letter) -> None:
+        self.leaving.append(letter)
+
+    def wait(self, link: int) -> None:
+        if link not in self.arrived:
+            raise _Waiting(link)
+
+    def fetch(self, link: int) -> Letter | None:
+        return self.arrived.pop(link, None)
+
+
+class _PartRun(Run):
+    """The run of one part. It does a pass when home calls, as far as it gets."""
+
+    def __init__(self, parcel: Parcel, settings: Settings) -> None:
+        part = self._part = parcel.part
+        self._desk = _Desk()
+        self._gateway = Gateway(part, self._desk)
+        self._late_links = frozenset(link.index for link in part.links if link.late)
+        plan, executor = equip(part.topology, parcel.setup, settings, parcel.arrivals)
+        if executor.name != "threads":  # which has seen to it
+            for function in parcel.setup:
+                function()
+        given: dict[int, bytes | Reactor] = {**parcel.reactors, part.gateway: self._gateway}
+        shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
+        super().__init__(plan, executor, shares, "", Helpers(plan, executor), settings.tick_timeout)
+        self._gates = sum(bit for bit, reaction in self._kernel.reactions.items() if reaction in part.gates)
+
+    def _start_up(self) -> None:
+        """Home calls for it."""
+
+    def call(self, call: Call) -> Answer:
+        """As :meth:`Host.call`, but raises what goes wrong outside of reactions."""
+        if self._state != "ready":
+            raise RunClosedError("this node's part of the run is over")
+        if call.question is not None:
+            return Answer(replies=tuple(self._replies(*call.question)), next=self._next())
+        for letter in call.letters:
+            if letter.link in self._late_links:
+                self._gateway.unpack(letter)  # the kernel is still at the tick in which it was written
+            else:
+                self._desk.arrived[letter.link] = letter
+        try:
+            self._go(call)
+        except _Waiting as waiting:
+            return Answer(self._letters(), waits=waiting.args[0])
+        words = self._words
+        self._desk.arrived.clear()
+        failures: tuple[Failure, ...] = ()
+        if words[Words.FAILED]:
+            words[Words.FAILED] = 0
+            failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
+        again = bool(words[Words.AGAIN] == self._kernel.number)
+        return Answer(self._letters(), None, again, bool(words[Words.STOP]), failures, self._next())
+
+    def _go(self, call: Call) -> None:
+        kernel, words, helpers = self._kernel, self._words, self._helpers
+        if call.command == "on":
+            if kernel.beginning:
+                kernel.start_pass()
+            else:
+                kernel.execute()
+            return
+        words[Words.TIME] = call.time
+        if call.command == "start":
+            helpers.begin(Commands.START, call.number)
+            kernel.start_pass()
+        elif call.command == "stop":
+            helpers.begin(Commands.STOP, call.number)
+            kernel.stop_pass(call.time, call.number)
+        elif call.command == "first":
+            helpers.begin(Commands.FIRST, call.number)
+            kernel.pending |= self._gates
+            kernel.first_pass(call.time, call.number)
+        else:
+            helpers.begin(Commands.AGAIN, call.number)
+            kernel.pending |= self._gates
+            kernel.next_pass(call.number)
+
+    def _letters(self) -> tuple[Letter, ...]:
+        letters, self._desk.leaving = self._desk.leaving, []
+        return tuple(letter for letter in letters if letter.contents or letter.link not in self._late_links)
+
+    def _next(self) -> int:
+        words = self._words
+        if self._kernel.soon:
+            return 0
+        return min(words[word] for word in range(Words.NEXT, Words.NEXT + self._plan.schedule.workers))
+
+    def _replies(self, request: str, argument: Any) -> list[Reply]:
+        if request == "clock":
+            return [Reply(perf_counter_ns())]
+        if request == "workers":
+            return [Reply(self.workers)]
+        replies = self._helpers.ask(request, argument_for(self._part, request, argument))
+        if request == "restore":
+            self._words[Words.STOP] = Stop.NO  # home knows
+        return [of_whole(self._part, request, reply) for reply in replies]
+
+    def end(self, timeout: float | None) -> None:
+        """End the workers; shutdown reactions that have not run by then run alone."""
+        if self._state != "closed":
+            self._state = "closing"
+            whole = "_kernel" in self.__dict__ and self._kernel.stopping
+            self._tear_down(timeout if whole else ABORTED)
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+        self.end(0.0 if terminate else timeout)

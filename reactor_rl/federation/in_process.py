@@ -1,0 +1,100 @@
+"""Nodes in the caller's process, each in a thread of its own: for tests, and for trying out how a program would be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Sequence
+
+from reactor_rl.executor_names import NamedExecutor
+from reactor_rl.federation.carrier import Answer, Call, LostError
+from reactor_rl.federation.host import Host
+
+__all__ = ["InProcess"]
+
+
+class InProcess:
+    """A carrier of nodes that are threads.
+
+    Args:
+        nodes: Number of nodes, home included; ``None`` for 2.
+        workers: Workers of each node, where the run does not say; ``None`` for the cores of this process.
+        inside: What their workers are.
+    """
+
+    name = "federated"
+
+    def __init__(self, nodes: int | None = None, workers: int | None = None, inside: NamedExecutor = "threads") -> None:
+        self.nodes, self.inside, self._workers = nodes or 2, inside, workers
+        self._parcels: tuple[bytes, ...] = ()
+        self._threads: dict[int, _Thread] = {}
+        self._answers: queue.SimpleQueue[tuple[_Thread, Answer]] = queue.SimpleQueue()
+        self._lost: list[int] = []
+
+    def launch(self, parcels: Sequence[bytes]) -> None:
+        self._parcels = tuple(parcels)
+        for node in range(1, len(parcels) + 1):
+            self._begin(node)
+
+    def send(self, node: int, call: Call) -> None:
+        self._threads[node].calls.put(call)
+
+    def receive(self, timeout: float) -> tuple[int, Answer]:
+        while True:
+            if self._lost:
+                raise LostError(self._lost.pop(0), "was lost")
+            try:
+                thread, answer = self._answers.get(timeout=timeout) if timeout else self._answers.get_nowait()
+            except queue.Empty:
+                raise TimeoutError from None
+            if thread is self._threads.get(thread.node):
+                return thread.node, answer
+
+    def lose(self, node: int) -> None:
+        """Lose a node, as a cluster does: what it was doing comes to nothing."""
+        self._threads.pop(node).end(0.0)
+        self._lost.append(node)
+
+    def replace(self, node: int) -> None:
+        self._begin(node)
+
+    def describe(self, node: int) -> str:
+        return ""
+
+    def close(self, timeout: float | None) -> None:
+        threads = list(self._threads.values())
+        for thread in threads:
+            thread.hang_up(timeout)
+        for thread in threads:
+            thread.join(timeout)
+        self._threads.clear()
+
+    def _begin(self, node: int) -> None:
+        self._threads[node] = thread = _Thread(node, Host(self._parcels[node - 1], self._workers), self._answers)
+        thread.start()
+
+
+class _Thread(threading.Thread):
+    """One node."""
+
+    def __init__(self, node: int, host: Host, answers: queue.SimpleQueue[tuple[_Thread, Answer]]) -> None:
+        super().__init__(name=f"reactor_rl node {node}", daemon=True)
+        self.node, self._host, self._answers = node, host, answers
+        self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._timeout: float | None = None
+
+    def run(self) -> None:
+        while (call := self.calls.get()) is not None:
+            self._answers.put((self, self._host.call(call)))
+        with contextlib.suppress(Exception):
+            self._host.close(self._timeout)
+
+    def hang_up(self, timeout: float | None) -> None:
+        """Have it end after what it is doing."""
+        self._timeout = timeout
+        self.calls.put(None)
+
+    def end(self, timeout: float) -> None:
+        self.hang_up(timeout)
+        self.join(timeout)
