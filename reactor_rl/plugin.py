@@ -13,7 +13,9 @@ from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
-from reactor_rl.federation.carriers import carrier_for, shared_out
+from reactor_rl.federation.carriers import carrier_for
+from reactor_rl.federation.host import Host
+from reactor_rl.federation.placing import On, shared_out
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.global_random import generator_states, global_random_state, moved
 from reactor_rl.helper_cost import parallel_executor, tick_cost
@@ -34,7 +36,9 @@ __all__ = [
     "Answer",
     "Call",
     "Carrier",
+    "Host",
     "LostError",
+    "On",
     "carrier_for",
     "shared_out",
     "CHOICES",

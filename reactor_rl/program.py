@@ -6,17 +6,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
 from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import CarrierName, ExecutorName
+from reactor_rl.executor_names import ExecutorName
 from reactor_rl.federation.carrier import Carrier
+from reactor_rl.federation.carriers import carrier_for
 from reactor_rl.federation.placing import On
-from reactor_rl.federation.start import carrier_named, start_federated
+from reactor_rl.federation.start import start_federated
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
@@ -64,7 +65,7 @@ class Program(Composition):
     def start(
         self,
         *,
-        executor: ExecutorName | CarrierName | Carrier = "auto",
+        executor: ExecutorName | Carrier = "auto",
         workers: int | None = None,
         context: str | None = None,
         caller_works: bool = True,
@@ -75,7 +76,7 @@ class Program(Composition):
         spin: float | None = None,
         recover: Recover | None = None,
         tick_timeout: float | None = None,
-        nodes: int | None = None,
+        nodes: Any = None,
         on: On | None = None,
     ) -> Run:
         """Compile the program for some workers, start them, and run the startup reactions.
@@ -99,7 +100,8 @@ class Program(Composition):
                 :class:`reactor_rl.Recover`. ``None``: the run is over when one dies.
             tick_timeout: Seconds that the caller waits for a helper in a tick at most; then it is a :class:`WorkerHungError`, or,
                 with ``recover``, the helper is replaced. The caller's own share is not timed.
-            nodes: Number of nodes, home included, for an executor that has several; ``None`` for as many as that has.
+            nodes: Number of nodes, home included, for an executor that has several, or what else that understands; ``None`` for as
+                many as it has.
             on: Which of them gets which reactor, by name of a reactor or of a bank (one node for all its members, or a sequence
                 with one for each); node 0 is home. What is not named is placed so that no node waits for another in the middle of a
                 tick: banks are spread where that can be, everything else is at home. Never changes a result.
@@ -109,7 +111,9 @@ class Program(Composition):
                 does not fit, a ``spin`` that is none, something that ``recover`` does not go with.
             ArenaError: If there is not enough shared memory.
         """
-        carrier = self._carrier(executor, nodes, workers, on)
+        carrier = carrier_for(executor, nodes, workers)
+        if carrier is None and on is not None:
+            raise ProgramError(f"on= says which node gets what, and executor={executor!r} has one: use 'federated' or 'ray'")
         settings = Settings(
             executor=cast(ExecutorName, executor) if carrier is None else carrier.inside, workers=workers, context=context,
             caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
@@ -134,19 +138,6 @@ class Program(Composition):
         run = start(topology, self._pickled, self.setup, settings, why)
         _log.info("started %r", run)
         return run
-
-    def _carrier(
-        self, executor: str | Carrier, nodes: int | None, workers: int | None, on: On | None
-    ) -> Carrier | None:  # fmt: skip
-        """What carries the program's nodes; ``None`` if it runs on one."""
-        if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
-            raise ProgramError(f"nodes={nodes!r}: a program needs at least one node, home")
-        carrier = carrier_named(executor, nodes, workers) if isinstance(executor, str) else executor
-        if carrier is None and (nodes is not None or on is not None):
-            raise ProgramError(f"executor={executor!r} has no nodes: nodes= and on= go with 'federated' and 'ray'")
-        if carrier is not None and nodes is not None and carrier.nodes != nodes:
-            raise ProgramError(f"nodes={nodes}, but the carrier {carrier.name!r} has {carrier.nodes}: leave one of the two out")
-        return carrier
 
     def _pickled(self, by_reference: bool) -> tuple[bytes | Reactor, ...]:
         return self.pickled_reactors(by_reference=by_reference)

@@ -150,7 +150,7 @@ def compile_schedule(
 
 
 def expected_ends(
-    topology: Topology, graph: Graph, nodes: Sequence[int], workers: int, costs: Mapping[str, float] | None = None
+    topology: Topology, graph: Graph, nodes: Sequence[int], workers: Sequence[int], costs: Mapping[str, float] | None = None
 ) -> list[float]:
     """When each reaction of a program on several nodes is expected to end, in seconds from the beginning of a tick.
 
@@ -158,7 +158,7 @@ def expected_ends(
         topology: The program.
         graph: Its dependency graph.
         nodes: The node of each reactor.
-        workers: Workers on each node.
+        workers: How many workers each node has.
         costs: As of :func:`compile_schedule`.
 
     Raises:
@@ -166,11 +166,11 @@ def expected_ends(
     """
     cost = _reaction_costs(topology, costs or {})
     homes = [0] * len(nodes)
-    for node in set(nodes):
+    for node, count in enumerate(workers):
         here = [reactor for reactor in topology.reactors if nodes[reactor.index] == node]
-        placed = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in here], workers)
+        placed = longest_first([sum(cost[i] for i in reactor.reactions) for reactor in here], count)
         for reactor, worker in zip(here, placed, strict=True):
-            homes[reactor.index] = node * workers + worker
+            homes[reactor.index] = sum(workers[:node]) + worker
     return _order(topology, graph, cost, homes, max(homes, default=0) + 1, {})[1]
 
 

@@ -12,7 +12,7 @@ program whose reactors on the nodes only read from home what is delayed or a bou
 exactly one call per node and tick. Letters between two nodes go through home, which makes home the only one who must be reached,
 and its log of calls all that is needed to bring a lost node back: another one is given the same calls again.
 
-To write a carrier: on each node make a ``reactor_rl.federation.host.Host(parcel, workers)``, in the thread or actor that will make
+To write a carrier: on each node make a ``reactor_rl.federation.host.Host(parcel)``, in the thread or actor that will make
 all its calls; hand it each call, ``host.call(call)``; bring back what that returns; at the end ``host.close(timeout)``. ``call``
 never raises, whatever goes wrong in the program, and one call follows another: nothing arrives while one is being done. A plugin
 offers its carrier by an entry point of the group ``reactor_rl.carriers``, whose name is what the user says as ``executor``: a

@@ -1,16 +1,16 @@
-"""The carrier that the name of an executor stands for, and what it gets to carry."""
+"""The carrier that the name of an executor stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
 from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import LOCAL
 from reactor_rl.federation.carrier import Carrier
+from reactor_rl.federation.in_process import InProcess
 
-__all__ = ["GROUP", "carrier_for", "shared_out"]
+__all__ = ["GROUP", "carrier_for"]
 
 GROUP = "reactor_rl.carriers"
 """Entry points by which plugins offer carriers: functions of ``nodes`` and ``workers``, under the name of the executor."""
@@ -25,7 +25,7 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
         workers: Number of workers of each node; ``None`` for the cores of each.
 
     Raises:
-        ProgramError: If ``nodes`` are asked for where there is one machine, or nobody offers that carrier.
+        ProgramError: If ``nodes`` are asked for where there is one machine, or nobody offers that carrier, or it has other nodes.
     """
     if executor in LOCAL:
         if nodes is not None:
@@ -33,25 +33,12 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
         return None
     if not isinstance(executor, str):
         carrier: Carrier = executor
+        if nodes is not None and carrier.nodes != nodes:
+            raise ProgramError(f"nodes={nodes!r}, but the carrier {carrier.name!r} has {carrier.nodes}: leave one of the two out")
         return carrier
+    if executor == InProcess.name:
+        return InProcess(nodes, workers)
     for entry in entry_points(group=GROUP, name=executor):
         found: Carrier = entry.load()(nodes, workers)
         return found
     raise ProgramError(f"executor={executor!r}: no package that is installed here has it; is reactor_rl installed as a whole?")
-
-
-def shared_out(workers: Sequence[int], shares: int) -> list[int]:
-    """The node of each of so many equal shares of something: contiguous blocks, by the number of workers of each node.
-
-    Args:
-        workers: Of each node, home's first.
-        shares: How many there are.
-
-    Example:
-        >>> shared_out([2, 4], 6)
-        [0, 0, 1, 1, 1, 1]
-        >>> shared_out([2, 2, 2], 3)
-        [0, 1, 2]
-    """
-    node_of = [node for node, count in enumerate(workers) for _ in range(count)]
-    return [node_of[share * len(node_of) // shares] for share in range(shares)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -56,22 +56,17 @@ class Host:
 
     Args:
         parcel: What it is made of, as :meth:`Carrier.launch` gets it.
-        workers: How many workers it has where the user has not said it; ``None`` for the cores that this process may use.
     """
 
-    def __init__(self, parcel: bytes, workers: int | None = None) -> None:
-        self._packed, self._workers = parcel, workers
+    def __init__(self, parcel: bytes) -> None:
+        self._packed = parcel
         self._part: _PartRun | None = None
 
     def call(self, call: Call) -> Answer:
         """Do what home wants, as far as it can be done with what is here. Never raises an ordinary error."""
         try:
             if self._part is None:
-                parcel: Parcel = loads(self._packed)
-                settings = parcel.settings
-                if settings.workers is None:
-                    settings = replace(settings, workers=self._workers)
-                self._part = _PartRun(parcel, settings)
+                self._part = _PartRun(loads(self._packed))
             return self._part.call(call)
         except Exception as error:
             return Answer(error=Failure.of(-1, "(of another node)", (call.time, 0), error))
@@ -111,8 +106,9 @@ class _Desk:
 class _PartRun(Run):
     """The run of one part. It does a pass when home calls, as far as it gets."""
 
-    def __init__(self, parcel: Parcel, settings: Settings) -> None:
-        part = self._part = parcel.part
+    def __init__(self, parcel: Parcel) -> None:
+        part, settings = parcel.part, parcel.settings
+        self._part = part
         self._desk = _Desk()
         self._gateway = Gateway(part, self._desk)
         self._late_links = frozenset(link.index for link in part.links if link.late)

@@ -7,9 +7,11 @@ import queue
 import threading
 from collections.abc import Sequence
 
+from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import NamedExecutor
 from reactor_rl.federation.carrier import Answer, Call, LostError
 from reactor_rl.federation.host import Host
+from reactor_rl.runtime.limits import usable_cores
 
 __all__ = ["InProcess"]
 
@@ -19,14 +21,20 @@ class InProcess:
 
     Args:
         nodes: Number of nodes, home included; ``None`` for 2.
-        workers: Workers of each node, where the run does not say; ``None`` for the cores of this process.
+        workers: Workers of each node; ``None`` for the cores of this process.
         inside: What their workers are.
+
+    Raises:
+        ProgramError: If ``nodes`` is no number of nodes.
     """
 
     name = "federated"
 
     def __init__(self, nodes: int | None = None, workers: int | None = None, inside: NamedExecutor = "threads") -> None:
-        self.nodes, self.inside, self._workers = nodes or 2, inside, workers
+        if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
+            raise ProgramError(f"nodes={nodes!r}: a program needs at least one node, home")
+        self.nodes, self.inside = nodes or 2, inside
+        self.workers = (workers or usable_cores(),) * self.nodes
         self._parcels: tuple[bytes, ...] = ()
         self._threads: dict[int, _Thread] = {}
         self._answers: queue.SimpleQueue[tuple[_Thread, Answer]] = queue.SimpleQueue()
@@ -71,7 +79,7 @@ class InProcess:
         self._threads.clear()
 
     def _begin(self, node: int) -> None:
-        self._threads[node] = thread = _Thread(node, Host(self._parcels[node - 1], self._workers), self._answers)
+        self._threads[node] = thread = _Thread(node, Host(self._parcels[node - 1]), self._answers)
         thread.start()
 
 

@@ -9,28 +9,28 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.federation.links import HOME
 from reactor_rl.topology import BOUNDARY, ReactorNode, Topology
 
-__all__ = ["On", "nodes_of"]
+__all__ = ["On", "nodes_of", "shared_out"]
 
 On = Mapping[str, int | Sequence[int]]
 """Nodes by name of a reactor, a member of a bank, or a bank: one node for all its members, or one for each."""
 
 
-def nodes_of(topology: Topology, nodes: int, on: On | None = None) -> tuple[int, ...]:
+def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -> tuple[int, ...]:
     """The node of each reactor.
 
     What ``on`` does not name is placed so that nobody waits for another node in the middle of a tick: banks are spread in
-    contiguous blocks if what their members read at once comes from the boundary or from reactors that are on the same node, and
-    everything else is at home.
+    contiguous blocks, by the number of workers of each node, if what their members read at once comes from the boundary or from
+    reactors that are on the same node, and everything else is at home.
 
     Args:
         topology: The program.
-        nodes: How many there are, home included.
+        workers: How many workers each node has, home's first.
         on: Where the user wants what.
 
     Raises:
         ProgramError: If ``on`` names a reactor that the program does not have, or a node that there is not.
     """
-    said = _said(topology, nodes, on or {})
+    said = _said(topology, len(workers), on or {})
     found = [said.get(reactor.index, HOME) for reactor in topology.reactors]
     level = graphs.build(topology).level
     banks: dict[str, list[ReactorNode]] = {}
@@ -38,11 +38,29 @@ def nodes_of(topology: Topology, nodes: int, on: On | None = None) -> tuple[int,
         if reactor.bank is not None and reactor.index not in said:
             banks.setdefault(reactor.bank[0], []).append(reactor)
     for members in sorted(banks.values(), key=lambda bank: (_level(bank, level), bank[0].index)):
-        spread = {reactor.index: position * nodes // len(members) for position, reactor in enumerate(members)}
+        blocks = shared_out(workers, len(members))
+        spread = {reactor.index: node for reactor, node in zip(members, blocks, strict=True)}
         if _in_place(topology, found, spread):
             for index, node in spread.items():
                 found[index] = node
     return tuple(found)
+
+
+def shared_out(workers: Sequence[int], shares: int) -> list[int]:
+    """The node of each of so many equal shares of something: contiguous blocks, by the number of workers of each node.
+
+    Args:
+        workers: Of each node, home's first.
+        shares: How many there are.
+
+    Example:
+        >>> shared_out([2, 4], 6)
+        [0, 0, 1, 1, 1, 1]
+        >>> shared_out([2, 2, 2], 3)
+        [0, 1, 2]
+    """
+    node_of = [node for node, count in enumerate(workers) for _ in range(count)]
+    return [node_of[share * len(node_of) // shares] for share in range(shares)]
 
 
 def _level(bank: list[ReactorNode], level: Sequence[int]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
@@ -12,34 +11,19 @@ from reactor_rl.federation.carrier import Carrier
 from reactor_rl.federation.cut import GATEWAY, Part, cut
 from reactor_rl.federation.home import FederatedRun, Home
 from reactor_rl.federation.host import Parcel
-from reactor_rl.federation.in_process import InProcess
 from reactor_rl.federation.links import HOME
 from reactor_rl.federation.placing import On, nodes_of
 from reactor_rl.federation.post_office import END
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.executor import Reactors
-from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.supervisor import Settings, equip
 from reactor_rl.schedule import Arrivals, expected_ends
 from reactor_rl.topology import Topology
 
-__all__ = ["GROUP", "carrier_named", "start_federated"]
-
-GROUP = "reactor_rl.carriers"
-"""The entry points by which plugins offer carriers."""
+__all__ = ["start_federated"]
 
 LATENCY = 1e-3
 """Seconds that a message between two nodes is expected to take. Only decides what home does first while it waits."""
-
-
-def carrier_named(name: str, nodes: int | None, workers: int | None) -> Carrier | None:
-    """The carrier that a user means by the name of an executor; ``None`` if there is none of that name."""
-    if name == InProcess.name:
-        return InProcess(nodes, workers)
-    for entry in entry_points(group=GROUP, name=name):
-        made: Carrier = entry.load()(nodes, workers)
-        return made
-    return None
 
 
 def start_federated(
@@ -56,7 +40,7 @@ def start_federated(
         topology: The program.
         reactors: Its reactors, pickled.
         setup: What runs in every process before reactors are built.
-        settings: How home and each node run their part; ``workers`` are those of each.
+        settings: How home and each node run their part; its ``workers`` do not count, for the carrier has them.
         carrier: What carries the nodes.
         on: Where the user wants what.
 
@@ -66,8 +50,8 @@ def start_federated(
     """
     if settings.recover is not None:
         raise ProgramError("recover= replaces workers of one machine, and does not go with nodes")
-    nodes = nodes_of(topology, carrier.nodes, on)
-    ends = expected_ends(topology, graphs.build(topology), nodes, settings.workers or usable_cores(), settings.costs)
+    nodes = nodes_of(topology, carrier.workers, on)
+    ends = expected_ends(topology, graphs.build(topology), nodes, carrier.workers, settings.costs)
     _check_names(topology, settings.placement)
     parts = cut(topology, nodes, carrier.nodes)
     pickled = reactors(False)
@@ -91,8 +75,8 @@ def _parcel(
 ) -> Parcel:  # fmt: skip
     names = {reactor.name for reactor in part.topology.reactors} - {GATEWAY}
     mine = replace(
-        settings, executor=carrier.inside, costs=_of(settings.costs, names), placement=_of(settings.placement, names),
-        caller_works=settings.caller_works or part.node != HOME,
+        settings, executor=carrier.inside, workers=carrier.workers[part.node], costs=_of(settings.costs, names),
+        placement=_of(settings.placement, names), caller_works=settings.caller_works or part.node != HOME,
     )  # fmt: skip
     due = {
         reaction: (link.index, LATENCY + max(ends[writer] for output in link.outputs for writer in topology.writers[output]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reactor_rl import ProgramError
-from reactor_rl.federation.carriers import carrier_for, shared_out
+from reactor_rl.federation.carriers import carrier_for
+from reactor_rl.federation.placing import shared_out
 
 
 @pytest.mark.parametrize("executor", ["auto", "inline", "threads", "processes"])

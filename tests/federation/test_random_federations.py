@@ -23,7 +23,7 @@ def federations(draw: Any, spec: ProgramSpec, inside: NamedExecutor = "threads")
     """Where the reactors of a program land: on which nodes, and on which worker there."""
     names = [node.name for node in build(spec).topology().reactors]
     nodes, workers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    how: dict[str, Any] = {"executor": InProcess(nodes, inside=inside), "workers": workers}
+    how: dict[str, Any] = {"executor": InProcess(nodes, workers, inside)}
     if draw(st.booleans()) or draw(st.booleans()):
         how["on"] = {name: draw(st.integers(0, nodes - 1)) for name in names}
     if draw(st.booleans()):
@@ -36,7 +36,8 @@ def agree(data: Any, spec: ProgramSpec) -> None:
     check(spec, record, **data.draw(federations(spec)))
 
 
-@settings(QUIET, max_examples=100)
+@pytest.mark.timeout(240)
+@settings(QUIET, max_examples=60)
 @given(st.data(), programs())
 def test_federations_are_the_oracle(data: Any, spec: ProgramSpec) -> None:
     agree(data, spec)
