@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, assume, settings
 from machines import Boom, MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
 
 from reactor_rl import ProgramError
+from reactor_rl.executor_names import NamedExecutor
+from reactor_rl.federation.in_process import InProcess
 from reactor_rl.interpret import Record, interpret
 
 TICKS = 6
@@ -104,6 +106,19 @@ def placements(draw: Any, spec: ProgramSpec, workers: int) -> dict[str, Any]:
         case "placement":
             return {"placement": {name: draw(st.integers(0, workers - 1)) for name in names}}
     return {}
+
+
+@st.composite
+def federations(draw: Any, spec: ProgramSpec, inside: NamedExecutor = "threads") -> dict[str, Any]:
+    """How to start a program on several nodes in this process, with reactors on any of them, and there on any worker."""
+    names = [node.name for node in build(spec).topology().reactors]
+    nodes, workers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    how: dict[str, Any] = {"executor": InProcess(nodes, workers, inside), "caller_works": draw(st.booleans())}
+    if draw(st.booleans()) or draw(st.booleans()):
+        how["on"] = {name: draw(st.integers(0, nodes - 1)) for name in names}
+    if draw(st.booleans()):
+        how["placement"] = {name: draw(st.integers(0, workers - 1)) for name in names}
+    return how
 
 
 def told(spec: ProgramSpec) -> Record:

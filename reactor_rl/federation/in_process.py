@@ -46,7 +46,8 @@ class InProcess:
             self._begin(node)
 
     def send(self, node: int, call: Call) -> None:
-        self._threads[node].calls.put(call)
+        if node in self._threads:
+            self._threads[node].calls.put(call)
 
     def receive(self, timeout: float) -> tuple[int, Answer]:
         while True:

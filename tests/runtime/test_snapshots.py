@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given, settings
 from machines import Boom, ProgramSpec, build
-from random_programs import QUIET, placements, programs, same, told
+from random_programs import QUIET, federations, placements, programs, same, told
 
 from reactor_rl import (
     LogicalAction,
@@ -40,6 +40,8 @@ def ways(draw: Any, spec: ProgramSpec, executors: tuple[str, ...]) -> Way:
     executor, workers = draw(st.sampled_from(executors)), draw(st.integers(1, 4))
     if executor == "inline":
         return {"executor": "inline"}
+    if executor == "federated":
+        return draw(federations(spec))  # type: ignore[no-any-return]
     return {"executor": executor, "workers": workers, "caller_works": draw(st.booleans()), **draw(placements(spec, workers))}
 
 
@@ -138,7 +140,7 @@ def check(data: Any, spec: ProgramSpec, executors: tuple[str, ...], restores: in
 @settings(QUIET, max_examples=40)
 @given(st.data(), programs())
 def test_a_restored_program_goes_on_as_it_would_have(data: Any, spec: ProgramSpec) -> None:
-    check(data, spec, ("inline", "threads"), restores=2)
+    check(data, spec, ("inline", "threads", "federated"), restores=2)
 
 
 @settings(QUIET, max_examples=4)
@@ -231,7 +233,9 @@ class Ends(Reactor):
         Path(self.path).write_text(repr(self.tag))
 
 
-@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}, {"executor": "federated", "workers": 1}], ids=str
+)
 @pytest.mark.parametrize(("count", "tag"), [(0, (0, 1)), (3, (2, 1)), (5, (4, 2))])
 @pytest.mark.parametrize("how", ["run", "tick", "restored"])
 def test_shutdown_is_one_microstep_after_the_last_tick(tmp_path: Path, way: Any, count: int, tag: Any, how: str) -> None:
@@ -279,7 +283,9 @@ class Refuses(Reactor):
         vars(self).update(state)
 
 
-@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "processes", "workers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "way", [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "federated", "workers": 1}], ids=str
+)
 def test_a_reactor_may_refuse(way: Any) -> None:
     program = Program("refuses")
     program.bank(Refuses, 2, name="games")

@@ -1,0 +1,329 @@
+"""What a run on several nodes does beside giving the right values: calls, errors, time-outs, traces, drawings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reactor_rl import (
+    Input,
+    LogicalAction,
+    NodeDiedError,
+    Output,
+    Program,
+    ProgramError,
+    Reactor,
+    RunClosedError,
+    Timer,
+    WorkerDiedError,
+    WorkerHungError,
+    reaction,
+    startup,
+)  # fmt: skip
+from reactor_rl.federation.carrier import Call
+from reactor_rl.federation.cut import GATEWAY, cut
+from reactor_rl.federation.in_process import InProcess
+from reactor_rl.federation.placing import nodes_of
+
+
+class Roll(Reactor):
+    """Half of a loop, which can be held up."""
+
+    params = Input()
+    returns = Output((), np.float32)
+
+    def __init__(self) -> None:
+        self.sum = np.float32(0)
+
+    @reaction(params, effects=returns)
+    def roll(self) -> None:
+        if GATE.get(self.bank_index) is not None:
+            GATE[self.bank_index].wait(30)
+        self.sum += self.params.value.sum() + self.bank_index
+        self.returns.set(self.sum)
+
+
+GATE: dict[int, threading.Event] = {}
+
+
+class Search(Reactor):
+    """The other half, at home; now and then it takes some microsteps."""
+
+    returns = Input()
+    think = LogicalAction()
+    candidates = Output((4, 3), np.float32)
+    best = Output((), np.float32)
+
+    def __init__(self, microsteps: int = 0) -> None:
+        self.microsteps = microsteps
+        self.x = np.zeros((4, 3), np.float32)
+
+    @reaction(returns, effects=[candidates, think, best])
+    def gather(self) -> None:
+        self.x[...] = 0.5 * self.x + self.returns.value[:, None] + np.arange(3, dtype=np.float32)
+        self.finish(self.microsteps)
+
+    @reaction(think, effects=[candidates, think, best])
+    def ponder(self) -> None:
+        self.x *= 0.5
+        self.finish(self.think.value)
+
+    def finish(self, left: int) -> None:
+        if left:
+            self.think.schedule(0, left - 1)
+        else:
+            self.candidates.set(self.x)
+            self.best.set(self.x.max())
+
+
+def search(microsteps: int = 0) -> Program:
+    program = Program("search")
+    members = program.bank(Roll, 4, name="rolls")
+    home = program.add(Search, microsteps, name="search")
+    program.connect(home.candidates.rows, members.params, after=1, initial=np.zeros(3, np.float32))
+    program.connect(members.returns, home.returns.rows)
+    program.connect(home.best, program.output("best"))
+    return program
+
+
+def bests(ticks: int = 6, microsteps: int = 0, **how: Any) -> list[float]:
+    found = []
+    with search(microsteps).start(**how) as run:
+        for _ in range(ticks):
+            run.tick()
+            found.append(float(run.best))
+    return found
+
+
+# ---------------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize("microsteps", [0, 3])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_a_star_takes_one_call_per_node_and_tick(nodes: int, microsteps: int) -> None:
+    """However many microsteps home takes by itself."""
+    expected = bests(microsteps=microsteps, executor="inline")
+    with search(microsteps).start(executor="federated", nodes=nodes, workers=1) as run:
+        before, found = run.calls, []
+        for _ in range(6):
+            run.tick()
+            found.append(float(run.best))
+        assert run.calls - before == 6 * (nodes - 1)
+        assert (run.nodes, run.workers, run.executor) == (nodes, nodes, "federated")
+    assert found == expected
+
+
+class Seldom(Reactor):
+    beat = Timer(3, 100)
+    out = Output()
+
+    @reaction(beat, effects=out)
+    def go(self) -> None:
+        self.out.set(self.tag[0])
+
+
+class Hears(Reactor):
+    heard = Input()
+    out = Output()
+
+    @reaction(heard, effects=out)
+    def hear(self) -> None:
+        self.out.set((self.tag[0], self.heard.value))
+
+
+def test_times_at_which_nothing_happens_anywhere_take_no_call() -> None:
+    program = Program("seldom")
+    seldom, hears = program.add(Seldom), program.add(Hears)
+    program.connect(seldom.out, hears.heard, after=5)
+    program.connect(hears.out, program.output("heard"))
+    with program.start(executor="federated", nodes=3, workers=1, on={"seldom": 1, "hears": 2}) as run:
+        before = run.calls
+        assert run.run(105) == 105
+        assert run.calls - before == 2 * 4  # ticks 0, 3, 8 and 103
+        assert run.heard is None
+        run.run(4)
+        assert run.heard == (108, 103)
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+class Raises(Reactor):
+    beat = Timer(period=1)
+
+    @reaction(beat)
+    def go(self) -> None:
+        if self.tag[0] == 2:
+            time.sleep(0.05 * (2 - self.bank_index))
+            raise ValueError(f"number {self.bank_index}")
+
+
+def test_of_several_errors_that_of_the_first_reaction_of_the_program() -> None:
+    program = Program("raising")
+    program.bank(Raises, 3, name="raises")
+    with program.start(executor="federated", nodes=3, workers=1, on={"raises": [2, 1, 0]}) as run:
+        run.run(2)
+        with pytest.raises(ValueError, match="number 0") as caught:
+            run.tick()
+        assert caught.value.__notes__ == ["in reaction raises[0].go at tag (2, 0)"]
+        with pytest.raises(RunClosedError):
+            run.tick()
+
+
+class FailsToStart(Reactor):
+    @reaction(startup)
+    def begin(self) -> None:
+        raise OSError("no such game")
+
+
+def test_an_error_of_a_startup_reaction_elsewhere() -> None:
+    program = Program("starting")
+    program.add(FailsToStart, name="game")
+    with pytest.raises(OSError, match="no such game"):
+        program.start(executor="federated", nodes=2, workers=1, on={"game": 1})
+
+
+def test_a_lost_node_is_named() -> None:
+    carrier = InProcess(3, 1)
+    with search().start(executor=carrier) as run:
+        run.run(2)
+        carrier.lose(2)
+        with pytest.raises(NodeDiedError, match=r"node 2 was lost in tick 2; it held rolls\[3\]") as caught:
+            run.tick()
+        assert caught.value.node == 2 and caught.value.reactors == ("rolls[3]",)
+        with pytest.raises(RunClosedError, match="NodeDiedError"):
+            run.tick()
+
+
+class Dies(Reactor):
+    beat = Timer(period=1)
+
+    @reaction(beat)
+    def go(self) -> None:
+        if self.bank_index and self.tag[0] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_on_another_node() -> None:
+    program = Program("dying")
+    program.bank(Dies, 2, name="dies")
+    carrier = InProcess(2, 2, "processes")
+    with program.start(executor=carrier, on={"dies": 1}, placement={"dies[0]": 0, "dies[1]": 1}) as run:
+        run.run(2)
+        with pytest.raises(WorkerDiedError, match=r"worker 1 was killed by SIGKILL; it held dies\[1\]") as caught:
+            run.tick()
+        assert caught.value.__notes__ == ["on node 1"]
+
+
+def test_a_timeout_loses_nothing() -> None:
+    expected = bests(2, executor="inline")
+    GATE[3] = threading.Event()
+    try:
+        with search().start(executor="federated", nodes=2, workers=1) as run:
+            run.tick_async()
+            with pytest.raises(TimeoutError):
+                run.tick_wait(timeout=0.1)
+            GATE[3].set()
+            run.tick_wait(timeout=10)
+            assert float(run.best) == expected[0]
+            run.tick()
+            assert float(run.best) == expected[1]
+    finally:
+        GATE.clear()
+
+
+def test_a_node_that_hangs_is_named() -> None:
+    GATE[3] = gate = threading.Event()
+    try:
+        with search().start(executor="federated", nodes=2, workers=1, tick_timeout=0.2) as run:
+            with pytest.raises(WorkerHungError, match=r"node 1 has not ended its part of tick 0 in 0.2 s; it holds rolls\[2\]"):
+                run.tick()
+            gate.set()
+    finally:
+        GATE.clear()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"executor": "inline", "on": {"search": 0}}, "on= says which node gets what"),
+        ({"executor": "threads", "nodes": 2}, "nodes=2 needs an executor"),
+        ({"executor": "federated", "nodes": 0}, "nodes=0: a program needs"),
+        ({"executor": "federated", "on": {"zebra": 0}}, "on names 'zebra', which the program does not have; it has: rolls, search"),
+        ({"executor": "federated", "on": {"rolls": 2}}, "names node 2: nodes are counted from 0, home, to 1"),
+        ({"executor": "federated", "on": {"rolls": [0, 1]}}, r"on\['rolls'\] has 2 node"),
+        ({"executor": "federated", "placement": {"zebra": 0}}, "placement names reactors"),
+        ({"executor": "federated", "costs": {"zebra": 1.0}}, "costs name reactors"),
+        ({"executor": InProcess(2), "nodes": 3}, "nodes=3, but the carrier 'federated' has 2"),
+    ],
+)
+def test_what_cannot_be_meant(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProgramError, match=message):
+        search().start(**how)
+
+
+# ---------------------------------------------------------------------- how it is cut, and looked at
+
+
+def test_the_parts_are_ordinary_programs() -> None:
+    topology = search().topology()
+    home, other = cut(topology, nodes_of(topology, (1, 1)))
+    names = [[reactor.name for reactor in part.topology.reactors] for part in (home, other)]
+    assert names == [["rolls[0]", "rolls[1]", "search", GATEWAY], ["rolls[2]", "rolls[3]", GATEWAY]]
+    assert [(link.source, link.target, link.late) for link in home.links] == [(1, 0, False), (0, 1, True)]
+    assert home.links == other.links
+    for part in (home, other):
+        for port, whole in zip(part.topology.outputs, part.outputs, strict=True):
+            there = topology.outputs[whole]
+            assert (port.shape, port.dtype, port.rows, port.delays) == (there.shape, there.dtype, there.rows, there.delays)
+    written = sorted(part.outputs[index] for part in (home, other) for index in part.own)
+    assert written == [port.index for port in topology.outputs]
+
+
+def test_what_makes_nodes_wait_for_each_other_stays_at_home() -> None:
+    program = Program("chain")
+    source = program.add(Seldom, name="source")
+    waits = program.bank(Hears, 4, name="waits")
+    follows = program.bank(Hears, 4, name="follows")
+    program.connect(source.out, waits.heard)
+    program.connect(waits.out, follows.heard, after=1)
+    assert nodes_of(program.topology(), (1, 1)) == (0, *[0] * 4, 0, 0, 1, 1)
+    assert nodes_of(program.topology(), (1, 3)) == (0, *[0] * 4, 0, 1, 1, 1)
+    assert nodes_of(program.topology(), (1, 1), {"waits": 1, "waits[0]": 0}) == (0, 0, 1, 1, 1, 0, 0, 1, 1)
+
+
+def test_a_drawing_shows_the_nodes() -> None:
+    with search().start(executor="federated", nodes=2, workers=1) as run:
+        text = run.draw()
+    assert "nodes 0-1" in text and "node 0 (home)" in text and "node 1" in text
+
+
+def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with search().start(executor="federated", nodes=3, workers=1) as run:
+        with run.trace(str(path)) as tracing:
+            run.run(4)
+        assert tracing.reactions >= 4 * 5
+    events = json.loads(path.read_text())["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert rows == {0: "node 0, worker 0 (caller)", 1: "node 1, worker 0", 2: "node 2, worker 0"}
+    spans = {name: [e for e in events if e.get("name") == name] for name in ("rolls[3].roll", "search.gather")}
+    for early, late in zip(*spans.values(), strict=True):  # on one clock: what is read has been written before
+        assert early["ts"] + early["dur"] <= late["ts"]
+
+
+def test_a_node_that_is_over_says_so() -> None:
+    carrier = InProcess(2, 1)
+    run = search().start(executor=carrier)
+    host = carrier._threads[1]._host
+    run.close()
+    answer = host.call(Call("first"))
+    assert answer.error is not None and isinstance(answer.error.error, RunClosedError)
