@@ -13,7 +13,7 @@ import sys
 import time
 
 from reactor_rl.composition import Composition
-from reactor_rl.executor_names import ExecutorName
+from reactor_rl.executor_names import ExecutorName, NamedExecutor
 from reactor_rl.flatten import flatten
 from reactor_rl.reactor import Reactor, Timer, reaction
 from reactor_rl.runtime.launch import may_start_processes
@@ -46,7 +46,7 @@ class Idle(Reactor):
         """Do nothing."""
 
 
-def parallel_executor() -> ExecutorName:
+def parallel_executor() -> NamedExecutor:
     """What carries helpers that run Python: processes, or threads where there is no GIL."""
     return "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 

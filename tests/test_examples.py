@@ -16,6 +16,7 @@ SHORTER = {
     "pettingzoo_ppo.py": ["--steps", "6144"],
     "ppo_atari.py": ["--steps", "256"],
     "ppo_mujoco.py": ["--steps", "1024"],
+    "ray_sync_dqn.py": ["--timesteps", "800"],
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
     "td3_pendulum.py": ["--steps", "2000"],
     "tournament.py": ["--episodes", "8"],
@@ -36,6 +37,7 @@ PROMISES = {
     "multi_agent_inference.py": "networks: mean return of an agent -4",
     "pettingzoo_ppo.py": "return of an agent before training -36",
     "tournament.py": "the best: finishing",
+    "ray_sync_dqn.py": "the same weights",
 }
 
 

@@ -38,8 +38,8 @@ def described(packages: Sequence[str]) -> dict[str, str]:
         packages: Names of modules whose versions count; they are not imported.
     """
     found = {"processor": _processor(), "Python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    kernels = {str(one.get("architecture")) for one in threadpool_info() if one.get("user_api") == "blas"} - {"None"}
-    found["BLAS kernels"] = ", ".join(sorted(kernels)) or "unknown"
+    kernels = {str(one.get("architecture")) for one in threadpool_info() if "numpy" in str(one.get("filepath"))}  # not of others
+    found["BLAS kernels"] = ", ".join(sorted(kernels))
     for name in packages:
         try:
             found[name] = version(PACKAGES[name])

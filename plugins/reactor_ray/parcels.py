@@ -18,7 +18,7 @@ from reactor_rl.plugin import needs
 with needs("ray", 'executor="ray"'):
     import ray
 
-__all__ = ["LARGE", "PIECE", "Parcel", "Store", "pieces_of", "unpacked"]
+__all__ = ["LARGE", "PIECE", "Parcel", "Store", "fitted", "pieces_of", "unpacked", "whole"]
 
 PIECE = 90_000
 """Bytes of a piece: below Ray's ``max_direct_call_object_size`` of 100 KiB, whatever it adds."""
@@ -77,8 +77,23 @@ def pieces_of(data: bytes) -> tuple[bytes, ...]:
     return tuple(data[at : at + PIECE] for at in range(0, len(data), PIECE))
 
 
+def fitted(data: bytes, results: int) -> Any:
+    """An answer as that many results of a call, the last ones empty if it is shorter, and the last one long if it is longer."""
+    pieces = pieces_of(data)
+    if results == 1:
+        return data
+    if len(pieces) > results:
+        return *pieces[: results - 1], b"".join(pieces[results - 1 :])
+    return *pieces, *(b"" for _ in range(results - len(pieces)))
+
+
+def whole(pieces: Sequence[bytes]) -> bytes:
+    """The answer again."""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 def unpacked(arguments: Sequence[Any]) -> Any:
     """The message, from :attr:`Parcel.arguments` as they arrive."""
     count, *rest = arguments
     pieces, large = rest[:count], rest[count:]
-    return pickle.loads(pieces[0] if count == 1 else b"".join(pieces), buffers=large)
+    return pickle.loads(whole(pieces), buffers=large)

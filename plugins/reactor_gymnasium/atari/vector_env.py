@@ -83,6 +83,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             changes a result, nor does ``executor``.
         executor: ``"inline"``, ``"threads"`` (the emulator holds the GIL), ``"processes"``, or ``"auto"``, which times a throw-away
             game and chooses.
+        nodes: Machines, with ``executor="ray"``; as for :class:`ReactorVectorEnv`.
         caller_works: Whether the calling thread plays too. If not, ``workers`` helpers do everything, and the caller may do
             something else between :meth:`send` and :meth:`recv`. ``None``: unless there are several batches.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
@@ -133,6 +134,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         context: str | None = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         caller_works: bool | None = None,
         restarts: int = 0,
         step_timeout: float | None = None,
@@ -162,6 +164,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.batch_size = checked_batch_size(batch_size or None, num_envs)
         if caller_works is None:
             caller_works = self.batch_size == num_envs
+        workers = self._workers_of(executor, nodes, workers)
         most = min(workers or num_threads or usable_cores(), self.batch_size)
         self._expect_helpers(executor, most, caller_works, context)
 

@@ -67,6 +67,7 @@ class JoinedVectorEnv(CallingVectorEnv):
         *,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         copy: bool = True,
         context: str | None = None,
         caller_works: bool = True,
@@ -76,8 +77,9 @@ class JoinedVectorEnv(CallingVectorEnv):
         super().__init__()
         makers = tuple(vector_env_fns)
         self.copy = copy
-        most = checked_workers(makers, None, None, workers, self._title, "vector_env_fns")
         checked_executor(executor)
+        workers = self._workers_of(executor, nodes, workers)
+        most = checked_workers(makers, None, None, workers, self._title, "vector_env_fns")
         self._expect_helpers(executor, most, caller_works, context)
         members = encoded(makers)  # before any of them is called, which may change it
 

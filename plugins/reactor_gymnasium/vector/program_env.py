@@ -22,7 +22,17 @@ from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_gymnasium.vector.life import Life
 from reactor_gymnasium.vector.wiring import wire
 from reactor_rl import Instance, Program, Recover, RunError
-from reactor_rl.plugin import FORKED, ExecutorName, begin, context_named, html_figure, when_forked
+from reactor_rl.plugin import (
+    FORKED,
+    Carrier,
+    ExecutorName,
+    begin,
+    carrier_for,
+    context_named,
+    html_figure,
+    shared_out,
+    when_forked,
+)
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -57,6 +67,8 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     _step_timeout: float | None = None
     """Seconds that a step may take on a helper."""
     _why = ""
+    _carrier: Carrier | None = None
+    """Carries the run over several machines, where that is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +80,15 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._unseeded: set[int] = set()  # environments that must be given a seed, and have none yet
 
     # ------------------------------------------------------------------ the beginning
+
+    def _workers_of(self, executor: ExecutorName, nodes: Any, workers: int | None) -> int | None:
+        """How many workers are asked for in all, on however many machines; ``None`` for the cores that this process may use.
+
+        Raises:
+            ProgramError: If the machines that are asked for cannot be had.
+        """
+        self._carrier = carrier_for(executor, nodes, workers)
+        return workers if self._carrier is None else sum(self._carrier.workers)
 
     def _expect_helpers(self, executor: ExecutorName, workers: int, caller_works: bool, context: str | None) -> None:
         """Begin what helpers need, which takes its time, before a throw-away environment is made: most likely they are wanted."""
@@ -109,9 +130,14 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._batches, placement = wire(
             program, add, choice.seconds, choice.workers, actions, observations, parts=parts, **ports
         )  # fmt: skip
+        carrier, on = self._carrier, None
+        if carrier is not None:
+            nodes = shared_out(carrier.workers, choice.workers)
+            on = {name: nodes[share] for name, share in placement.items()}
         self._run = program.start(
-            executor=choice.executor, workers=choice.workers, context=context, caller_works=caller_works, fingerprint="off",
-            placement=placement, spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
+            executor=choice.executor if carrier is None else carrier, workers=choice.workers if carrier is None else None,
+            context=context, caller_works=caller_works, fingerprint="off", placement=placement if carrier is None else None, on=on,
+            spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
         )  # fmt: skip
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)

@@ -71,7 +71,10 @@ class ReactorVectorEnv(CallingVectorEnv):
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use. Never
             changes a result, nor does ``executor``.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
-            some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
+            some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen. ``"ray"`` is
+            for several machines.
+        nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
+            all of them. ``workers`` is then the number of workers on each.
         caller_works: Whether the calling thread steps shards itself. If not, ``workers`` helpers do everything, and the caller
             may do something else between :meth:`step_async` and :meth:`step_wait`. ``None``: unless there are several batches.
         batch_size: How many environments step together; a divisor of their number, ``None`` for all.
@@ -106,6 +109,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         *,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         copy: bool = True,
         context: str | None = None,
         caller_works: bool = True,
@@ -127,6 +131,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             workers: As for the constructor. A shard has one worker, so shards beyond the number of cores are of use only if some
                 take longer than others.
             executor: As for the constructor. ``"threads"`` is for shards that release the GIL, such as EnvPool and ``ale_py``.
+            nodes: As for the constructor.
             copy: As for the constructor.
             context: As for the constructor.
             caller_works: Whether the calling thread steps shards itself.
@@ -150,7 +155,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             >>> envs.close()
         """
         return JoinedVectorEnv(
-            vector_env_fns, workers=workers, executor=executor, copy=copy, context=context, caller_works=caller_works,
+            vector_env_fns, workers=workers, executor=executor, nodes=nodes, copy=copy, context=context, caller_works=caller_works,
             restarts=restarts, step_timeout=step_timeout,
         )  # fmt: skip
 
@@ -175,6 +180,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         *,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         caller_works: bool | None = None,
         batch_size: int | None = None,
         restarts: int = 0,
@@ -186,8 +192,9 @@ class ReactorVectorEnv(CallingVectorEnv):
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.num_envs = len(env_fns)
-        workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
         checked_executor(executor)
+        workers = self._workers_of(executor, nodes, workers)
+        workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
         self.batch_size = checked_batch_size(batch_size, self.num_envs)
         batches, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
         if batches > 1 and observation_mode == "different":

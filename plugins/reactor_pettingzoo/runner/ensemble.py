@@ -21,7 +21,7 @@ from reactor_pettingzoo.runner.progress import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, RunOwner, encode, new_hash, usable_cores
+from reactor_rl.plugin import FORKED, RunOwner, carrier_for, encode, new_hash, shared_out, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -87,10 +87,11 @@ class Ensemble(RunOwner):
         acts: For each copy the name of every agent's policy.
         resets: What the copies are reset with.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
-        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, ``"ray"``, or ``"auto"``.
         deterministic: Whether the best action is taken, or one drawn.
         start_method: How helper processes start.
         restarts: How often worker processes that die are replaced.
+        nodes: Machines, with ``executor="ray"``.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Ensemble(RunOwner):
         deterministic: bool,
         start_method: str | None,
         restarts: int = 0,
+        nodes: Any = None,
     ) -> None:
         self._life = Life()
         checked_executor(executor)
@@ -114,13 +116,17 @@ class Ensemble(RunOwner):
         self._groups = groups = groups_of(roster, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
         self._pace = PACE if alone else 1  # steps of a tick
-        most = min(workers or usable_cores(), len(acts))
+        carrier = carrier_for(executor, nodes, workers)
+        most = min((workers or usable_cores()) if carrier is None else sum(carrier.workers), len(acts))
         chosen, count, self._why = choose(env_fn, roster, len(acts), most, executor, self._pace)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._alone if alone else self._between
         program, placement = build(Program(f"{roster.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
+        # Shards come first; the policies that they ask are at home, where there are several machines.
+        on = None if carrier is None else dict(zip(placement, shared_out(carrier.workers, count), strict=False))
         self._run = program.start(
-            executor=chosen, workers=count, context=start_method, placement=placement, fingerprint="off", spin=SPIN,
+            executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
+            placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
             recover=replacing(restarts, chosen),
         )  # fmt: skip
 

@@ -50,6 +50,9 @@ class MultiAgentRunner(Ensemble):
         num_envs: Copies of the environment.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
+            ``"ray"`` is for several machines.
+        nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
+            all of them. ``workers`` is then the number of workers on each.
         deterministic: Whether the best action is taken (the default), or one drawn from the policy's distribution. Each
             environment and agent has a random stream of its own.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
@@ -78,6 +81,7 @@ class MultiAgentRunner(Ensemble):
         num_envs: int = 1,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         deterministic: bool = True,
         start_method: str | None = None,
         restarts: int = 0,
@@ -88,7 +92,7 @@ class MultiAgentRunner(Ensemble):
             policies = single(policies)
         names = assigned(roster, policies, policy_of)
         acts, resets = [names] * num_envs, Resets(range(num_envs))
-        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts)
+        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts, nodes)
         self.policy_of = names
 
     # ------------------------------------------------------------------ running

@@ -133,6 +133,7 @@ def tournament(
     deterministic: bool = True,
     workers: int | None = None,
     executor: ExecutorName = "auto",
+    nodes: Any = None,
     start_method: str | None = None,
     progress_bar: bool | None = None,
 ) -> Tournament:
@@ -152,6 +153,7 @@ def tournament(
         deterministic: Whether the best action is taken, or one drawn from the policy's distribution.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: As for :class:`MultiAgentRunner`; like ``workers``, it never changes a result.
+        nodes: As for :class:`MultiAgentRunner`.
         start_method: How helper processes start.
         progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
 
@@ -184,7 +186,8 @@ def tournament(
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
     resets = Resets(offsets, each=True)
-    with Ensemble(env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method) as ensemble:
+    ensemble = Ensemble(env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method, nodes=nodes)
+    with ensemble:
         began = time.perf_counter()
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)
         seconds = time.perf_counter() - began

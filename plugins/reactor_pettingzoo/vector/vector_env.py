@@ -77,6 +77,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             changes a result, nor does ``executor``.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away copy for some milliseconds
             and chooses. Name one if that must not happen.
+        nodes: Machines, with ``executor="ray"``; as for :class:`reactor_gymnasium.ReactorVectorEnv`.
         copy: Whether :meth:`reset` and :meth:`step` return copies of the observations, which are yours to keep, or views, which
             the next call overwrites.
         autoreset_mode: When a copy whose episode is over is reset.
@@ -118,6 +119,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         *,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         copy: bool = True,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         context: str | None = None,
@@ -133,6 +135,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             checked_number("workers", workers, 1)
         checked_executor(executor)
         self.num_copies, self.copy, self.autoreset_mode = int(num_envs), copy, AutoresetMode(autoreset_mode)
+        workers = self._workers_of(executor, nodes, workers)
         most = min(usable_cores() if workers is None else int(workers), self.num_copies)
         self._expect_helpers(executor, most, caller_works, context)
         (encoded_fn,) = encoded((env_fn,))  # before it is called, which may change it

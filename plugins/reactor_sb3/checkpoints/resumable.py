@@ -208,7 +208,7 @@ class Resumable(ReactorAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        free = {"workers", "executor", "start_method", "restarts", *cls.devices, "verbose", "tensorboard_log", *WATCHING}
+        free = {"workers", "executor", "nodes", "start_method", "restarts", *cls.devices, "verbose", "tensorboard_log", *WATCHING}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)

@@ -23,7 +23,7 @@ from reactor_sb3.training.arguments import check_devices
 
 __all__ = ["ResumedRun", "resume_run"]
 
-_PLACES = ("workers", "executor", "start_method", "caller_works", "restarts", "step_timeout")
+_PLACES = ("workers", "executor", "nodes", "start_method", "caller_works", "restarts", "step_timeout")
 
 
 def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places: Any) -> ResumedRun:

@@ -105,6 +105,7 @@ class ReactorVecEnv(VecEnv):
             changes a result, nor does ``executor``.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which steps a throw-away environment of each kind for
             some milliseconds, chooses, and places environments by what they cost. Name one if that must not happen.
+        nodes: Machines, with ``executor="ray"``; as for :class:`reactor_gymnasium.ReactorVectorEnv`.
         caller_works: Whether the calling thread steps environments itself.
         restarts: How often worker processes that die are replaced, with the same results; as for
             :class:`reactor_gymnasium.ReactorVectorEnv`.
@@ -130,6 +131,7 @@ class ReactorVecEnv(VecEnv):
         *,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         caller_works: bool = True,
         restarts: int = 0,
         step_timeout: float | None = None,
@@ -143,6 +145,7 @@ class ReactorVecEnv(VecEnv):
             autoreset_mode=AutoresetMode.SAME_STEP,
             workers=workers,
             executor=executor,
+            nodes=nodes,
             caller_works=caller_works,
             restarts=restarts,
             step_timeout=step_timeout,

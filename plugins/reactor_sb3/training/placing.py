@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reactor_rl.plugin import ExecutorName, may_start_processes, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
 from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.costs import actor_cost, learner_cost
 from reactor_sb3.training.specification import SHARDS, Specification
 
-__all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations"]
+__all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
 
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
@@ -41,6 +41,7 @@ class Placement:
         actor: Seconds of an actor's round, ``None`` if not measured.
         learner: Seconds of the learner's round, ``None`` if not measured; of one that computes all gradients itself.
         updates: How many it has.
+        on: Node of each actor, where there are several machines; all else is at home.
     """
 
     executor: ExecutorName
@@ -49,6 +50,7 @@ class Placement:
     actor: float | None
     learner: float | None
     updates: int = 1
+    on: Mapping[str, int] | None = None
 
 
 def choose(specification: Specification, learning: Learning) -> Placement:
@@ -78,6 +80,24 @@ def choose(specification: Specification, learning: Learning) -> Placement:
     policy = sum(plan.shards for plan in specification.shards[1:])
     homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners, policy=policy)
     return Placement(executor, workers, homes, actor, learner, updates)
+
+
+def spread(specification: Specification, machines: Sequence[int]) -> Placement:
+    """How a trainer's program is run on several machines: actors everywhere in contiguous blocks, all else at home.
+
+    Args:
+        specification: What the program is made from.
+        machines: Number of workers of each machine, home's first.
+    """
+    actors, policy = specification.actors.actors, sum(plan.shards for plan in specification.shards[1:])
+    nodes = shared_out(machines, actors)
+    homes = placed(
+        nodes.count(0), machines[0], 1.0, 0.0, specification.aside(1.0, 0.0),
+        overlap=_overlaps(specification), learners=specification.learners, policy=policy,
+    )  # fmt: skip
+    homes |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
+    on = {f"actor[{index}]": node for index, node in enumerate(nodes)}
+    return Placement(specification.executor, sum(machines), homes, None, None, on=on)
 
 
 def _overlaps(specification: Specification) -> bool:

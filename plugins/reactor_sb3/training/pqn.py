@@ -134,6 +134,7 @@ class PQN(QLearning):
         watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
     ) -> None:

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_gymnasium.plugin import replacing
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, RunOwner, canonical, new_hash
+from reactor_rl.plugin import FORKED, RunOwner, canonical, carrier_for, new_hash
 from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
@@ -29,7 +29,7 @@ from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spar
 from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.training.arguments import check_parallelism, shared_out
-from reactor_sb3.training.placing import choose, recommendations
+from reactor_sb3.training.placing import choose, recommendations, spread
 from reactor_sb3.training.sliced import Sliced
 from reactor_sb3.training.specification import Specification, program_of
 from reactor_sb3.training.watching import Watched
@@ -82,7 +82,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
-        self.restarts = arguments.restarts
+        self.nodes, self.restarts = arguments.nodes, arguments.restarts
         self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
         self.arguments["evaluate_env"] = self._evaluate_env
         self.arguments = self._set_watching(self.arguments)
@@ -299,15 +299,17 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         if self._run is None or self._run.stopped:
             specification = self.specification()
             self.cut_episodes(self._all_envs())
-            choice = choose(specification, self)
+            carrier = carrier_for(self.executor, self.nodes, self.workers)
+            choice = choose(specification, self) if carrier is None else spread(specification, carrier.workers)
             self._advice = recommendations(specification, choice)
             self._shows = specification.viewing is not None
             self._saved_ports = len(program_of(specification.unwatched).topology().outputs)
             self._run = program_of(specification).start(
-                executor=choice.executor,
-                workers=choice.workers,
+                executor=choice.executor if carrier is None else carrier,
+                workers=choice.workers if carrier is None else None,
                 context=self.start_method,
                 placement=choice.placement,
+                on=choice.on,
                 fingerprint="off",
                 recover=replacing(self.restarts, choice.executor, specification.actors.makes[:1]),
             )

@@ -68,7 +68,9 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
-            the learner, chooses, and places reactors so that all workers end together.
+            the learner, chooses, and places reactors so that all workers end together. ``"ray"`` is for several machines.
+        nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
+            all of them. The actors are shared out among them, and ``workers`` is the number of workers on each.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
         restarts: How often worker processes that die are replaced, with the same weights; likewise.
 
@@ -140,6 +142,7 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
     ) -> None:

@@ -121,6 +121,7 @@ class SyncPPO(Trainer, PPO):
         watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
     ) -> None:

@@ -126,6 +126,7 @@ class SyncSAC(ContinuousControl, SAC):
         watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
     ) -> None:

@@ -106,6 +106,7 @@ class SyncTD3(ContinuousControl, TD3):
         watch_env: Any = None,
         workers: int | None = None,
         executor: ExecutorName = "auto",
+        nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
     ) -> None:
