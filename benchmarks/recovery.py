@@ -1,7 +1,8 @@
 """What does it cost that workers can be replaced, and how long does replacing one take?
 
-A step with ``restarts=`` beside one without, interleaved; and how long a step takes in which a helper is killed, from the kill to
-the results of that step, with the trajectory compared to an undisturbed one's.
+A step with ``restarts=`` beside one without, interleaved: of vector environments, of trainers with their share of learning, of a
+runner. And how long a step takes in which a helper is killed, from the kill to the results of that step, with the trajectory
+compared to an undisturbed one's; ``kills.py`` compares whole runs.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from reactor_gymnasium import AtariVectorEnv, make_vec
 
 NEVER, OURS = "reactor_rl, restarts=0", "reactor_rl, restarts=1000"
 STEPS = 1000
+ENVIRONMENTS = {"CartPole-v1": ("CartPole-v1", 64), "16 CartPole-v1": ("CartPole-v1", 16), "HalfCheetah-v5": ("HalfCheetah-v5", 16)}
+TRAINERS = {"SyncDQN": "DQN, 8 CartPole", "SyncPPO": "PPO, 16 CartPole"}
+PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
 
 
 def make(name: str, **how: Any) -> Any:
     if name == "Pong":
-        return AtariVectorEnv("pong", 16, executor="processes", workers=2, **how)
-    return make_vec(name, 64 if name == "CartPole-v1" else 16, executor="processes", workers=2, **how)
+        return AtariVectorEnv("pong", 16, **PROCESSES, **how)
+    return make_vec(*ENVIRONMENTS[name], **PROCESSES, **how)
 
 
 class Steps(Contender):
@@ -48,6 +52,20 @@ class Steps(Contender):
 
     def close(self) -> None:
         self.envs.close()
+
+
+def costing(name: str, restarts: int) -> Contender:
+    """What is timed."""
+    if name in TRAINERS:
+        from training import CASES, Trains, ours_of
+
+        case = CASES[TRAINERS[name]]()
+        return Trains(partial(ours_of, case, restarts=restarts, **PROCESSES), case)
+    if name == "MultiAgentRunner":
+        from multi_agent import Ours, Work
+
+        return Ours(Work("simple_spread", 10, 16), restarts=restarts, **PROCESSES)
+    return Steps(name, restarts)
 
 
 def trajectory(envs: Any, steps: int, kills: int) -> tuple[str, list[float]]:
@@ -70,7 +88,7 @@ def trajectory(envs: Any, steps: int, kills: int) -> tuple[str, list[float]]:
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     what, name = case.split(", ")
     if what == "cost":
-        builders = {NEVER: partial(Steps, name, 0), OURS: partial(Steps, name, 1000)}
+        builders = {NEVER: partial(costing, name, 0), OURS: partial(costing, name, 1000)}
         figures = compared(builders, options, rounds=rounds_of(options))
         return figures.as_json(OURS)
     steps, kills = (100, 4) if options.quick else (STEPS, 100)
@@ -92,8 +110,9 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__, rounds=9)
-    names = [f"{what}, {name}" for what in ("cost", "recovery") for name in ("CartPole-v1", "HalfCheetah-v5", "Pong")]
+    parser = arguments(__doc__, rounds=21)
+    costs, recoveries = [*ENVIRONMENTS, "Pong", *TRAINERS, "MultiAgentRunner"], ["CartPole-v1", "HalfCheetah-v5", "Pong"]
+    names = [*(f"cost, {name}" for name in costs), *(f"recovery, {name}" for name in recoveries)]
     label = "steps per second, longer is better"
     benchmark(__file__, parser.parse_args(), names, measure, show, "Replaceable workers", label)
 

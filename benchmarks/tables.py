@@ -186,27 +186,45 @@ def batched(result: Result) -> str:
 
 
 def recovery(result: Result) -> str:
-    """What replacing a worker takes, and what it costs in a step that a worker may be replaced."""
+    """What it costs in a step that a worker may be replaced, and what replacing one takes."""
+    rows = []
+    for name, cost in result["cases"].items():
+        what, _, case = name.partition(", ")
+        if what == "cost" and "ratios" in cost:
+            never, ours = (cost["rates"][f"reactor_rl, restarts={restarts}"]["all"] for restarts in (0, 1000))
+            more = statistics.median(1e6 / mine - 1e6 / other for mine, other in zip(ours, never, strict=True))
+            rows.append([case, times(cost["ratios"]["reactor_rl, restarts=0"]), f"{more:.0f} us", *["-"] * 4])
+            found = result["cases"].get(f"recovery, {case}", {})
+            if "seconds" in found:
+                same = "all the same" if found["identical"] else "NOT THE SAME"
+                seconds = found["seconds"]
+                rows[-1][3:] = str(found["kills"]), same, f"{digits(seconds['median'])} s", f"{digits(seconds['max'])} s"
+    head = [
+        "", "speed of a step, of `restarts=0`'s", "more a step", "workers killed", "trajectory",
+        "a step in which one is replaced, median", "longest",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def kills(result: Result) -> str:
+    """What became of runs whose processes were killed."""
+    what = {
+        "replaced": ("a helper, with `restarts=`", "replaced"), "reported": ("a helper", "reported"),
+        "ended": ("the process that has helpers", "all have ended"), "resumed": ("a training with `SaveRun`", "resumed"),
+    }  # fmt: skip
     rows = []
     for name, found in result["cases"].items():
-        what, _, env = name.partition(", ")
-        if what == "recovery" and "seconds" in found:
-            cost = result["cases"][f"cost, {env}"]
-            same = "all the same" if found["identical"] else "NOT THE SAME"
-            seconds = found["seconds"]
-            rows.append([
-                env, str(found["kills"]), same, f"{digits(seconds['median'])} s", f"{digits(seconds['max'])} s",
-                times(cost["ratios"]["reactor_rl, restarts=0"]),
-            ])  # fmt: skip
-    head = [
-        "",
-        "workers killed",
-        "trajectory",
-        "a step in which one is replaced, median",
-        "longest",
-        "speed of other steps, of `restarts=0`'s",
-    ]
-    return table(head, rows)
+        kind, _, case = name.partition(", ")
+        killed, then = what[kind]
+        if "error" in found:
+            rows.append([killed, case, *["-"] * 4, found["error"]])
+            continue
+        same = "NOT ALL THE SAME" if found["different"] else "all the same" if kind in ("replaced", "resumed") else "-"
+        seconds = found.get("seconds")
+        after = [f"{then} after {digits(seconds['median'])} s", f"{digits(seconds['max'])} s"] if seconds else [then, "-"]
+        left = ", ".join(found["left"]) or "nothing"
+        rows.append([killed, case, str(found["kills"]), same, *after, left])
+    return table(["killed", "in", "times", "results of all runs", "median", "longest", "left behind"], rows)
 
 
 def inference(result: Result) -> str:
@@ -316,7 +334,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery,
+            recovery, kills,
         )
     },
     **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum")},

@@ -78,6 +78,17 @@ def outcome(model: Any) -> dict[str, Any]:
     }
 
 
+def flat(value: Any) -> Any:
+    """A value that can be compared: arrays and tensors as their bytes."""
+    if isinstance(value, dict):
+        return {key: flat(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [flat(part) for part in value]
+    if isinstance(value, torch.Tensor):
+        value = value.detach().numpy()
+    return (value.shape, str(value.dtype), value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
 class Forgetful(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Draws from a generator of the process: nothing brings it back."""
 

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from saved_runs import EVERY, STEPS, Forgetful, envs, new, normalized, outcome
+from saved_runs import EVERY, STEPS, Forgetful, envs, flat, new, normalized, outcome
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -35,17 +35,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def flat(value: Any) -> Any:
-    """A value that can be compared: arrays and tensors as their bytes."""
-    if isinstance(value, dict):
-        return {key: flat(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [flat(part) for part in value]
-    if isinstance(value, torch.Tensor):
-        value = value.detach().numpy()
-    return (value.shape, str(value.dtype), value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
 def finished(model: Any) -> Any:
