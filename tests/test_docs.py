@@ -23,6 +23,7 @@ HOSTS = {
     "reactor_sb3.zoo": "rl_zoo3",  # before what it is part of
     "reactor_sb3": "stable_baselines3",
     "reactor_pettingzoo": "pettingzoo",
+    "reactor_ray.rllib": "tree",  # which RLlib needs, and Ray alone does not bring
     "reactor_ray": "ray",
 }
 

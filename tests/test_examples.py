@@ -18,6 +18,7 @@ SHORTER = {
     "ppo_mujoco.py": ["--steps", "1024"],
     "ray_sync_dqn.py": ["--timesteps", "800"],
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
+    "rllib_ppo.py": ["--iterations", "1"],
     "td3_pendulum.py": ["--steps", "2000"],
     "tournament.py": ["--episodes", "8"],
 }
@@ -25,6 +26,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMISES = {
     "vector_env.py": "the same on one worker and on two: True",
     "evolution.py": "the same inline: True",
+    "rllib_ppo.py": "steps: mean return of an episode",
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",
     "sync_dqn_cartpole.py": "mean return of 20 episodes after",
     "pqn_atari.py": "2,048 steps, weights",

@@ -2,7 +2,7 @@
 
 from reactor_rl.plugin import needs
 
-with needs("ray.rllib", "reactor_ray.rllib"):
+with needs("rllib", "reactor_ray.rllib"):
     from reactor_ray.rllib.env_runner import ReactorEnvRunner
     from reactor_ray.rllib.environments import env_id
 

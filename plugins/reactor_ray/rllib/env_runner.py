@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from reactor_ray.rllib.acting import Acting
-from reactor_ray.rllib.environments import PREFIX
+from reactor_ray.rllib.environments import PREFIX, as_taken
 from reactor_ray.rllib.episodes import continued, fill
 from reactor_ray.rllib.fragment import Fragment
 from reactor_ray.rllib.needs import custom_connectors, overridden
@@ -155,11 +155,12 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         for env in range(self.num_envs):
             self._make_on_episode_callback("on_episode_start", env, episodes)
 
-    def _env_seeds(self) -> list[int] | None:
+    def _env_seeds(self) -> list[int] | int | None:
         seed = self.config.seed
         if seed is None:
             return None
-        return environment_seeds(seed, self.worker_index or 0, self.num_envs, evaluation=self.config.in_evaluation)
+        seeds = environment_seeds(seed, self.worker_index or 0, self.num_envs, evaluation=self.config.in_evaluation)
+        return as_taken(self.env, seeds)
 
     @property
     def _actor(self) -> Acting:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import ray
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 from ray.tune.registry import register_env
 
-import reactor_gymnasium
+from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
 from reactor_ray.rllib.seeds import environment_seeds
 
-__all__ = ["PREFIX", "RunnerVectorEnv", "env_id"]
+__all__ = ["PREFIX", "RunnerVectorEnv", "as_taken", "env_id"]
 
 PREFIX = "ReactorVectorEnv/"
 """Begins the names of these environments."""
@@ -40,6 +40,8 @@ def env_id(id: str, **kwargs: Any) -> str:
         >>> config = PPOConfig().environment(env_id("CartPole-v1")).env_runners(env_runner_cls=ReactorEnvRunner)
     """
     name = PREFIX + id.replace(":", "/")
+    if kwargs.get("copy") is False:
+        raise ValueError("env_id(copy=False): RLlib keeps the observations of many steps; leave it out")
     if kwargs:
         name += f"({', '.join(f'{key}={value!r}' for key, value in sorted(kwargs.items()))})"
     register_env(name, partial(_make, id, kwargs))
@@ -58,7 +60,7 @@ class RunnerVectorEnv(VectorWrapper[Any, Any, Any]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments. An int is RLlib's seed of the runner, from which theirs are made."""
-        seeds: Any = environment_seeds(seed, 0, self.num_envs) if isinstance(seed, int) else seed
+        seeds: Any = as_taken(self.env, environment_seeds(seed, 0, self.num_envs)) if isinstance(seed, int) else seed
         return super().reset(seed=seeds, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -70,6 +72,12 @@ class RunnerVectorEnv(VectorWrapper[Any, Any, Any]):
         return super().step(actions)
 
 
+def as_taken(env: VectorEnv[Any, Any, Any], seeds: list[int]) -> list[int] | int:
+    """Seeds as a vector environment takes them: one for each environment, or the first for all if it steps its rows by itself."""
+    each = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv | ReactorVectorEnv | AtariVectorEnv)
+    return seeds if each else seeds[0]
+
+
 def _make(id: str, kwargs: Mapping[str, Any], context: Mapping[str, Any]) -> RunnerVectorEnv:
     """What RLlib calls in a runner, with ``env_config`` and ``num_envs`` if it wants a vector environment."""
     if "num_envs" not in context:
@@ -78,7 +86,7 @@ def _make(id: str, kwargs: Mapping[str, Any], context: Mapping[str, Any]) -> Run
             '.env_runners(gym_env_vectorize_mode="vector_entry_point") to the config, or '
             ".env_runners(env_runner_cls=ReactorEnvRunner), which needs no mode"
         )
-    return RunnerVectorEnv(reactor_gymnasium.make_vec(id, **{"workers": _own_cpus(), **kwargs, **context}))
+    return RunnerVectorEnv(make_vec(id, **{"workers": _own_cpus(), **kwargs, **context}))
 
 
 def _own_cpus() -> int | None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("ray")
 pytest.importorskip("tree")
+pytest.importorskip("ray.rllib.algorithms", exc_type=ImportError)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from ray.rllib.algorithms.ppo import PPOConfig
