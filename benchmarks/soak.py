@@ -1,5 +1,7 @@
 """Does anything grow? Millions of steps on one ReactorVectorEnv, watching memory, descriptors, threads and shared memory.
 
+With ``--seconds`` it steps for so long instead.
+
 The first fifth of the samples is the warm-up. After it, resident memory may end at most ``--slack`` MB above where it was, in
 the caller and in every helper; descriptors, threads, processes and the names in ``/dev/shm`` may not grow at all. Exits 1 if
 something did.
@@ -39,8 +41,8 @@ def sample(caller: Any, step: int, begin: float) -> dict[str, Any]:
         except psutil.NoSuchProcess:
             continue
     found["processes"] = len(processes)
-    # Only what programs of ours leave there: other programs use the folder too.
-    found["shm"] = sum("rrl" in entry.name or "reactor" in entry.name for entry in SHARED.iterdir()) if SHARED.exists() else 0
+    mine = f"rrl-{caller.pid:x}-"  # other programs use the folder too
+    found["shm"] = sum(mine in entry.name for entry in SHARED.iterdir()) if SHARED.exists() else 0
     return found
 
 
@@ -85,6 +87,7 @@ def plot(path: Path, samples: list[dict[str, Any]]) -> None:
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--steps", type=int, default=None, help="environment steps in all (default 10,000,000; quick 300,000)")
+    parser.add_argument("--seconds", type=float, default=None, help="step for so long, however many steps that are")
     parser.add_argument("--envs", type=int, default=64)
     parser.add_argument("--slack", type=float, default=2.0, help="MB of resident memory that count as noise")
     options = parser.parse_args()
@@ -98,17 +101,18 @@ def main() -> int:
     batches = action_batches("CartPole-v1", options.envs)
     samples = []
     calls = max(1, steps // options.envs)
-    every = max(1, calls // SAMPLES)
     shm_before = sample(caller, 0, time.perf_counter())["shm"]
     with closing(ReactorVectorEnv([partial(make_env, "CartPole-v1")] * options.envs)) as envs:
         envs.reset(seed=0)
-        checksum = 0.0
+        checksum, call, done = 0.0, 0, 0.0  # done: the share of all that there is to do
         begin = time.perf_counter()
-        for call in range(calls):
+        while done < 1.0:
             observations, *_ = envs.step(batches[call % BATCHES])
-            if call % every == 0:
+            if done * SAMPLES >= len(samples):
                 checksum += float(np.sum(observations))
                 samples.append(sample(caller, call * options.envs, begin))
+            call += 1
+            done = (time.perf_counter() - begin) / options.seconds if options.seconds else call / calls
         seconds = time.perf_counter() - begin
     grew = growth(samples, options.slack)
     left = sample(caller, steps, begin)["shm"] - shm_before
@@ -118,9 +122,9 @@ def main() -> int:
     memory = (first["rss_mb"], last["rss_mb"])
     rows = [[f"memory of {name}, MB", f"{memory[0].get(name, 0):.1f}", f"{memory[1][name]:.1f}"] for name in memory[1]]
     rows += [[name, str(first[name]), str(last[name])] for name in ("fds", "threads", "processes", "shm")]
-    done = calls * options.envs
-    print_table(f"{done:,} steps, {done / seconds:,.0f}/s", ["", "after warm-up", "at the end"], rows)
-    write_json(options, "soak", {"samples": samples}, steps=done, seconds=seconds, grew=grew, checksum=checksum)
+    stepped = call * options.envs
+    print_table(f"{stepped:,} steps, {stepped / seconds:,.0f}/s", ["", "after warm-up", "at the end"], rows)
+    write_json(options, "soak", {"samples": samples}, steps=stepped, seconds=seconds, grew=grew, checksum=checksum)
     plot(options.output / "soak.png", samples)
     print("grew: " + "; ".join(grew) if grew else "nothing grew")
     return 1 if grew else 0

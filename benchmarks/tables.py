@@ -227,6 +227,18 @@ def kills(result: Result) -> str:
     return table(["killed", "in", "times", "results of all runs", "median", "longest", "left behind"], rows)
 
 
+def faults(result: Result) -> str:
+    """What hung, leaked or got lost in each case of the soak."""
+    rows = [
+        [name, *(["not possible here", "-", "-", "-"] if found["skipped"] else [f"{found[kind]:,}" for kind in FAULTS])]
+        for name, found in result["cases"].items()
+    ]
+    return table(["", *FAULTS], rows)
+
+
+FAULTS = ("runs", "hangs", "leaks", "losses")
+
+
 def inference(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a call", shown=_microseconds)
 
@@ -334,7 +346,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills,
+            recovery, kills, faults,
         )
     },
     **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum")},

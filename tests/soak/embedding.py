@@ -222,6 +222,8 @@ def data_loader() -> None:
         def __iter__(self) -> Iterator[Any]:
             info = torch.utils.data.get_worker_info()
             seed = 0 if info is None else info.id
+            if wrong := in_a_daemon(seed):
+                raise AssertionError(wrong)
             with contextlib.closing(ReactorVectorEnv(env_fns())) as envs:
                 for part in rollout(seed, STEPS)(envs):
                     yield part[0]
