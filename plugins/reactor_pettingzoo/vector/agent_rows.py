@@ -10,6 +10,7 @@ from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import Infos, thrown_away
 from reactor_pettingzoo.agents import AgentID, as_parallel
+from reactor_pettingzoo.vector.cycle import stepped
 from reactor_rl.plugin import decode
 
 __all__ = ["AgentRows", "AgentStep", "TriedRows"]
@@ -81,7 +82,7 @@ class AgentRows:
                 contradict the flags.
         """
         live, padded = self._live, self._padded
-        of_agents, gains, terminations, truncations, infos = self.env.step({agent: actions[row] for row, agent in live})
+        of_agents, gains, terminations, truncations, infos = stepped(self.env, {agent: actions[row] for row, agent in live})
         observations, rewards = [self.padding] * self.n, [0.0] * self.n
         ends: list[tuple[int, bool, bool]] = []
         agent = None

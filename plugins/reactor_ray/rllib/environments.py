@@ -14,7 +14,7 @@ from ray.tune.registry import register_env
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
 from reactor_ray.rllib.seeds import environment_seeds
 
-__all__ = ["PREFIX", "RunnerVectorEnv", "as_taken", "env_id"]
+__all__ = ["PREFIX", "RunnerVectorEnv", "as_taken", "env_id", "own_cpus"]
 
 PREFIX = "ReactorVectorEnv/"
 """Begins the names of these environments."""
@@ -86,10 +86,10 @@ def _make(id: str, kwargs: Mapping[str, Any], context: Mapping[str, Any]) -> Run
             '.env_runners(gym_env_vectorize_mode="vector_entry_point") to the config, or '
             ".env_runners(env_runner_cls=ReactorEnvRunner), which needs no mode"
         )
-    return RunnerVectorEnv(make_vec(id, **{"workers": _own_cpus(), **kwargs, **context}))
+    return RunnerVectorEnv(make_vec(id, **{"workers": own_cpus(), **kwargs, **context}))
 
 
-def _own_cpus() -> int | None:
+def own_cpus() -> int | None:
     """How many CPUs Ray has given to this runner; ``None`` in a process of the user's, which may use all of its own."""
     if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
         return None
