@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import compare
+import envs
 import pytest
 from compare import fingerprint, played, rollout
 from envs import Facts
@@ -32,6 +35,8 @@ class Steps:
 def test_right_results_and_nothing_left(cluster: Any) -> None:
     ray = pytest.importorskip("ray")
     env_fns = [lambda index=index: Facts(index) for index in range(4)]
+    for module in (sys.modules[__name__], compare, envs):  # which actors cannot import
+        ray.cloudpickle.register_pickle_by_value(module)
     actor = ray.remote(Steps).options(num_cpus=1).remote()
     theirs = [fingerprint(played(SyncVectorEnv(env_fns), rollout(seed))) for seed in range(2)]
     ours = [actor.trace.remote(env_fns, executor, seed) for seed, executor in enumerate(("processes", "threads"))]
