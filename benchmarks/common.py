@@ -378,7 +378,7 @@ def start_ray(memory: int | None = None) -> Any:
 
     if not ray.is_initialized():
         ray.init(
-            num_cpus=cores(), include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
+            "local", num_cpus=cores(), include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
             configure_logging=True, object_store_memory=memory,
         )  # fmt: skip
     return ray

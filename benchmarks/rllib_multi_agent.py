@@ -1,9 +1,8 @@
 """How fast does a runner of many agents sample in RLlib, and what do environments on several cores gain there?
 
 simple_spread with three agents, sampled by PPO's networks for fragments of 32 steps; only ``sample()`` is timed. Items are steps of
-one environment, in which all its agents act. In the first cases there is one runner, in this process. RLlib's other way to use
-more cores is more runners: in the last case there is one for each, in an actor, with its share of the environments. torch has one
-thread, as in a runner that Ray has given one CPU.
+one environment, in which all its agents act. There is one runner, in this process, and torch has one thread, as in a runner that
+Ray has given one CPU. RLlib's own way to use more cores is more runners, which is not what is asked here.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from common import OURS, Contender, arguments, benchmark, compared, cores, start_ray
+from common import OURS, Contender, arguments, benchmark, compared
 from showing import print_table, rate_rows
 
 THEIRS = "MultiAgentEnvRunner"
 ONE_WORKER = "reactor_rl, one worker"
 CASES = {
-    "16 environments, one policy": (16, 1, False),
-    "16 environments, a policy for each agent": (16, 3, False),
-    "16 environments, one policy, a runner for each core": (16, 1, True),
+    "16 environments, one policy": (16, 1),
+    "16 environments, a policy for each agent": (16, 3),
 }
 
 
@@ -91,41 +89,12 @@ class One(Contender):
         self.runner.stop()
 
 
-class Several(Contender):
-    """A runner for each core, in an actor that Ray gives a CPU."""
-
-    def __init__(self, name: str, environments: int, policies: int) -> None:
-        self.ray = start_ray()
-        config, kind = config_of(environments // cores(), policies), self.ray.remote(runner_class(name))
-        # They wait without a CPU while others have their turn.
-        self.runners = [kind.options(num_cpus=0).remote(config=config, worker_index=1 + index) for index in range(cores())]
-        self.ray.get([runner.assert_healthy.remote() for runner in self.runners])
-
-    def timed(self, count: int) -> tuple[float, float]:
-        steps, spent = 0, 0.0
-        for _ in range(count):
-            begin = time.perf_counter()
-            samples = self.ray.get([runner.sample.remote() for runner in self.runners])
-            spent += time.perf_counter() - begin
-            steps += sum(map(steps_of, samples))
-            self.ray.get([runner.get_metrics.remote() for runner in self.runners])
-        return steps, spent
-
-    def close(self) -> None:
-        for runner in self.runners:
-            self.ray.kill(runner)
-
-
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
-    environments, policies, several = CASES[case]
-    kind = Several if several else One
-    names = (OURS, THEIRS) if several else (OURS, ONE_WORKER, THEIRS)
-    builders: dict[str, Callable[[], Contender]] = {name: partial(kind, name, environments, policies) for name in names}
-    try:
-        return compared(builders, options, seconds=2.0).as_json(OURS)
-    finally:
-        if several:
-            start_ray().shutdown()
+    environments, policies = CASES[case]
+    builders: dict[str, Callable[[], Contender]] = {
+        name: partial(One, name, environments, policies) for name in (OURS, ONE_WORKER, THEIRS)
+    }
+    return compared(builders, options, seconds=2.0).as_json(OURS)
 
 
 def show(name: str, found: dict[str, Any]) -> None:
