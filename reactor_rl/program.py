@@ -97,7 +97,8 @@ class Program(Composition):
             spin: Seconds that a worker waits awake, yielding the processor, before it parks; by default 200 us. More for a caller
                 that has something to do for so long between two ticks, none where there are more workers than cores.
             recover: Whether, and how often, helper processes that die are replaced, with the same results; see
-                :class:`reactor_rl.Recover`. ``None``: the run is over when one dies.
+                :class:`reactor_rl.Recover`. ``None``: the run is over when one dies. With several nodes it is nodes that are
+                replaced, if one of their workers dies too, and home's workers are not.
             tick_timeout: Seconds that the caller waits for a helper in a tick at most; then it is a :class:`WorkerHungError`, or,
                 with ``recover``, the helper is replaced. The caller's own share is not timed.
             nodes: Number of nodes, home included, for an executor that has several, or what else that understands; ``None`` for as
@@ -119,7 +120,8 @@ class Program(Composition):
             caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
             recover=recover, tick_timeout=tick_timeout,
         )  # fmt: skip
-        check(settings)
+        # What recovery of workers does not go with, that of nodes does not go with either, but for threads.
+        check(settings if carrier is None or recover is None else replace(settings, executor="processes"))
         topology, why = self.topology(), ""
         if carrier is not None:
             federated = start_federated(topology, self._pickled, self.setup, settings, carrier, on)

@@ -14,6 +14,7 @@ from reactor_rl.failure import Failure
 from reactor_rl.federation.carrier import Answer, Call, Letter
 from reactor_rl.federation.cut import Part
 from reactor_rl.federation.gateway import Gateway
+from reactor_rl.federation.recovering import BRING_BACK, KEEP
 from reactor_rl.federation.replies import argument_for, of_whole
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
@@ -187,6 +188,13 @@ class _PartRun(Run):
             return [Reply(perf_counter_ns())]
         if request == "workers":
             return [Reply(self.workers)]
+        if request == KEEP:  # by the indices of this part, and with what came from others
+            whole, *others = [reply.get() for reply in self._helpers.ask("snapshot", argument)]
+            for state in others:
+                whole.merge(state)
+            return [Reply(whole)]
+        if request == BRING_BACK:
+            return self._helpers.ask("restore", argument)
         replies = self._helpers.ask(request, argument_for(self._part, request, argument))
         if request == "restore":
             self._words[Words.STOP] = Stop.NO  # home knows

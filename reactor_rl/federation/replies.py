@@ -24,10 +24,7 @@ def of_whole(part: Part, request: str, reply: Reply) -> Reply:
 
 def argument_for(part: Part, request: str, argument: Any) -> Any:
     """The argument of a request to the whole program, for the workers of one node."""
-    if request != "restore":
-        return argument
-    state, coming = argument
-    return _state_for(part, state), coming
+    return _state_for(part, argument) if request == "restore" else argument
 
 
 def _failures(part: Part, failures: list[Failure]) -> list[Failure]:

@@ -14,6 +14,7 @@ from reactor_rl.federation.host import Parcel
 from reactor_rl.federation.links import HOME
 from reactor_rl.federation.placing import On, nodes_of
 from reactor_rl.federation.post_office import END
+from reactor_rl.federation.recovering import RecoveringCarrier
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.executor import Reactors
 from reactor_rl.runtime.supervisor import Settings, equip
@@ -49,7 +50,8 @@ def start_federated(
         RunError: If the nodes cannot be had.
     """
     if settings.recover is not None:
-        raise ProgramError("recover= replaces workers of one machine, and does not go with nodes")
+        carrier = RecoveringCarrier(carrier, settings.recover)
+        settings = replace(settings, recover=None)  # home's own workers are not replaced
     nodes = nodes_of(topology, carrier.workers, on)
     ends = expected_ends(topology, graphs.build(topology), nodes, carrier.workers, settings.costs)
     _check_names(topology, settings.placement)

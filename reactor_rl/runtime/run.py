@@ -374,7 +374,7 @@ class Run(Lifetime):
         """
         if self._state != "ready":
             raise self._unusable("take a snapshot")
-        whole, *others = self._ask("snapshot", (self._ticks, self._kernel.number))
+        whole, *others = self._ask("snapshot", self._ticks)
         for part in others:
             whole.merge(part)
         whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
@@ -393,8 +393,7 @@ class Run(Lifetime):
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):
             try:
-                coming = self._kernel.number + part.clock[1] + 2
-                for reply in self._asked("restore", (part, coming)):
+                for reply in self._asked("restore", part):
                     reply.get()
             except Exception as error:
                 self._broke(error)

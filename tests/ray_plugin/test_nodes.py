@@ -81,26 +81,31 @@ def test_a_bundle_for_each_other_machine(cluster: Any) -> None:
     from ray.util.placement_group import placement_group_table
 
     from reactor_ray.cluster import join, machines
-    from reactor_ray.reservation import Reservation
+    from reactor_ray.reservation import Bundles, Reservation
+
+    def held(nodes: RayNodes) -> Reservation:
+        return Reservation(Bundles.of(nodes), nodes)
 
     join()  # does nothing in a process that is part of a cluster
     home, *others = machines()
     assert home.home and home.cpus == 1 and [one.cpus for one in others] == [2, 2]
-    held = Reservation.of(RayNodes())
+    assert Bundles.of(RayNodes()).cpus == (2, 2) and Bundles.of(RayNodes(1)).cpus == ()
+    there = held(RayNodes())
     try:
-        assert held.cpus == (2, 2)
-        places = placement_group_table(held.group)["bundles_to_node_id"]
+        strategies = [there.options(bundle)["scheduling_strategy"] for bundle in range(2)]
+        places = placement_group_table(strategies[0].placement_group)["bundles_to_node_id"]
         assert [places[number] for number in range(2)] == [one.id for one in others]
         with pytest.raises(RunError, match="2 CPUs were not there after"):
-            Reservation.of(RayNodes(2, num_cpus=2, patience=0.1))
+            held(RayNodes(2, num_cpus=2, patience=0.1))
     finally:
-        held.release()
+        there.release()
     with pytest.raises(RunError, match=r"nodes=4 needs 3 machines beside this one, and the cluster has 2"):
-        Reservation.of(RayNodes(4))
-    assert Reservation.of(RayNodes(1)).group is None
+        Bundles.of(RayNodes(4))
     group = ray.util.placement_group([{"CPU": 1}] * 3, strategy="PACK")
     try:
-        given = Reservation.of(RayNodes(placement_group=group))
-        assert given.cpus == (1, 1, 1) and not given.own
+        given = held(RayNodes(placement_group=group))
+        assert [given.options(bundle)["num_cpus"] for bundle in range(3)] == [1, 1, 1]
+        given.release()  # of the one who has made it, not of the run
+        assert group.wait(0)
     finally:
         ray.util.remove_placement_group(group)

@@ -1,0 +1,259 @@
+"""A carrier whose nodes are replaced when they are lost, so that whoever gives them calls hears nothing of it.
+
+What a node does follows from the calls that it is given, so these are noted. A new node is given the same calls again, one after
+the other; its answers to them are those that were given before, and are not looked at. The call that was under way when the node
+was lost is given last, and its answer is passed on. When the notes become too much, or to go through them would take too long, the
+node's state is taken between two ticks, and its notes begin anew from there.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reactor_rl.errors import WorkerDiedError
+from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
+from reactor_rl.recovery import Recover, RecoveryWarning
+from reactor_rl.runtime.executor import SLICE
+from reactor_rl.serialise import Pickled
+
+__all__ = ["BRING_BACK", "KEEP", "RecoveringCarrier"]
+
+KEEP, BRING_BACK = "keep", "bring back"
+"""Questions to a node: what its state is, as it is kept for another one in its place; and to go on from such a state."""
+NOTED = frozenset({"restore", "trace"})
+"""Questions that change a node."""
+OFTEN = 10.0
+"""Seconds after which the state of a node is taken at the earliest, so that bringing one back takes no longer than that."""
+SHARE = 200
+"""It is taken at most every so many times as long as it takes."""
+OVERHEAD = 200
+"""Bytes of a call without its letters."""
+
+
+@dataclass
+class _Notes:
+    """What is known of a node.
+
+    Attributes:
+        calls: All that it was given since its beginning, or the last time that its state was taken; the last one may be under way.
+        start: The call for its startup reactions, the first one.
+        bytes: About how many the calls have.
+        under_way: The call that it has not answered.
+        since: When the notes began.
+        pause: Seconds until its state is taken.
+        over: Why it is not replaced any more.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    start: Call | None = None
+    bytes: int = 0
+    under_way: Call | None = None
+    since: float = field(default_factory=time.monotonic)
+    pause: float = OFTEN
+    over: str = ""
+
+
+class RecoveringCarrier:
+    """Another carrier, whose lost nodes are replaced.
+
+    Args:
+        carrier: That one.
+        recover: How often, and how much may be noted for it.
+    """
+
+    def __init__(self, carrier: Carrier, recover: Recover) -> None:
+        self._carrier, self._recover = carrier, recover
+        self.name, self.inside = carrier.name, carrier.inside
+        self._notes: dict[int, _Notes] = {}
+        self._answers: deque[tuple[int, Answer]] = deque()  # which came while a node was brought back
+        self._awaited: dict[int, Answer | None] = {}  # what those have answered that are being brought back, or kept
+        self._losses: list[tuple[int, int, str]] = []  # tick, node and what has happened to it
+        self._time = 0
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Of the other carrier."""
+        return self._carrier.workers
+
+    @property
+    def nodes(self) -> int:
+        """Of the other carrier."""
+        return self._carrier.nodes
+
+    def launch(self, parcels: Sequence[bytes]) -> None:
+        """As the other carrier."""
+        self._notes = {node: _Notes() for node in range(1, len(parcels) + 1)}
+        self._carrier.launch(parcels)
+
+    def describe(self, node: int) -> str:
+        """As the other carrier."""
+        return self._carrier.describe(node)
+
+    def replace(self, node: int) -> None:
+        """Lose a node on purpose, and bring it back."""
+        self._bring_back(LostError(node, "was given up"))
+
+    def close(self, timeout: float | None) -> None:
+        """As the other carrier."""
+        self._carrier.close(timeout)
+
+    # ------------------------------------------------------------------ calls and answers
+
+    def send(self, node: int, call: Call) -> None:
+        """Give a node a call, and note it."""
+        notes = self._notes[node]
+        if call.command == "first":
+            self._time = call.time
+            if notes.bytes > self._recover.log_bytes or time.monotonic() - notes.since > notes.pause:
+                self._keep(node, notes, call.time)
+        if notes.start is None:
+            notes.start = call
+        if not notes.over and (call.question is None or call.question[0] in NOTED):
+            notes.calls.append(call)
+            notes.bytes += OVERHEAD + _size(call)
+        notes.under_way = call
+        self._carrier.send(node, call)
+
+    def receive(self, timeout: float) -> tuple[int, Answer]:
+        """The next answer of any node that has been called."""
+        if self._answers:
+            return self._answers.popleft()
+        try:
+            node, answer = self._received(timeout)
+        except LostError as lost:
+            self._bring_back(lost)
+            return self.receive(0.0)
+        self._notes[node].under_way = None
+        return node, answer
+
+    def _received(self, timeout: float) -> tuple[int, Answer]:
+        """As the other carrier; a node is lost too when one of its workers has died."""
+        node, answer = self._carrier.receive(timeout)
+        error = None if answer.error is None else answer.error.error
+        if isinstance(error, WorkerDiedError):
+            raise LostError(node, f"has lost a worker: {error}")
+        return node, answer
+
+    def _answer_of(self, node: int) -> Answer:
+        """What a node answers; what others say meanwhile is kept for later.
+
+        Raises:
+            LostError: If it is that node that is lost.
+        """
+        nested = node in self._awaited  # it was lost while it was waited for
+        self._awaited[node] = None
+        try:
+            while (found := self._awaited[node]) is None:
+                try:
+                    other, answer = self._received(SLICE)
+                except TimeoutError:
+                    continue
+                except LostError as lost:
+                    if lost.node == node:
+                        raise
+                    self._bring_back(lost)
+                    continue
+                if other in self._awaited:
+                    self._awaited[other] = answer
+                else:
+                    self._notes[other].under_way = None
+                    self._answers.append((other, answer))
+            return found
+        finally:
+            if nested:
+                self._awaited[node] = None
+            else:
+                del self._awaited[node]
+
+    # ------------------------------------------------------------------ notes
+
+    def _keep(self, node: int, notes: _Notes, ticks: int) -> None:
+        """Take the state of a node between two ticks, and begin its notes anew."""
+        began = time.monotonic()
+        question = Call("ask", question=(KEEP, ticks))
+        notes.under_way = question
+        self._carrier.send(node, question)
+        try:
+            answer = self._answer_of(node)
+        except LostError as lost:
+            notes.under_way = None
+            self._bring_back(lost)
+            return
+        notes.under_way = None
+        if answer.error is not None:
+            notes.pause = float("inf")  # not before there is no other way
+            if notes.bytes > self._recover.log_bytes and not notes.over:
+                self._give_up(notes, str(answer.error.error))
+            return
+        state = answer.replies[0].get()
+        notes.calls = [] if notes.start is None else [notes.start]
+        notes.calls.append(Call("ask", question=(BRING_BACK, state)))
+        notes.bytes, notes.since = 0, time.monotonic()
+        notes.pause = max(OFTEN, SHARE * (notes.since - began))
+
+    def _give_up(self, notes: _Notes, why: str) -> None:
+        notes.over = (
+            f"the notes up to tick {self._time} take more than Recover(log_bytes={self._recover.log_bytes}), and they cannot begin "
+            f"anew because {why}"
+        )
+        notes.calls.clear()
+        warnings.warn(f"from now on no node is replaced: {notes.over}", RecoveryWarning, stacklevel=2)
+
+    # ------------------------------------------------------------------ losses
+
+    def _bring_back(self, lost: LostError) -> None:
+        """Have another node in the place of a lost one, where that was.
+
+        Raises:
+            LostError: If it cannot be replaced, or should not.
+        """
+        began, node = time.monotonic(), lost.node
+        notes, where = self._notes[node], self._carrier.describe(node)
+        while True:
+            self._count(lost)
+            self._carrier.replace(node)
+            done = notes.calls[:-1] if notes.calls and notes.calls[-1] is notes.under_way else notes.calls
+            try:
+                for call in done:
+                    self._carrier.send(node, call)
+                    self._answer_of(node)
+                break
+            except LostError as again:
+                lost = again
+        if notes.under_way is not None:
+            self._carrier.send(node, notes.under_way)
+        ticks = sum(call.command == "first" for call in done)
+        left = self._recover.restarts - len(self._losses)
+        warnings.warn(
+            f"node {node}{f' ({where})' if where else ''} {self._losses[-1][2]} in tick {self._time}. It was replaced after "
+            f"{time.monotonic() - began:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Nodes may be replaced {left} more "
+            "time(s)", RecoveryWarning, stacklevel=2,
+        )  # fmt: skip
+
+    def _count(self, lost: LostError) -> None:
+        node = lost.node
+        before = [how for when, other, how in self._losses if (when, other) == (self._time, node)]
+        over = self._notes[node].over
+        if over:
+            raise LostError(node, f"{lost.how}, and was not replaced: {over};")
+        if before:
+            raise LostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,")
+        if len(self._losses) >= self._recover.restarts:
+            raise LostError(
+                node, f"{lost.how}, and no more nodes are replaced than Recover(restarts={self._recover.restarts}) says,"
+            )
+        self._losses.append((self._time, node, lost.how))
+
+
+def _size(call: Call) -> int:
+    """About how many bytes the letters of a call have."""
+    return sum(
+        len(value.data) if isinstance(value, Pickled) else getattr(value, "nbytes", 8)
+        for letter in call.letters
+        for content in letter.contents
+        for value in content.values
+    )

@@ -1,0 +1,161 @@
+"""Nodes that are lost are brought back, and nobody can tell from the values.
+
+``python tests/federation/test_lost_nodes.py 3000`` tries as many programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from machines import Boom, ProgramSpec, build
+from random_programs import QUIET, programs, same, told
+
+from reactor_rl import Input, NodeDiedError, Output, Program, ProgramError, Reactor, Recover, RecoveryWarning, Timer, reaction
+from reactor_rl.federation import recovering
+from reactor_rl.federation.carrier import Call
+from reactor_rl.federation.in_process import InProcess
+
+
+class Careless(InProcess):
+    """Loses nodes now and then, in the middle of a call or just after it was given one, and each at most once in a tick."""
+
+    def __init__(self, nodes: int, workers: int, seed: int, chance: float) -> None:
+        super().__init__(nodes, workers)
+        self.draw, self.chance, self.when = random.Random(seed), chance, 0
+        self.spared: set[int] = set()
+        self.losses = 0
+
+    def send(self, node: int, call: Call) -> None:
+        super().send(node, call)
+        if call.question is not None:
+            return
+        if call.command == "first" and call.time > self.when:
+            self.when, self.spared = call.time, set()
+        if node not in self.spared and self.draw.random() < self.chance:
+            self.spared.add(node)
+            self.losses += 1
+            self.lose(node)
+
+
+def values_of(spec: ProgramSpec, record: Any, carrier: Careless, recover: Recover) -> None:
+    """Run a program and compare what comes out of it with what the interpreter has seen."""
+    inputs = spec.inputs()
+    with contextlib.suppress(Boom), build(spec).start(executor=carrier, recover=recover) as run:  # shutdown reactions may raise too
+        for tick, expected in enumerate(record.boundary):
+            run.set(**inputs.get(tick, {}))
+            raised = ""
+            try:
+                run.tick()
+            except Boom as error:
+                raised = str(error)
+            if raised:
+                assert record.error is not None and raised == str(record.error[2])
+                return
+            assert same({name: getattr(run, name) for name in expected}, expected), tick
+        assert record.error is None and run.stopped == record.stopped
+
+
+def agree(data: Any, spec: ProgramSpec) -> None:
+    record = told(spec)
+    nodes, workers, seed = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 2)), data.draw(st.integers(0, 1000))
+    carrier = Careless(nodes, workers, seed, 0.15)
+    recover = Recover(restarts=1000, log_bytes=data.draw(st.sampled_from([1, 500, 1 << 20])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecoveryWarning)
+        values_of(spec, record, carrier, recover)
+
+
+@pytest.mark.timeout(240)
+@settings(QUIET, max_examples=15)
+@given(st.data(), programs())
+def test_programs_whose_nodes_are_lost_are_the_oracle(data: Any, spec: ProgramSpec) -> None:
+    agree(data, spec)
+
+
+class Sum(Reactor):
+    """Adds up what it is given, and tells with a delay."""
+
+    inp = Input()
+    out = Output((), np.int64)
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    @reaction(inp, effects=out)
+    def add(self) -> None:
+        self.sum += int(self.inp.value) * 3 + self.tag[0]
+        self.out.set(self.sum)
+
+
+class Count(Reactor):
+    each = Timer(period=1)
+    last = Input()
+    out = Output((), np.int64)
+
+    @reaction(each, uses=last, effects=out)
+    def count(self) -> None:
+        self.out.set(self.tag[0] + int(self.last.value.sum()) % 7)
+
+
+def sums() -> Program:
+    program = Program("sums")
+    count, bank = program.add(Count), program.bank(Sum, 2, name="sum")
+    program.connect(count.out, bank.inp, after=1, initial=np.int64(0))
+    program.connect(bank.out, count.last.rows, after=2, initial=np.zeros(2, np.int64))
+    program.connect(bank.out, program.output("sums").rows)
+    return program
+
+
+def trajectory(ticks: int, **how: Any) -> list[Any]:
+    with sums().start(**how) as run:
+        found = []
+        for _ in range(ticks):
+            run.tick()
+            found.append(run.sums.tolist())
+    return found
+
+
+@pytest.mark.parametrize("log_bytes", [1, 1 << 20])
+def test_a_lost_node_is_told_and_changes_nothing(log_bytes: int) -> None:
+    expected = trajectory(40, executor="inline")
+    carrier = Careless(3, 1, 0, 0.1)
+    with pytest.warns(RecoveryWarning, match=r"node \d was lost in tick \d+. It was replaced after") as said:
+        found = trajectory(40, executor=carrier, recover=Recover(restarts=100, log_bytes=log_bytes), on={"sum": [1, 2]})
+    assert found == expected and len(said) == carrier.losses > 3
+
+
+def test_notes_begin_anew_when_they_are_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    keep = recovering.RecoveringCarrier._keep
+
+    def counted(self: Any, node: int, notes: Any, ticks: int) -> None:
+        keep(self, node, notes, ticks)
+        kept.append(len(notes.calls))
+
+    monkeypatch.setattr(recovering.RecoveringCarrier, "_keep", counted)
+    recover = Recover(restarts=1, log_bytes=5 * recovering.OVERHEAD)
+    trajectory(40, executor=InProcess(2, 1), recover=recover, on={"sum": [1, 1]})
+    assert len(kept) > 5 and set(kept) == {2}  # the startup reactions, and the state
+
+
+def test_no_more_are_replaced_than_that() -> None:
+    carrier = Careless(2, 1, 0, 1.0)
+    with pytest.warns(RecoveryWarning), pytest.raises(NodeDiedError, match=r"no more nodes .*restarts=2\) says"):
+        trajectory(40, executor=carrier, recover=Recover(restarts=2), on={"sum": 1})
+
+
+def test_what_recovery_does_not_go_with() -> None:
+    with pytest.raises(ProgramError, match="fingerprint='all'"):
+        sums().start(executor=InProcess(2, 1), recover=Recover(), fingerprint="all")
+
+
+if __name__ == "__main__":
+    settings(QUIET, max_examples=int(sys.argv[1]))(given(st.data(), programs())(agree))()
