@@ -10,7 +10,7 @@ there with a delay. What a node writes rides on its answer. If it needs somethin
 it answers with the number of the link that it waits for, and home goes on with it by a call ``"on"`` as soon as it has that. So a
 program whose reactors on the nodes only read from home what is delayed or a boundary input (vector environments, trainers) needs
 exactly one call per node and tick. Letters between two nodes go through home, which makes home the only one who must be reached,
-and its log of calls all that is needed to bring a lost node back: another one is given the same calls again.
+and the calls that it has made to a node all that the state of that node follows from.
 
 To write a carrier: on each node make a ``reactor_rl.federation.host.Host(parcel)``, in the thread or actor that will make
 all its calls; hand it each call, ``host.call(call)``; bring back what that returns; at the end ``host.close(timeout)``. ``call``
@@ -101,7 +101,7 @@ class Answer(NamedTuple):
 
 
 class LostError(Exception):
-    """A carrier has lost a node. The run makes an error of it that names the node's reactors, or has the node replaced.
+    """A carrier has lost a node. The run makes an error of it that names the node's reactors.
 
     Attributes:
         node: Its number.
