@@ -101,7 +101,7 @@ class Answer(NamedTuple):
 
 
 class LostError(Exception):
-    """A carrier has lost a node. The run makes an error of it that names the node's reactors.
+    """A carrier has lost a node. The run makes an error of it that names the node's reactors, or has the node replaced.
 
     Attributes:
         node: Its number.

@@ -108,7 +108,7 @@ class Processes:
         try:
             if line.poll(timeout):
                 return line.recv()
-        except (BrokenPipeError, ConnectionResetError):
+        except OSError:  # reset, or in the middle of a message
             raise EOFError from None
         raise TimeoutError
 

@@ -1,0 +1,23 @@
+"""A helper that dies in the middle of what it says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from multiprocessing import Pipe
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reactor_rl.runtime.processes import Processes
+
+
+@pytest.mark.parametrize("said", [b"", b"\0", struct.pack("!i", 100) + b"torn"])
+def test_a_message_that_breaks_off_is_the_end_of_the_line(said: bytes) -> None:
+    mine, theirs = Pipe()
+    os.write(theirs.fileno(), said)
+    theirs.close()
+    executor: Any = SimpleNamespace(_lines=[mine])
+    with mine, pytest.raises(EOFError):
+        Processes.receive(executor, 1, 1.0)
