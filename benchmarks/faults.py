@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ def several(name: str, options: Any) -> dict[str, Any]:
                 found[kind] += 1
                 what.append(f"{key}: {one[key]}")
     seconds = time.monotonic() - begin
+    print(f"{name}: {dict(found)} in {seconds:.0f} s", flush=True)
     kinds = {kind: found[kind] for kind in ("runs", "hangs", "leaks", "losses")}
     return {**kinds, "seconds": seconds, "what": what, "skipped": skipped, "counts": dict(counts)}
 
@@ -54,19 +57,21 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=None, help="processes for each case (default 10, quick 1)")
     parser.add_argument("--examples", type=int, default=None, help="random spaces and infos (default 2000, quick 50)")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds after which a run counts as hung")
+    parser.add_argument("--jobs", type=int, default=1, help="cases that run beside each other")
     options = parser.parse_args()
     options.times = options.times or (1 if options.quick else 10)
     options.examples = options.examples or (50 if options.quick else 2000)
     from alone import CASES, SPACES
 
     print_machine()
-    cases: dict[str, dict[str, Any]] = {}
-    for name in filter(lambda name: wanted(name, options.only), (SPACES, *CASES)):
-        cases[name] = found = several(name, options)
+    names = [name for name in (SPACES, *CASES) if wanted(name, options.only)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        cases = dict(zip(names, pool.map(partial(several, options=options), names), strict=True))
+    for name, found in cases.items():
         row = [f"{found[kind]}" for kind in ("runs", "hangs", "leaks", "losses")]
         print_table(name, ["runs", "hangs", "leaks", "losses", "seconds"], [[*row, f"{found['seconds']:.0f}"]])
         for line in (*found["what"], *([f"skipped: {found['skipped']}"] if found["skipped"] else [])):
-            print(line, flush=True)
+            print(line)
     write_json(options, "faults", cases, times=options.times)
     return int(any(found[kind] for found in cases.values() for kind in ("hangs", "leaks", "losses")))
 

@@ -2,23 +2,23 @@
 
 "sample" is ``sample()`` of a runner in this process, 128 steps of each environment a call, with a new PPO module of RLlib's
 default size. "iteration" is ``algo.train()``: 16 environments of a local runner, and the learner in the same process, with the
-settings of RLlib's own CartPole example (6 epochs, minibatches of 128, 4,000 steps). "curve" trains with each for as many steps
-from several seeds: mean returns of the last iterations.
+settings of RLlib's own CartPole example (6 epochs, minibatches of 128, 4,000 steps). What is learned is the same, bit for bit:
+see ``tests/ray_plugin/rllib/test_algorithms.py``.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+from functools import partial
 from typing import Any
 
-from common import Contender, arguments, benchmark, compared, cores, start_ray, summary
+from common import Contender, arguments, benchmark, compared, cores, start_ray
 from showing import print_table, rate_rows
 
 ENVS = 16
 OURS = "reactor_rl"
 RLLIB = "RLlib, SyncVectorEnv"
-CASES = ["sample, CartPole x 16", "iteration, CartPole x 16", "curve, CartPole x 16"]
+CASES = ["sample, CartPole x 16", "iteration, CartPole x 16"]
 CONTENDERS = {
     # The runner is ours or RLlib's; the environment ReactorVectorEnv with these arguments, or RLlib's default for None.
     OURS: (True, {"executor": "inline"}),
@@ -84,37 +84,16 @@ class Iterating(Contender):
         self.algo.stop()
 
 
-def curve(options: argparse.Namespace) -> dict[str, Any]:
-    start_ray(memory=100_000_000)
-    seeds, iterations = (2, 3) if options.quick else (5, 20)
-    returns: dict[str, list[list[float]]] = {}
-    for seed in range(seeds):
-        for name in (OURS, RLLIB):
-            algo = trained(name, seed)
-            try:
-                found = [float(algo.train()["env_runners"]["episode_return_mean"]) for _ in range(iterations)]
-            finally:
-                algo.stop()
-            returns.setdefault(name, []).append([round(value, 2) for value in found])
-    last = {name: summary([statistics.mean(one[-3:]) for one in of_seeds]) for name, of_seeds in returns.items()}
-    return {"returns": returns, "last": last, "seeds": seeds, "iterations": iterations}
-
-
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
-    what = case.partition(",")[0]
-    if what == "curve":
-        return curve(options)
-    contender: Any = Sampling if what == "sample" else Iterating
-    builders = {name: lambda name=name: contender(name) for name in CONTENDERS}
-    return compared(builders, options, seconds=1.0 if what == "sample" else 4.0).as_json(OURS)
+    sampling = case.startswith("sample")
+    contender: Any = Sampling if sampling else Iterating
+    names = list(CONTENDERS) if sampling else [OURS, RLLIB]
+    builders = {name: partial(contender, name) for name in names}
+    return compared(builders, options, seconds=1.0 if sampling else 4.0).as_json(OURS)
 
 
 def show(name: str, found: dict[str, Any]) -> None:
-    if "last" in found:
-        rows = [[one, f"{last['median']:.0f}", f"{last['min']:.0f}-{last['max']:.0f}"] for one, last in found["last"].items()]
-        print_table(name, ["runner", "mean return of the last three iterations", "min-max over seeds"], rows)
-    else:
-        print_table(name, ["contender", "environment steps", f"{OURS} is", "min-max"], rate_rows(found, OURS))
+    print_table(name, ["contender", "environment steps", f"{OURS} is", "min-max"], rate_rows(found, OURS))
 
 
 def main() -> None:

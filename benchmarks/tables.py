@@ -89,6 +89,10 @@ def multi_agent(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a step", shown=_microseconds)
 
 
+def rllib_multi_agent(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="env steps/s")
+
+
 def _others(result: Result, ours: str) -> dict[str, str]:
     return {name: name for found in result["cases"].values() for name in found.get("rates", {}) if name != ours}
 
@@ -345,6 +349,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
+            rllib_multi_agent,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults,
         )

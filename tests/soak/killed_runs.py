@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import signal
@@ -27,8 +28,8 @@ from reactor_rl.plugin import canonical, new_hash
 
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 3}
 INLINE: dict[str, Any] = {"executor": "inline"}
-LATEST = 60.0
-"""Seconds after which something that should have happened has not."""
+LATEST = 30.0
+"""Seconds after which processes that have not ended do not end by themselves."""
 
 Meanwhile = Callable[[Any], AbstractContextManager[Any]]
 """What is done to a run while it goes on."""
@@ -93,15 +94,15 @@ DQN = {"learning_starts": 64, "rollout_steps": 16}
 PPO = {"n_steps": 16, "batch_size": 32}
 SAC = {"learning_starts": 64, "policy_kwargs": {"net_arch": [32]}}
 CASES: dict[str, Case] = {
-    "CartPole x 16": partial(vector_env, partial(make_vec, "CartPole-v1", 16), 5000),
-    "HalfCheetah x 16": partial(vector_env, partial(make_vec, "HalfCheetah-v5", 16), 2000),
-    "ALE/Pong x 16": partial(vector_env, _pong, 600),
-    "CartPole, 3 shards": partial(vector_env, partial(make_vec, "CartPole-v1", 192, shards=3), 10_000),
-    "ParallelVectorEnv x 6": partial(vector_env, _agents, 3000),
-    "SyncDQN": partial(trainer, "SyncDQN", "CartPole-v1", 20_000, **DQN),
-    "SyncPPO": partial(trainer, "SyncPPO", "CartPole-v1", 20_000, **PPO),
-    "SyncSAC": partial(trainer, "SyncSAC", "Pendulum-v1", 2000, **SAC),
-    "MultiAgentRunner x 6": partial(runner, 20_000),
+    "CartPole x 16": partial(vector_env, partial(make_vec, "CartPole-v1", 16), 2000),
+    "HalfCheetah x 16": partial(vector_env, partial(make_vec, "HalfCheetah-v5", 16), 500),
+    "ALE/Pong x 16": partial(vector_env, _pong, 200),
+    "CartPole, 3 shards": partial(vector_env, partial(make_vec, "CartPole-v1", 192, shards=3), 3000),
+    "ParallelVectorEnv x 6": partial(vector_env, _agents, 600),
+    "SyncDQN": partial(trainer, "SyncDQN", "CartPole-v1", 5000, **DQN),
+    "SyncPPO": partial(trainer, "SyncPPO", "CartPole-v1", 5000, **PPO),
+    "SyncSAC": partial(trainer, "SyncSAC", "Pendulum-v1", 600, **SAC),
+    "MultiAgentRunner x 6": partial(runner, 6000),
 }
 
 
@@ -115,7 +116,7 @@ class Outcome:
     Attributes:
         kills: How many processes were killed.
         runs: In how many runs.
-        different: Runs with other results than one that was left alone.
+        different: Runs with other results than one that was left alone; or that have left something, or not reported a kill.
         twice: Runs that ended because the same tick was struck twice, as it should be; they are not among the others.
         seconds: For each kill, until it was made good, or reported, or everything was gone.
     """
@@ -129,7 +130,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def killing(draw: random.Random, mean: float, replaced: Callable[[], int], run: Any) -> Iterator[None]:
-    """Helpers of a run are killed again and again, ``mean`` seconds after the last one was replaced."""
+    """Helpers of a run are killed again and again, ``mean`` seconds after the tick in which the last one was replaced."""
     over = threading.Event()
 
     def kill() -> None:
@@ -137,6 +138,9 @@ def killing(draw: random.Random, mean: float, replaced: Callable[[], int], run: 
             before = replaced()
             if kill_one(draw, run):
                 while replaced() == before and not over.wait(0.01):
+                    pass
+                struck = run._helpers.kernel.time  # a tick that kills twice is an error
+                while run._helpers.kernel.time == struck and not over.wait(0.01):
                     pass
 
     thread = threading.Thread(target=kill)
@@ -158,10 +162,10 @@ def kill_one(draw: random.Random, run: Any) -> bool:
     return False
 
 
-def helpers_replaced(case: Case, kills: int, mean: float = 0.4) -> Outcome:
-    """Kill helpers until so many were replaced, and compare with a run that was left alone."""
+def helpers_replaced(case: Case, kills: int, mean: float = 0.4, ends: float = math.inf) -> Outcome:
+    """Kill helpers until so many were replaced, or until a time, and compare with a run that was left alone."""
     expected, draw, outcome = case(INLINE, contextlib.nullcontext), random.Random(0), Outcome()
-    while outcome.kills < kills:
+    while outcome.kills < kills and time.time() < ends:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", RecoveryWarning)
             try:
@@ -178,10 +182,10 @@ def helpers_replaced(case: Case, kills: int, mean: float = 0.4) -> Outcome:
     return outcome
 
 
-def helpers_reported(case: Case, kills: int, latest: float = 0.5) -> Outcome:
+def helpers_reported(case: Case, kills: int, latest: float = 0.5, ends: float = math.inf) -> Outcome:
     """Kill one helper in each of so many runs without ``restarts``. Each is to be reported."""
     draw, outcome = random.Random(0), Outcome()
-    while outcome.kills < kills:
+    while outcome.kills < kills and time.time() < ends:
         killed_at: list[float] = []
 
         @contextlib.contextmanager
@@ -212,25 +216,28 @@ def helpers_reported(case: Case, kills: int, latest: float = 0.5) -> Outcome:
 # ---------------------------------------------------------------------- the process that has helpers
 
 
-def parents_gone(name: str, kills: int, latest: float = 1.0) -> Outcome:
+def parents_gone(name: str, kills: int, latest: float = 1.0, ends: float = math.inf) -> Outcome:
     """Kill the process that runs a case; its helpers are to end by themselves, and to leave nothing."""
     draw, outcome = random.Random(0), Outcome()
-    for _ in range(kills):
+    while outcome.kills < kills and time.time() < ends:
         command = [sys.executable, __file__, name]
         with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
             assert child.stdout is not None
-            if not child.stdout.readline():
-                raise RuntimeError(f"{name} has not come up")
-            time.sleep(draw.uniform(0.0, latest))
-            child.kill()
-            began = time.monotonic()
-            while session(child.pid):
-                if time.monotonic() - began > LATEST:
-                    raise RuntimeError(f"processes of {name} are left: {session(child.pid)}")
-                time.sleep(0.005)
-            outcome.seconds.append(time.monotonic() - began)
+            try:
+                if not child.stdout.readline():
+                    raise RuntimeError(f"{name} has not come up")
+                time.sleep(draw.uniform(0.0, latest))
+                child.kill()
+                began = time.monotonic()
+                while session(child.pid) and time.monotonic() - began < LATEST:
+                    time.sleep(0.005)
+                outcome.seconds.append(time.monotonic() - began)
+            finally:
+                left = session(child.pid)
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
         outcome.kills, outcome.runs = outcome.kills + 1, outcome.runs + 1
-        outcome.different += bool(left_behind(child.pid))
+        outcome.different += bool(left or left_behind(child.pid))
     return outcome
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import signal
@@ -21,7 +22,7 @@ from saved_runs import flat, new, outcome
 from reactor_sb3 import SaveRun, resume_run
 
 
-def trainings_killed(name: str, kills: int, steps: int = 1500, every: int = 200) -> Outcome:
+def trainings_killed(name: str, kills: int, steps: int = 600, every: int = 60, ends: float = math.inf) -> Outcome:
     """Kill a training as often as that, wherever it is; it goes on from its file, or anew where there is none yet.
 
     Args:
@@ -29,6 +30,7 @@ def trainings_killed(name: str, kills: int, steps: int = 1500, every: int = 200)
         kills: How often.
         steps: Of a training.
         every: How many of them from one save to the next.
+        ends: When no more are killed.
     """
     torch.set_num_threads(1)
     draw, found = random.Random(0), Outcome()
@@ -46,7 +48,7 @@ def trainings_killed(name: str, kills: int, steps: int = 1500, every: int = 200)
             else:
                 result.write_text(_hash(new(name).learn(steps, callback=SaveRun(path, every))))
 
-        while found.kills < kills:
+        while found.kills < kills and time.time() < ends:
             seen = _in_a_process(go_on, result, draw.uniform(0.0, whole))
             if seen is None:
                 found.kills += 1

@@ -12,6 +12,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -89,6 +90,9 @@ def group(controller: str, limits: dict[str, str]) -> Iterator[Callable[[], obje
             file.write_text(value)
         yield lambda: (path / "cgroup.procs").write_text(str(os.getpid()))
     finally:
+        end = time.monotonic() + 10.0
+        while (path / "cgroup.procs").read_text() and time.monotonic() < end:  # a fork server ends a moment after its caller
+            time.sleep(0.05)
         path.rmdir()
 
 

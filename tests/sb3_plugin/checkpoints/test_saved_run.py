@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -195,7 +196,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "run.zip"
     interrupted("A2C", path, at=70)
     before = path.read_bytes()
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
     model = new("A2C")
     with pytest.warns(UserWarning, match="could not be written .no space. .* tries again in 50 steps"):
         model.learn(70, callback=SaveRun(path, EVERY))
