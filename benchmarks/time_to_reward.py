@@ -45,7 +45,7 @@ def reached(goal: Goal, name: str, seed: int) -> dict[str, Any]:
         spent, last, reached = 0.0, 0, False
 
         def _on_step(self) -> bool:
-            return not self.reached
+            return not self.reached and time.perf_counter() - begin - self.spent < goal.patience
 
         def _on_rollout_start(self) -> None:  # the networks have learned from all that was sampled
             if self.num_timesteps - self.last < goal.every or self.reached:
@@ -88,7 +88,7 @@ def case_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def row(name: str, case: Mapping[str, Any]) -> list[str]:
-    said = ["never" if case[f"{key}_seconds"] is None else f"{case[f'{key}_seconds']:.1f} s" for key in ("median", "min", "max")]
+    said = ["-" if case[f"{key}_seconds"] is None else f"{case[f'{key}_seconds']:.1f} s" for key in ("median", "min", "max")]
     seeds = f"{case['reached']} of {len(case['runs'])}"
     return [name, said[0], f"{said[1]} to {said[2]}", f"{case['median_timesteps']:,.0f}", seeds]
 
