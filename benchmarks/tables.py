@@ -355,7 +355,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             recovery, kills, faults,
         )
     },
-    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double", "reward_half_cheetah")},
+    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
