@@ -109,7 +109,7 @@ class RecoveringCarrier:
         if call.command == "first":
             self._time = call.time
             if notes.bytes > self._recover.log_bytes or time.monotonic() - notes.since > notes.pause:
-                self._keep(node, notes, call.time)
+                self._keep(node, notes, call.time, call.number)
         if notes.start is None:
             notes.start = call
         if not notes.over and (call.question is None or call.question[0] in NOTED):
@@ -171,10 +171,10 @@ class RecoveringCarrier:
 
     # ------------------------------------------------------------------ notes
 
-    def _keep(self, node: int, notes: _Notes, ticks: int) -> None:
-        """Take the state of a node between two ticks, and begin its notes anew."""
+    def _keep(self, node: int, notes: _Notes, ticks: int, number: int) -> None:
+        """Take the state of a node before tick ``ticks``, whose first pass has this number, and begin its notes anew."""
         began = time.monotonic()
-        question = Call("ask", question=(KEEP, ticks))
+        question = Call("ask", question=(KEEP, (ticks, number - (ticks > 0))))  # startup and tick 0 are one pass
         notes.under_way = question
         self._carrier.send(node, question)
         try:
@@ -191,7 +191,7 @@ class RecoveringCarrier:
             return
         state = answer.replies[0].get()
         notes.calls = [] if notes.start is None else [notes.start]
-        notes.calls.append(Call("ask", question=(BRING_BACK, state)))
+        notes.calls.append(Call("ask", question=(BRING_BACK, (state, number))))
         notes.bytes, notes.since = 0, time.monotonic()
         notes.pause = max(OFTEN, SHARE * (notes.since - began))
 

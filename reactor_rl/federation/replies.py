@@ -24,7 +24,10 @@ def of_whole(part: Part, request: str, reply: Reply) -> Reply:
 
 def argument_for(part: Part, request: str, argument: Any) -> Any:
     """The argument of a request to the whole program, for the workers of one node."""
-    return _state_for(part, argument) if request == "restore" else argument
+    if request != "restore":
+        return argument
+    state, coming = argument
+    return _state_for(part, state), coming
 
 
 def _failures(part: Part, failures: list[Failure]) -> list[Failure]:

@@ -374,7 +374,7 @@ class Run(Lifetime):
         """
         if self._state != "ready":
             raise self._unusable("take a snapshot")
-        whole, *others = self._ask("snapshot", self._ticks)
+        whole, *others = self._ask("snapshot", (self._ticks, self._kernel.number))
         for part in others:
             whole.merge(part)
         whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
@@ -393,7 +393,8 @@ class Run(Lifetime):
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):
             try:
-                for reply in self._asked("restore", part):
+                coming = self._kernel.number + part.clock[1] + 2
+                for reply in self._asked("restore", (part, coming)):
                     reply.get()
             except Exception as error:
                 self._broke(error)

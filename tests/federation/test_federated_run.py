@@ -306,7 +306,8 @@ def test_a_drawing_shows_the_nodes() -> None:
     assert "nodes 0-1" in text and "node 0 (home)" in text and "node 1" in text
 
 
-def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path) -> None:
+def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_rl.federation.host.perf_counter_ns", lambda: time.perf_counter_ns() + 3600 * 10**9)
     path = tmp_path / "trace.json"
     with search().start(executor="federated", nodes=3, workers=1) as run:
         with run.trace(str(path)) as tracing:
@@ -316,8 +317,9 @@ def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path) -> None:
     rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert rows == {0: "node 0, worker 0 (caller)", 1: "node 1, worker 0", 2: "node 2, worker 0"}
     spans = {name: [e for e in events if e.get("name") == name] for name in ("rolls[3].roll", "search.gather")}
-    for early, late in zip(*spans.values(), strict=True):  # on one clock: what is read has been written before
-        assert early["ts"] + early["dur"] <= late["ts"]
+    hour = 3600e6  # by which the clock of other nodes seems to be ahead, so that their slices are moved back
+    for early, late in zip(*spans.values(), strict=True):
+        assert abs(late["ts"] - early["ts"] - hour) < 5e6
 
 
 def test_a_node_that_is_over_says_so() -> None:

@@ -65,8 +65,8 @@ def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
     return ports.digests()
 
 
-def _restore(kernel: Kernel, part: WorkerState) -> None:
-    put_back(kernel, part)
+def _restore(kernel: Kernel, argument: tuple[WorkerState, int]) -> None:
+    put_back(kernel, *argument)
     for observer in kernel.observers:
         if isinstance(observer, AllPorts):
             observer.restart()

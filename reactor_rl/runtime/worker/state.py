@@ -52,15 +52,21 @@ class WorkerState:
             self.events[time] = _by_action(self.events.get(time, []) + events)
 
 
-def take(kernel: Kernel, ticks: int) -> WorkerState:
-    """Copy everything that tick ``ticks`` and those after it depend on.
+def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
+    """Copy everything that the coming tick and those after it depend on.
+
+    Args:
+        kernel: The worker.
+        moment: How many ticks are done, and the number of the last pass: a worker may have been left out of it.
 
     Raises:
         RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
         TypeError: If the state of a reactor cannot be pickled.
     """
-    part = WorkerState((ticks, kernel.microstep if kernel.time == ticks - 1 else 0), reactors=pickled_reactors(kernel))
-    coming = _coming(kernel, ticks)
+    ticks, number = moment
+    microstep = number - kernel.tick_number if kernel.time == ticks - 1 else 0
+    part = WorkerState((ticks, microstep), reactors=pickled_reactors(kernel))
+    coming = number + (ticks > 0)  # startup and tick 0 are one pass
     # What was written before the last tick is not present any more; and the last one may have been skipped.
     oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
     for index, port in kernel.outputs.items():
@@ -92,13 +98,18 @@ def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
     return states
 
 
-def put_back(kernel: Kernel, part: WorkerState) -> None:
-    """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now."""
+def put_back(kernel: Kernel, part: WorkerState, coming: int) -> None:
+    """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now.
+
+    Args:
+        kernel: The worker.
+        part: What it was.
+        coming: The number of the coming pass, high enough for the last tick's passes to have numbers that were never used.
+    """
     states = {index: loads(part.reactors[index]) for index in kernel.reactors}
     for index, reactor in kernel.reactors.items():
         set_state(kernel, index, reactor, states[index])
     ticks, microstep = part.clock
-    coming = kernel.number + microstep + 2  # so that the last tick's passes have numbers that were never used
     kernel.time, kernel.microstep = max(0, ticks - 1), microstep
     kernel.number = coming - (ticks > 0)
     kernel.tick_number = kernel.number - microstep
@@ -123,11 +134,6 @@ def put_back(kernel: Kernel, part: WorkerState) -> None:
 def _by_action(events: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     """Events of one time; those of one action stay in the order in which they were scheduled."""
     return sorted(events, key=lambda event: event[0])
-
-
-def _coming(kernel: Kernel, ticks: int) -> int:
-    """Number of the coming pass. Startup and tick 0 are one."""
-    return kernel.number + (ticks > 0)
 
 
 def _cells(port: Any) -> Any:
