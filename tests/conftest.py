@@ -19,6 +19,7 @@ _SERVICES = ("resource_tracker", "forkserver", "semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """For ``-n logical``: half as many again as there are cores. A third of the time a test waits for what it has started."""
     return math.ceil(1.5 * usable_cores())

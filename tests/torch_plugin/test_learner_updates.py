@@ -22,7 +22,7 @@ from torch_plugin.sb3_models import (
     rollout,
 )
 
-UPDATES = 100
+UPDATES = 40
 CLOSE = 1e-5
 
 
