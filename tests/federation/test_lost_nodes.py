@@ -136,8 +136,8 @@ def test_notes_begin_anew_when_they_are_too_much(monkeypatch: pytest.MonkeyPatch
     kept = []
     keep = recovering.RecoveringCarrier._keep
 
-    def counted(self: Any, node: int, notes: Any, ticks: int) -> None:
-        keep(self, node, notes, ticks)
+    def counted(self: Any, node: int, notes: Any, *moment: int) -> None:
+        keep(self, node, notes, *moment)
         kept.append(len(notes.calls))
 
     monkeypatch.setattr(recovering.RecoveringCarrier, "_keep", counted)
