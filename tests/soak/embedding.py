@@ -348,7 +348,8 @@ def ends(executor: str, how: str) -> str:
             os.killpg(process.pid, signal.SIGKILL)
             return "it does not end"
     left = left_by(process.pid)
-    if how == "stepped by a daemonic thread" and "was closed by another thread" in said:
+    of_thread = how == "stepped by a daemonic thread" and said.startswith("Exception in thread")
+    if of_thread and ("was closed by another thread" in said or "Error" not in said):  # which may be cut short
         said = ""
     return "" if (said, process.returncode, left) == ("", 0, []) else f"{how}: {process.returncode}, {left}, {said}"
 
