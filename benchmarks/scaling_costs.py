@@ -113,7 +113,8 @@ def program(num_envs: int, workers: int, batch_size: int | None = None) -> tuple
             autoreset_mode=AutoresetMode.NEXT_STEP, apart=True, casting="same_kind", owner="ReactorVectorEnv",
         )  # fmt: skip
 
-    _, placement = wire(made, add, None, workers, ((batch,), np.int64), True, num_envs=num_envs, batch_size=batch)
+    parts = ("objects", "extras", "replies")
+    _, placement = wire(made, add, None, workers, ((batch,), np.int64), True, num_envs=num_envs, batch_size=batch, parts=parts)
     return made, placement, rows
 
 

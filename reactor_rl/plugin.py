@@ -8,7 +8,7 @@ from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
 from reactor_rl.drawing.html import html_figure, html_table
-from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
+from reactor_rl.executor_names import CHOICES, LOCAL, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
@@ -42,6 +42,7 @@ __all__ = [
     "carrier_for",
     "shared_out",
     "CHOICES",
+    "LOCAL",
     "DAEMONIC",
     "DEFAULT_COST",
     "FORKED",

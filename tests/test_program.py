@@ -189,7 +189,7 @@ def test_mistakes_that_the_whole_program_shows(join: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"executor": "gpu"}, "choose 'auto', 'inline', 'threads' or 'processes'"),
+        ({"executor": "gpu"}, "choose 'auto', 'inline', 'threads', 'processes', 'federated' or 'ray'"),
         ({"workers": 0}, "at least one worker"),
         ({"workers": 1.5}, "at least one worker"),
         ({"fingerprint": "some"}, "choose 'boundary', 'all' or 'off'"),

@@ -53,7 +53,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:  # a write says why it failed, but not where
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # a write says why it failed, but not where
             error.filename = str(target)
         raise
     if os.name == "posix":  # the new name must outlive a power failure too

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import LOCAL
+from reactor_rl.executor_names import CHOICES, LOCAL
 from reactor_rl.federation.carrier import Carrier
 from reactor_rl.federation.in_process import InProcess
 
@@ -41,4 +41,4 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
     for entry in entry_points(group=GROUP, name=executor):
         found: Carrier = entry.load()(nodes, workers)
         return found
-    raise ProgramError(f"executor={executor!r}: no package that is installed here has it; is reactor_rl installed as a whole?")
+    raise ProgramError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")

@@ -503,7 +503,7 @@ def test_make_vec_refuses_what_makes_no_sense() -> None:
         ({"autoreset_mode": AutoresetMode.DISABLED}, ValueError, "has the autoreset modes NEXT_STEP and SAME_STEP"),
         ({"autoreset_mode": "Disabled"}, ValueError, "has the autoreset modes"),
         ({"autoreset_mode": "Never"}, ValueError, "Never"),
-        ({"executor": "ray"}, ValueError, "executor='ray'"),
+        ({"executor": "gpu"}, ValueError, "executor='gpu'"),
         ({"context": "thread"}, ValueError, "context='thread'"),
     ],
     ids=str,

@@ -157,7 +157,7 @@ def test_options_are_not_shared() -> None:
         ({"max_concurrency": 0}, ValueError, "`max_concurrency` must be positive"),
         ({"max_concurrency": False}, ValueError, "`max_concurrency` must be an integer"),
         ({"worker": print}, ValueError, "no worker function"),
-        ({"executor": "ray"}, ValueError, "executor='ray'"),
+        ({"executor": "gpu"}, ValueError, "executor='gpu'"),
         ({"context": "thread"}, ValueError, "context='thread'"),
         ({"observation_mode": "other"}, ValueError, "Invalid `observation_mode`"),
         ({"observation_mode": (BOX, 3)}, TypeError, "to be Spaces"),
