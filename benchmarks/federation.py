@@ -24,6 +24,7 @@ from recording import write_json
 from showing import bar_plot, print_table, rate_rows
 
 from reactor_gymnasium import ReactorVectorEnv
+from reactor_ray import RayNodes
 from reactor_rl import NodeDiedError
 
 SYNC, HOME = "SyncVectorEnv", "reactor_rl, home alone"
@@ -63,7 +64,8 @@ def cluster() -> Iterator[Any]:
     head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
     found = Cluster(initialize_head=True, head_node_args=head)
     try:
-        found.others = [found.add_node(wait=False, num_cpus=1, object_store_memory=MEMORY) for _ in range(2)]
+        # Two CPUs, so that contenders hold theirs beside each other; each takes one of a node.
+        found.others = [found.add_node(wait=False, num_cpus=2, object_store_memory=MEMORY) for _ in range(2)]
         found.wait_for_nodes()
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found
@@ -89,8 +91,13 @@ class Steps(Contender):
         self.envs.close()
 
 
+def on(nodes: int) -> dict[str, Any]:
+    """How something is run on so many nodes."""
+    return {"executor": "ray", "nodes": RayNodes(nodes, num_cpus=1), "workers": 1}
+
+
 def on_nodes(case: str, nodes: int) -> Any:
-    return ReactorVectorEnv([MADE[case]] * ENVS, executor="ray", nodes=nodes, workers=1)
+    return ReactorVectorEnv([MADE[case]] * ENVS, **on(nodes))
 
 
 def trained(**how: Any) -> Any:
@@ -120,7 +127,7 @@ class Rounds(Contender):
 def rates(case: str, options: argparse.Namespace) -> dict[str, Any]:
     if case == TRAINING:
         builders: dict[str, Any] = {HOME: partial(Rounds, executor="inline")}
-        builders |= {name: partial(Rounds, executor="ray", nodes=nodes, workers=1) for name, nodes in NODES.items()}
+        builders |= {name: partial(Rounds, **on(nodes)) for name, nodes in NODES.items()}
     else:
         make = [MADE[case]] * ENVS
         builders = {SYNC: lambda: Steps(gymnasium.vector.SyncVectorEnv(make))}
@@ -151,7 +158,7 @@ def traffic(ticks: int) -> dict[str, Any]:
     found = {}
     try:
         for name, make in {
-            QUICK: lambda: Steps(on_nodes(QUICK, 3)), TRAINING: lambda: Rounds(executor="ray", nodes=3, workers=1),
+            QUICK: lambda: Steps(on_nodes(QUICK, 3)), TRAINING: lambda: Rounds(**on(3)),
         }.items():  # fmt: skip
             contender = make()
             contender.go(3)
@@ -186,9 +193,7 @@ def same() -> dict[str, Any]:
     found = {}
     for name, run in runs.items():
         expected = run(executor="inline")
-        found[name] = {"fingerprint": expected} | {
-            f"{nodes} nodes": run(executor="ray", nodes=nodes, workers=1) == expected for nodes in (1, 2, 3)
-        }
+        found[name] = {"fingerprint": expected} | {f"{nodes} nodes": run(**on(nodes)) == expected for nodes in (1, 2, 3)}
     return found
 
 

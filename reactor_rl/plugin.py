@@ -8,12 +8,12 @@ from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.cli.kernels import compiled_kernel
 from reactor_rl.cli.target import Target
 from reactor_rl.drawing.html import html_figure, html_table
-from reactor_rl.executor_names import CHOICES, LOCAL, ExecutorName, NamedExecutor
+from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.extension import extension
 from reactor_rl.extras import needs
 from reactor_rl.failure import Failure
 from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
-from reactor_rl.federation.carriers import carrier_for
+from reactor_rl.federation.carriers import carrier_for, check_nodes
 from reactor_rl.federation.host import Host
 from reactor_rl.federation.placing import On, shared_out
 from reactor_rl.fingerprint import canonical, new_hash
@@ -40,9 +40,9 @@ __all__ = [
     "LostError",
     "On",
     "carrier_for",
+    "check_nodes",
     "shared_out",
     "CHOICES",
-    "LOCAL",
     "DAEMONIC",
     "DEFAULT_COST",
     "FORKED",

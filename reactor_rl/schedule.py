@@ -21,8 +21,8 @@ from reactor_rl.graph import Graph
 from reactor_rl.topology import ReactorNode, Topology
 
 __all__ = [
-    "DEFAULT_COST", "Arrivals", "Await", "Exec", "Op", "Schedule", "Signal", "Wait", "compile_schedule", "expected_ends",
-    "longest_first",
+    "DEFAULT_COST", "Arrivals", "Await", "Exec", "Op", "Schedule", "Signal", "Wait", "check_names", "compile_schedule",
+    "expected_ends", "longest_first",
 ]  # fmt: skip
 
 DEFAULT_COST = 10e-6
@@ -207,11 +207,21 @@ def longest_first(costs: Sequence[float], workers: int) -> list[int]:
     return homes
 
 
-def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, int], workers: int) -> list[int]:
-    names = [reactor.name for reactor in reactors]
-    unknown, missing = sorted(set(placement) - set(names)), [name for name in names if name not in placement]
+def check_names(reactors: Sequence[ReactorNode], placement: Mapping[str, int]) -> None:
+    """Refuse a placement of what is not there.
+
+    Raises:
+        ProgramError: Names it.
+    """
+    unknown = sorted(set(placement) - {reactor.name for reactor in reactors})
     if unknown:
         raise ProgramError(f"placement names reactors that the program does not have: {', '.join(unknown)}")
+
+
+def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, int], workers: int) -> list[int]:
+    check_names(reactors, placement)
+    names = [reactor.name for reactor in reactors]
+    missing = [name for name in names if name not in placement]
     if missing:
         raise ProgramError(f"placement leaves out {', '.join(missing)}: it has a worker for every reactor, or there is none at all")
     for name, worker in placement.items():

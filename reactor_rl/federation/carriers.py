@@ -10,10 +10,20 @@ from reactor_rl.executor_names import CHOICES, LOCAL
 from reactor_rl.federation.carrier import Carrier
 from reactor_rl.federation.in_process import InProcess
 
-__all__ = ["GROUP", "carrier_for"]
+__all__ = ["GROUP", "carrier_for", "check_nodes"]
 
 GROUP = "reactor_rl.carriers"
 """Entry points by which plugins offer carriers: functions of ``nodes`` and ``workers``, under the name of the executor."""
+
+
+def check_nodes(executor: Any, nodes: Any) -> None:
+    """Refuse ``nodes`` where there is one machine.
+
+    Raises:
+        ProgramError: Names both.
+    """
+    if nodes is not None and executor in LOCAL:
+        raise ProgramError(f"nodes={nodes!r} needs an executor that has several machines: executor='ray'")
 
 
 def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) -> Carrier | None:
@@ -27,9 +37,8 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
     Raises:
         ProgramError: If ``nodes`` are asked for where there is one machine, or nobody offers that carrier, or it has other nodes.
     """
+    check_nodes(executor, nodes)
     if executor in LOCAL:
-        if nodes is not None:
-            raise ProgramError(f"nodes={nodes!r} needs an executor that has several machines: executor='ray'")
         return None
     if not isinstance(executor, str):
         carrier: Carrier = executor

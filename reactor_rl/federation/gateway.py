@@ -12,7 +12,7 @@ from reactor_rl.federation.carrier import Content, Letter
 from reactor_rl.federation.cut import Part
 from reactor_rl.federation.links import Link
 from reactor_rl.runtime.worker.gate import Gate
-from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.outputs import OutputHandle
 from reactor_rl.runtime.worker.written import Written
 
@@ -42,11 +42,14 @@ class Gateway(Gate):
 
     def __init__(self, part: Part, office: Office) -> None:
         self._part, self._office = part, office
+        leaving = [output for link in part.links if link.source == part.node for output in link.outputs]
+        self._shared = frozenset(output for output in leaving if leaving.count(output) > 1)
+        self._packed: dict[int, tuple[tuple[int, bool], Content | None]] = {}
         for index, link in part.gates.items():
             act = self._leave if link.source == part.node else self._arrive
             vars(self)[part.topology.reactions[index].name] = partial(act, link)
 
-    def attach(self, kernel: Moment, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+    def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
         self._moment = kernel
         whole, outputs = self._part.outputs, self._part.topology.outputs
         self._leaving = {whole[index]: output for index, output in leaving.items()}
@@ -58,14 +61,25 @@ class Gateway(Gate):
 
     def pack(self, link: Link, number: int, time: int) -> Letter:
         """What was written for a link in pass ``number``, at ``time``."""
-        contents = []
-        for index in link.outputs:
-            output = self._leaving[index]
-            rows = output.rows(self._moment.words, number)
-            if rows is not None:
-                parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.parts(time, rows)]
-                contents.append(Content(index, tuple(rows), parts))
-        return Letter(link.index, tuple(contents))
+        contents = [self._content(index, number, time) for index in link.outputs]
+        return Letter(link.index, tuple(content for content in contents if content is not None))
+
+    def _content(self, index: int, number: int, time: int) -> Content | None:
+        """What was written of an output: for several nodes the same copy, which a carrier may then send once."""
+        if index not in self._shared:
+            return self._copied(index, number, time)
+        of_pass = number, self._moment.beginning  # startup and the first pass of tick 0 have one number
+        if index not in self._packed or self._packed[index][0] != of_pass:
+            self._packed[index] = of_pass, self._copied(index, number, time)
+        return self._packed[index][1]
+
+    def _copied(self, index: int, number: int, time: int) -> Content | None:
+        output = self._leaving[index]
+        rows = output.rows(self._moment.words, number)
+        if rows is None:
+            return None
+        parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.parts(time, rows)]
+        return Content(index, tuple(rows), parts)
 
     def unpack(self, letter: Letter) -> None:
         """Write what a letter holds, at the tag that the kernel is at."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from reactor_rl import graph as graphs
-from reactor_rl.errors import ProgramError
 from reactor_rl.federation.carrier import Carrier
 from reactor_rl.federation.cut import GATEWAY, Part, cut
 from reactor_rl.federation.home import FederatedRun, Home
@@ -18,7 +17,7 @@ from reactor_rl.federation.recovering import RecoveringCarrier
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.executor import Reactors
 from reactor_rl.runtime.supervisor import Settings, equip
-from reactor_rl.schedule import Arrivals, expected_ends
+from reactor_rl.schedule import Arrivals, check_names, expected_ends
 from reactor_rl.topology import Topology
 
 __all__ = ["start_federated"]
@@ -54,7 +53,7 @@ def start_federated(
         settings = replace(settings, recover=None)  # home's own workers are not replaced
     nodes = nodes_of(topology, carrier.workers, on)
     ends = expected_ends(topology, graphs.build(topology), nodes, carrier.workers, settings.costs)
-    _check_names(topology, settings.placement)
+    check_names(topology.reactors, settings.placement or {})
     parts = cut(topology, nodes, carrier.nodes)
     pickled = reactors(False)
     parcels = [_parcel(topology, part, pickled, setup, settings, carrier, ends) for part in parts]
@@ -96,9 +95,3 @@ def _parcel(
 
 def _of(mapping: Mapping[str, float] | Mapping[str, int] | None, names: set[str]) -> dict[str, int] | None:
     return None if mapping is None else {name: value for name, value in mapping.items() if name in names}  # type: ignore[misc]
-
-
-def _check_names(topology: Topology, placement: Mapping[str, int] | None) -> None:
-    unknown = sorted(set(placement or {}) - {reactor.name for reactor in topology.reactors})
-    if unknown:
-        raise ProgramError(f"placement names reactors that the program does not have: {', '.join(unknown)}")

@@ -210,7 +210,7 @@ class Lifetime:
             RunClosedError: If that was another thread, which has closed the run.
         """
         if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
-            raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from error
+            raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, KeyboardInterrupt)
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"

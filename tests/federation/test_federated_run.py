@@ -223,6 +223,21 @@ def test_a_worker_that_dies_on_another_node() -> None:
         assert caught.value.__notes__ == ["on node 1"]
 
 
+def test_what_several_nodes_read_is_copied_once() -> None:
+    class Watched(InProcess):
+        def send(self, node: int, call: Call) -> None:
+            sent.append((call.time, [part for letter in call.letters for content in letter.contents for part in content.values]))
+            super().send(node, call)
+
+    sent: list[tuple[int, list[Any]]] = []
+    expected = bests(4, executor="inline")
+    assert bests(4, executor=Watched(3, 1)) == expected
+    of_ticks = {tick: [parts[0] for time, parts in sent if time == tick and parts] for tick in (1, 2, 3)}
+    for one, other in of_ticks.values():
+        assert one is other and one.shape == (4, 3)
+    assert of_ticks[1][0] is not of_ticks[2][0]
+
+
 def test_a_timeout_loses_nothing() -> None:
     expected = bests(2, executor="inline")
     GATE[3] = threading.Event()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -101,3 +103,39 @@ def test_the_same_on_machines_of_a_cluster(cluster: Any, name: str) -> None:
 @pytest.mark.timeout(120)
 def test_the_same_with_workers_on_each_node(cluster: Any) -> None:
     assert vector_env(executor="ray", nodes=None) == vector_env(**INLINE)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore::reactor_rl.RecoveryWarning")
+@pytest.mark.parametrize("algorithm", [None, "SyncDQN"])
+def test_the_same_after_a_node_was_killed(cluster: Any, algorithm: str | None) -> None:
+    import ray
+
+    from reactor_gymnasium import ReactorVectorEnv
+
+    def kill(run: Any) -> None:
+        actor = run._carrier._carrier._actors[1]
+        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+
+    def stepped(**how: Any) -> list[bytes]:
+        with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 6, **how) as envs:
+            seen = [envs.reset(seed=1)[0].tobytes()]
+            for step in range(40):
+                if step == 20 and how != INLINE:
+                    kill(envs._run)
+                seen.append(envs.step(np.full(6, step % 2))[0].tobytes())
+        return seen
+
+    def trained(**how: Any) -> str:
+        import reactor_sb3
+
+        with reactor_sb3.SyncDQN("MlpPolicy", "CartPole-v1", seed=3, **OFF_POLICY, **how) as model:
+            model.learn(200)
+            if how != INLINE:
+                kill(model._run)
+            return str(model.learn(200, reset_num_timesteps=False).fingerprint())
+
+    if algorithm is not None:
+        pytest.importorskip("stable_baselines3")
+    run = stepped if algorithm is None else trained
+    assert run(executor="ray", nodes=3, workers=1, restarts=1) == run(**INLINE)

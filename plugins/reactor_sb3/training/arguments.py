@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.utils import get_device
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
-from reactor_rl.plugin import LOCAL
+from reactor_rl.plugin import check_nodes
 
 __all__ = ["DEVICES", "NOT_KEPT", "check_devices", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
 
@@ -58,8 +58,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
     checked_executor(executor)
-    if arguments["nodes"] is not None and executor in LOCAL:
-        raise ValueError(f"nodes={arguments['nodes']!r} needs an executor that has several machines: executor='ray'")
+    check_nodes(executor, arguments["nodes"])
     check_devices(arguments)
     if pipeline not in (0, 1):
         raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")

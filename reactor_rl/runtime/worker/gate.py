@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.outputs import OutputHandle
 from reactor_rl.runtime.worker.written import Written
 
@@ -17,7 +17,7 @@ class Gate(Reactor):
     """A reactor that stands for the other nodes: it reads what leaves this one, and writes what arrives."""
 
     @abstractmethod
-    def attach(self, kernel: Moment, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+    def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
         """Know the worker and, by index, the outputs that are read and those that are written."""
 
     @abstractmethod
