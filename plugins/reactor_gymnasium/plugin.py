@@ -2,11 +2,12 @@
 
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.env_state import known_way, load, save, saved_exactly
+from reactor_gymnasium.environments.env_state import load, save
 from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves
+from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide
 from reactor_gymnasium.placing.step_cost import drawn, median_step

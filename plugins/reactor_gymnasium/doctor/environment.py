@@ -15,8 +15,8 @@ import numpy as np
 from reactor_gymnasium.cli.rollout import without_banner
 from reactor_gymnasium.doctor.repeatable import difference, global_draws
 from reactor_gymnasium.doctor.step_profile import WARM, StepProfile, profile
-from reactor_gymnasium.environments.env_state import way, why_not
 from reactor_gymnasium.environments.folded import Folded
+from reactor_gymnasium.environments.ways import way, why_not
 from reactor_gymnasium.placing.env_costs import env_costs
 from reactor_gymnasium.placing.executor_choice import decide
 from reactor_gymnasium.placing.step_cost import drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reactor_gymnasium.environments.env_state import goes_again
+from reactor_gymnasium.environments.ways import goes_again
 from reactor_gymnasium.vector.arguments import checked_number
 from reactor_rl import Recover
 

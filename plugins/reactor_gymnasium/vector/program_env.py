@@ -15,8 +15,8 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from reactor_gymnasium.environments.env_state import known_way
 from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.environments.ways import known_way
 from reactor_gymnasium.placing.executor_choice import EnvChoice
 from reactor_gymnasium.vector.env_batch import EnvBatch
 from reactor_gymnasium.vector.life import Life

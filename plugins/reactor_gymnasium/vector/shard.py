@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.env_state import known_way, saved_exactly
 from reactor_gymnasium.environments.infos import pack
 from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode, dumps
 
@@ -41,7 +41,7 @@ class Shard(Reactor, ABC):
         leaves: The space that observations are batched by.
         watched: Whether to tell at any time which environment is being stepped.
         ways: How each environment can be saved, if that is known already; see
-            :func:`~reactor_gymnasium.environments.env_state.way`.
+            :func:`~reactor_gymnasium.environments.ways.way`.
 
     Attributes:
         envs: What holds the environments, each as its ``env``.

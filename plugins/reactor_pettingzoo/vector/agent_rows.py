@@ -149,7 +149,7 @@ class AgentRows:
 
 
 class TriedRows(AgentRows):
-    """A copy as :func:`~reactor_gymnasium.environments.env_state.way` tries one: an action of all agents in, no infos out.
+    """A copy as :func:`~reactor_gymnasium.environments.ways.way` tries one: an action of all agents in, no infos out.
 
     Args:
         env: The environment.

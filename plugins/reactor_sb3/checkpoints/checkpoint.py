@@ -2,7 +2,7 @@
 
 A checkpoint is an archive (:mod:`reactor_sb3.checkpoints.archive`) of everything that the coming rounds depend on: weights,
 optimiser, replay buffer, counters, the state of every random stream, slots in flight, and each environment, which is saved in the
-way that :mod:`reactor_gymnasium.environments.env_state` has seen to work for it.
+way that :mod:`reactor_gymnasium.environments.ways` has seen to work for it.
 """
 
 from __future__ import annotations
