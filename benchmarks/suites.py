@@ -61,8 +61,8 @@ FIRST = (
     Suite("broadcast", "2 actors", 1.2),
 )
 """Those of a quick run, in the order in which they matter; the others come after them."""
-APART = ("free_threading",)
-"""Needs an interpreter of its own."""
+APART = ("free_threading", "federation_delays")
+"""The first needs an interpreter of its own, the other has to be root."""
 
 
 def _others() -> Iterator[Suite]:

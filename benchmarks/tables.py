@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from federation_tables import federation_delays
 from scaling_tables import scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs
 from tabulated import Result, digits, spread, table
 
@@ -352,7 +353,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             rllib_multi_agent,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults,
+            recovery, kills, faults, federation_delays,
         )
     },
     **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double")},
