@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /pr
 
 CALLERS = tuple(
     f"/{package}/{name}.py"
-    for package, names in (("runtime", "run helpers processes child threads"), ("reactor_gymnasium", "sharded life calls"))
+    for package, names in (("runtime", "run ticks helpers processes child threads"), ("reactor_gymnasium", "sharded life calls"))
     for name in names.split()
 )
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
