@@ -95,7 +95,9 @@ def test_a_row_for_each_worker_and_every_reaction_with_its_tag(tmp_path, executo
     assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in events if e["ph"] == "X")
     assert [e["name"] for e in events if e["ph"] == "b"] == [f"tick {time}" for time in (3, 4, 5, 6)]
     # The rows of those who wait for somebody show it, the helpers' idle time between ticks included.
-    assert {e["tid"] for e in slices(events, "wait")} == (set(range(workers)) if workers > 1 else set())
+    waits = slices(events, "wait")
+    assert {e["tid"] for e in waits} == (set(range(workers)) if workers > 1 else set())
+    assert all(e["name"] in {f"wait for worker {other}" for other in range(workers) if other != e["tid"]} for e in waits)
 
 
 @pytest.mark.timeout(60)

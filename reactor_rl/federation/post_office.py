@@ -145,11 +145,8 @@ class PostOffice:
             WorkerHungError: If it takes longer than the limit.
         """
         since, observers = time.monotonic(), self._kernel.observers
-        source = (
-            next((index for index, node in self._nodes.items() if node.open), HOME) if link == END else self._links[link].source
-        )
         for observer in observers:
-            observer.before_wait(-source)
+            observer.before_wait()
         while self._lacks(link):
             if not self._receive(self._caller.deadline.left(SLICE)):
                 self._look_after(since)
@@ -159,7 +156,7 @@ class PostOffice:
             self.gateway.unpack(letter)
         self._late.clear()
         for observer in observers:
-            observer.after_wait(-source)
+            observer.after_wait("the other nodes" if link == END else f"node {self._links[link].source}")
 
     def _lacks(self, link: int) -> bool:
         if link == END:

@@ -74,7 +74,7 @@ class Helpers:
         """
         observers = self.kernel.observers
         for observer in observers:
-            observer.before_wait(worker)
+            observer.before_wait()
         if not self._inbound[worker].wait(self._patience):
             self._since = time.monotonic()
             while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
@@ -84,7 +84,7 @@ class Helpers:
                 if self.deadline.over():
                     raise TimeoutError
         for observer in observers:
-            observer.after_wait(worker)
+            observer.after_wait(f"worker {worker}")
 
     def check(self) -> None:
         """Between two looks for a token: raise what has ended a helper, or what one says that cannot go on.

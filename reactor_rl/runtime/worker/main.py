@@ -59,10 +59,10 @@ def serve(
             wait_for(inbound[source], patience, words)
             return
         for observer in kernel.observers:
-            observer.before_wait(source)
+            observer.before_wait()
         wait_for(inbound[source], patience, words)
         for observer in kernel.observers:
-            observer.after_wait(source)
+            observer.after_wait(f"worker {source}")
 
     def signal(target: int) -> None:
         outbound[target]()
@@ -87,11 +87,11 @@ def serve(
 def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
     while True:
         for observer in kernel.observers:
-            observer.before_wait(0)
+            observer.before_wait()
         if not start.wait(patience):
             start.poll(True)
         for observer in kernel.observers:
-            observer.after_wait(0)
+            observer.after_wait("worker 0")
         command = words[Words.COMMAND]
         if command == Commands.FIRST:
             kernel.first_pass(words[Words.TIME], words[Words.PASS])

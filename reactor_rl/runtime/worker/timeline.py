@@ -25,10 +25,9 @@ class Timeline(Observer):
         end, kernel = perf_counter_ns(), self._kernel
         self.slices.append(("reaction", kernel.names[bit], self._began, end, kernel.time, kernel.microstep))
 
-    def before_wait(self, worker: int) -> None:
+    def before_wait(self) -> None:
         self._began = perf_counter_ns()
 
-    def after_wait(self, worker: int) -> None:
+    def after_wait(self, whom: str) -> None:
         end, kernel = perf_counter_ns(), self._kernel
-        whom = f"worker {worker}" if worker >= 0 else f"node {-worker}"
         self.slices.append(("wait", f"wait for {whom}", self._began, end, kernel.time, kernel.microstep))
