@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, settings
 from machines import Boom, MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
 
-from reactor_rl import ProgramError
+from reactor_rl import ProgramError, Run
 from reactor_rl.executor_names import NamedExecutor
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.interpret import Record, interpret
@@ -130,42 +132,55 @@ def told(spec: ProgramSpec) -> Record:
     return interpret(program, TICKS, spec.inputs())
 
 
-def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
-    """Run a program and compare what is seen with what the interpreter has recorded."""
-    program, inputs = build(spec), spec.inputs()
-    run = program.start(fingerprint="all", **how)
-    try:
-        tracing = run.trace(str(trace)) if trace is not None else None
-        if tracing is not None:
-            tracing.__enter__()
-        done, raised = 0, None
-        try:
-            for tick, expected in enumerate(record.boundary):
-                run.set(**inputs.get(tick, {}))
-                if skipping:
-                    run.run(1)
-                else:
-                    run.tick()
-                done += 1
-                seen = {name: getattr(run, name) for name in expected}
-                assert same(seen, expected), (tick, seen, expected)
-        except Boom as error:
-            raised = error
-        if raised is None:
-            assert record.error is None
-        else:
-            assert record.error is not None, raised
+def advance(
+    run: Run, spec: ProgramSpec, record: Record, ticks: range | None = None, skipping: bool = False, fed: bool = False
+) -> None:
+    """Run a program and compare what is seen with what the interpreter has recorded.
+
+    Args:
+        run: The run, before the first of the ticks.
+        spec: What it is a run of.
+        record: What the interpreter has seen.
+        ticks: Which ticks of the record; ``None``: all.
+        skipping: Whether times at which nothing happens may be skipped.
+        fed: Whether the inputs of the first one are set already.
+    """
+    ticks, inputs = range(len(record.boundary)) if ticks is None else ticks, spec.inputs()
+    for tick in ticks:
+        if not (fed and tick == ticks.start):
+            run.set(**inputs.get(tick, {}))
+        step = partial(run.run, 1) if skipping else run.tick
+        if record.error is not None and tick == len(record.boundary) - 1:
             where, tag, original = record.error
-            assert done == len(record.boundary) - 1
-            assert str(raised) == str(original)
-            assert any(f"{where} at tag {tag}" in note for note in raised.__notes__), (raised.__notes__, where, tag)
-        assert run.stopped == (record.stopped or record.error is not None)
-        assert run.fingerprint() == record.fingerprint
-        if tracing is not None:
-            tracing.__exit__(None, None, None)
+            with pytest.raises(Boom) as caught:
+                step()
+            assert str(caught.value) == str(original)
+            assert any(f"{where} at tag {tag}" in note for note in caught.value.__notes__), (caught.value.__notes__, where, tag)
+            assert run.stopped
+            return
+        step()
+        expected = record.boundary[tick]
+        seen = {name: getattr(run, name) for name in expected}
+        assert same(seen, expected), (tick, seen, expected)
+    over = ticks.stop == len(record.boundary)
+    assert not (over and record.error is not None)
+    assert run.stopped == (over and record.stopped)
+
+
+def ended(run: Run) -> None:
+    with contextlib.suppress(Boom):  # a shutdown reaction may raise too
+        run.close()
+
+
+def check(spec: ProgramSpec, record: Record, trace: Path | None = None, skipping: bool = False, **how: Any) -> None:
+    """Run a program to its end, and compare the fingerprint of all its ports too."""
+    run = build(spec).start(fingerprint="all", **how)
+    try:
+        with contextlib.nullcontext() if trace is None else run.trace(str(trace)):
+            advance(run, spec, record, skipping=skipping)
+            assert run.fingerprint() == record.fingerprint
     finally:
-        with contextlib.suppress(Boom):  # a shutdown reaction may raise too
-            run.close()
+        ended(run)
 
 
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=False)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, settings
 from machines import Boom, Machine, ProgramSpec, build
-from random_programs import QUIET, placements, programs, same, told
+from random_programs import QUIET, advance, ended, placements, programs, told
 
 from reactor_rl import (
     Input,
@@ -101,30 +101,16 @@ def places_of(spec: ProgramSpec, ticks: int) -> list[str]:
 def check(spec: ProgramSpec, folder: Path, kills: list[str], log_bytes: int, **how: Any) -> int:
     """Run it with kills against the interpreter. Returns how many workers were replaced."""
     record = told(spec)
-    program, inputs = build(spec), spec.inputs()
+    program = build(spec)
     for kill in kills:
         (folder / kill).touch()
     program.worker_setup(partial(deadly, str(folder)))
     with silently() as said:
         run = program.start(executor="processes", recover=Recover(restarts=100, log_bytes=log_bytes), **how)
-        done, raised = 0, None
         try:
-            for tick, expected in enumerate(record.boundary):
-                run.set(**inputs.get(tick, {}))
-                run.tick()
-                done += 1
-                seen = {name: getattr(run, name) for name in expected}
-                assert same(seen, expected), (tick, seen, expected)
-        except Boom as error:
-            raised = error
+            advance(run, spec, record)
         finally:
-            with contextlib.suppress(Boom):
-                run.close()
-    if raised is None:
-        assert record.error is None
-    else:
-        assert record.error is not None and str(raised) == str(record.error[2])
-        assert done == len(record.boundary) - 1
+            ended(run)
     return len(said)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
 import warnings
@@ -15,8 +14,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from machines import Boom, ProgramSpec, build
-from random_programs import QUIET, programs, same, told
+from machines import ProgramSpec, build
+from random_programs import QUIET, advance, ended, programs, told
 
 from reactor_rl import Input, NodeDiedError, Output, Program, ProgramError, Reactor, Recover, RecoveryWarning, Timer, reaction
 from reactor_rl.federation import recovering
@@ -45,24 +44,6 @@ class Careless(InProcess):
             self.lose(node)
 
 
-def values_of(spec: ProgramSpec, record: Any, carrier: Careless, recover: Recover) -> None:
-    """Run a program and compare what comes out of it with what the interpreter has seen."""
-    inputs = spec.inputs()
-    with contextlib.suppress(Boom), build(spec).start(executor=carrier, recover=recover) as run:  # shutdown reactions may raise too
-        for tick, expected in enumerate(record.boundary):
-            run.set(**inputs.get(tick, {}))
-            raised = ""
-            try:
-                run.tick()
-            except Boom as error:
-                raised = str(error)
-            if raised:
-                assert record.error is not None and raised == str(record.error[2])
-                return
-            assert same({name: getattr(run, name) for name in expected}, expected), tick
-        assert record.error is None and run.stopped == record.stopped
-
-
 def agree(data: Any, spec: ProgramSpec) -> None:
     record = told(spec)
     nodes, workers, seed = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 2)), data.draw(st.integers(0, 1000))
@@ -70,7 +51,11 @@ def agree(data: Any, spec: ProgramSpec) -> None:
     recover = Recover(restarts=1000, log_bytes=data.draw(st.sampled_from([1, 500, 1 << 20])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecoveryWarning)
-        values_of(spec, record, carrier, recover)
+        run = build(spec).start(executor=carrier, recover=recover)
+        try:
+            advance(run, spec, record)
+        finally:
+            ended(run)
 
 
 @pytest.mark.timeout(240)

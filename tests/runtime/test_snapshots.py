@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given, settings
-from machines import Boom, ProgramSpec, build
-from random_programs import QUIET, federations, placements, programs, same, told
+from machines import ProgramSpec, build
+from random_programs import QUIET, advance, ended, federations, placements, programs, told
 
 from reactor_rl import (
     LogicalAction,
@@ -60,30 +57,8 @@ def since(spec: ProgramSpec, record: Record, time: int) -> str:
     return combine(digests)
 
 
-def advance(run: Run, spec: ProgramSpec, record: Record, ticks: range, skipping: bool, fed: bool = False) -> None:
-    """Run some ticks, which must be those of the record; ``fed``: the first one's inputs are set already."""
-    inputs = spec.inputs()
-    for tick in ticks:
-        if not (fed and tick == ticks.start):
-            run.set(**inputs.get(tick, {}))
-        step = partial(run.run, 1) if skipping else run.tick
-        if record.error is not None and tick == len(record.boundary) - 1:
-            with pytest.raises(Boom, match=re.escape(str(record.error[2]))):
-                step()
-            return
-        step()
-        seen = {name: getattr(run, name) for name in record.boundary[tick]}
-        assert same(seen, record.boundary[tick]), (tick, seen, record.boundary[tick])
-    assert run.stopped == (ticks.stop == len(record.boundary) and record.stopped)
-
-
 def started(spec: ProgramSpec, way: Way, debug: bool = False) -> Run:
     return build(spec).start(fingerprint="all", debug=debug, **way)
-
-
-def ended(run: Run) -> None:
-    with contextlib.suppress(Boom):  # a shutdown reaction may raise too
-        run.close()
 
 
 def plain(value: Any) -> Any:
