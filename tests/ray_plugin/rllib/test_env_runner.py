@@ -208,6 +208,12 @@ def test_runners_do_not_begin_alike() -> None:
     assert len({seed for runner in range(8) for seed in environment_seeds(0, runner, 100)}) == 800
 
 
+def test_rllibs_own_runner_must_be_told_that_it_is_a_vector_environment() -> None:
+    mode = PPOConfig().gym_env_vectorize_mode  # of one who says nothing
+    with pytest.raises(ValueError, match=r'Add \.env_runners\(gym_env_vectorize_mode="vector_entry_point"\) to the config, or '):
+        SingleAgentEnvRunner(config=config(env_id("CartPole-v1", executor="inline"), gym_env_vectorize_mode=mode))
+
+
 # ---------------------------------------------------------------------- what it does not have
 
 
