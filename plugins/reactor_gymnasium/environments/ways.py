@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,8 @@ from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 __all__ = ["goes_again", "known_way", "saved_exactly", "way", "why_not"]
 
 _SEED = 20_231
+
+_Found = TypeVar("_Found")
 
 
 def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
@@ -36,13 +38,7 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
         ``"state"`` if :func:`save` and :func:`load` do, ``"replay"`` if the same seed and actions do, from the first reset on;
         None if neither does, as for an environment that draws from a process-global random generator.
     """
-    with global_random_state(), contextlib.ExitStack() as closing:
-
-        def new() -> gymnasium.Env[Any, Any]:
-            env = thrown_away(make)
-            closing.callback(_close, env)
-            return env
-
+    with _trying(make) as new:
         first, saved = new(), None
         try:
             actions, later = _drawn(first, steps), _drawn(first, steps, _SEED + 1)
@@ -65,32 +61,46 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
 
 def known_way(make: Any) -> Literal["state", "replay"] | None:
     """What :func:`way` says of what an encoded function makes: tried once in every process."""
-    return _known_way(make.data) if isinstance(make, Pickled) else way(decode(make))
-
-
-@lru_cache(maxsize=4096)
-def _known_way(make: bytes) -> Literal["state", "replay"] | None:
-    return way(loads(make))
+    return _once(way, make)
 
 
 def goes_again(make: Any) -> bool:
     """Whether what an encoded function makes does the same again after the same seed and actions: tried once in every process."""
-    return _goes_again(make.data) if isinstance(make, Pickled) else _twice(decode(make))
+    return _once(_twice, make)
 
 
-@lru_cache(maxsize=4096)
-def _goes_again(make: bytes) -> bool:
-    return _twice(loads(make))
+def _once(trial: Callable[[EnvFn], _Found], make: Any) -> _Found:
+    if not isinstance(make, Pickled):
+        return trial(decode(make))
+    found: _Found = _tried(trial, make.data)
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _tried(trial: Callable[[EnvFn], Any], make: bytes) -> Any:
+    return trial(loads(make))
 
 
 def _twice(make: EnvFn, steps: int = 50) -> bool:
-    with global_random_state(), contextlib.ExitStack() as closing:
+    with _trying(make) as new:
         seen = []
         for _ in range(2):
-            env = thrown_away(make)
-            closing.callback(_close, env)
+            env = new()
             seen.append((_from_the_start(env, _drawn(env, steps)), _onwards(env, _drawn(env, steps, _SEED + 1))))
         return _same(*seen)
+
+
+@contextlib.contextmanager
+def _trying(make: EnvFn) -> Iterator[Callable[[], gymnasium.Env[Any, Any]]]:
+    """Gives a function that makes one, to be thrown away; they are closed, and global random generators are what they were."""
+    with global_random_state(), contextlib.ExitStack() as closing:
+
+        def new() -> gymnasium.Env[Any, Any]:
+            env = thrown_away(make)
+            closing.callback(_close, env)
+            return env
+
+        yield new
 
 
 def saved_exactly(env: gymnasium.Env[Any, Any], way: str | None, name: str) -> bytes:
