@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -31,6 +30,8 @@ from reactor_gymnasium import ReactorVectorEnv
 DELAYS = {"no delay": 0.0, "1 ms": 1e-3, "10 ms": 1e-2}
 """Seconds that a packet takes from one node to another. A round trip takes two of them."""
 NUMBER_OF_NODES, PORT, MEMORY = 3, 6379, 100_000_000
+FOLDER = "REACTOR_RL_FAR_FOLDER"
+"""Names the folder of the nodes' files, which a case that takes too long does not remove."""
 PATIENCE = 90.0
 """Seconds within which the nodes have to be there."""
 
@@ -42,29 +43,27 @@ def cluster(delay: float) -> Iterator[None]:
     os.environ["RAY_AUTH_MODE"] = "disabled"  # nobody else is in these namespaces, and not all nodes would find a user's token
     import ray
 
-    folder, started = tempfile.mkdtemp(prefix="far-"), []
-    try:
-        with network(delay) as net:
-            try:
-                for number in range(NUMBER_OF_NODES):
-                    started.append(start_node(net, number, folder))
-                    until(listens, "the first node listens")
-                join()
-                yield
-            finally:
-                ray.shutdown()
-                for node in reversed(started):
-                    end(node)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    started: list[subprocess.Popen[bytes]] = []
+    with network(delay) as net:
+        try:
+            for number in range(NUMBER_OF_NODES):
+                started.append(start_node(net, number))
+                until(listens, "the first node listens")
+            join()
+            yield
+        finally:
+            ray.shutdown()
+            for node in reversed(started):
+                end(node)
 
 
-def start_node(net: Network, number: int, folder: str) -> subprocess.Popen[bytes]:
+def start_node(net: Network, number: int) -> subprocess.Popen[bytes]:
     """A raylet; the first, which is at home, has the cluster's tables too."""
     where = ["--head", f"--port={PORT}", "--include-dashboard=false"] if number == 0 else [f"--address={address(0)}:{PORT}"]
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *where, f"--node-ip-address={address(number)}",
-        f"--temp-dir={folder}/{number}", f"--num-cpus={3 if number else 1}", f"--object-store-memory={MEMORY}",
+        f"--temp-dir={os.environ[FOLDER]}/{os.getpid()}.{number}", f"--object-store-memory={MEMORY}",
+        f"--num-cpus={3 if number else 1}",
     ]  # fmt: skip
     if number == 0:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -134,14 +133,15 @@ def predict(cases: dict[str, Any]) -> dict[str, Any]:
     A node's share of the work, what a tick costs at all, what home does for each node in turn, and the delay's round trip.
     """
     near = cases["no delay"]
-    costs, work = prediction(near), ENVS / near[SLOW]["rates"][HOME]["median"]
+    costs = prediction(near)
     seconds = {}
     for case, found in cases.items():
+        work = ENVS / found[SLOW]["rates"][HOME]["median"]
         away = found["round_trip"]["median"] - near["round_trip"]["median"]
         seconds[case] = {
             name: work / nodes + costs["fixed"] + costs["per_node"] * (nodes - 1) + away for name, nodes in NODES.items()
         }
-    return {"work": work, "fixed": costs["fixed"], "per_node": costs["per_node"], "seconds": seconds}
+    return {"fixed": costs["fixed"], "per_node": costs["per_node"], "seconds": seconds}
 
 
 def show(name: str, found: dict[str, Any]) -> None:
@@ -156,7 +156,9 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     options = arguments(__doc__, rounds=5).parse_args()
-    cases = run_cases(__file__, options, list(DELAYS), measure, show=show, limit=240.0)
+    with tempfile.TemporaryDirectory(prefix="far-", ignore_cleanup_errors=True) as folder:
+        os.environ.setdefault(FOLDER, folder)
+        cases = run_cases(__file__, options, list(DELAYS), measure, show=show, limit=240.0)
     if cases is None:
         return
     complete = len(cases) == len(DELAYS) and not any("error" in found for found in cases.values())
