@@ -31,7 +31,7 @@ DELAYS = {"no delay": 0.0, "1 ms": 1e-3, "10 ms": 1e-2}
 """Seconds that a packet takes from one node to another. A round trip takes two of them."""
 NUMBER_OF_NODES, PORT, MEMORY = 3, 6379, 100_000_000
 FOLDER = "REACTOR_RL_FAR_FOLDER"
-"""Names the folder of the nodes' files, which a case that takes too long does not remove."""
+"""Names a folder for those of the nodes, which a case that takes too long does not remove."""
 PATIENCE = 90.0
 """Seconds within which the nodes have to be there."""
 
@@ -62,7 +62,7 @@ def start_node(net: Network, number: int) -> subprocess.Popen[bytes]:
     where = ["--head", f"--port={PORT}", "--include-dashboard=false"] if number == 0 else [f"--address={address(0)}:{PORT}"]
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *where, f"--node-ip-address={address(number)}",
-        f"--temp-dir={os.environ[FOLDER]}/{os.getpid()}.{number}", f"--object-store-memory={MEMORY}",
+        f"--temp-dir={os.environ[FOLDER]}/{number}", f"--object-store-memory={MEMORY}",
         f"--num-cpus={3 if number else 1}",
     ]  # fmt: skip
     if number == 0:
@@ -156,8 +156,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     options = arguments(__doc__, rounds=5).parse_args()
-    with tempfile.TemporaryDirectory(prefix="far-", ignore_cleanup_errors=True) as folder:
-        os.environ.setdefault(FOLDER, folder)
+    with tempfile.TemporaryDirectory(prefix="far-", dir=os.environ.get(FOLDER), ignore_cleanup_errors=True) as folder:
+        os.environ[FOLDER] = folder
         cases = run_cases(__file__, options, list(DELAYS), measure, show=show, limit=240.0)
     if cases is None:
         return
