@@ -15,7 +15,7 @@ def federation_delays(result: Result) -> str:
     for case, found in result["cases"].items():
         steps, rounds = found[SLOW]["rates"], found[TRAINING]["rates"]
         said = result["predicted"]["seconds"][case]
-        calls = {f"{one['calls']:g}" for one in found["traffic"].values()}
+        calls = {f"{found['calls'][name]:g}" for name in NODES}
         rows.append([
             case,
             _ms(found["round_trip"]["median"]),
