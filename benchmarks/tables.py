@@ -356,7 +356,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             recovery, kills, faults, federation_delays,
         )
     },
-    **{name: ((name,), reward) for name in ("reward_cartpole", "reward_pendulum", "reward_inverted_double")},
+    **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in ("cartpole", "pendulum", "inverted_double", "half_cheetah")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),

@@ -46,17 +46,17 @@ def trained(seen: np.ndarray, done: np.ndarray) -> torch.nn.Module:
 
 rules = {agent: partial(to_its_landmark, number) for number, agent in enumerate(AGENTS)}
 with MultiAgentRunner(make, rules, num_envs=16, workers=options.workers) as runner:
-    shown = runner.run(episodes=160, seed=0, record=True)
+    shown = runner.run(episodes=96, seed=0, record=True)
 torch.manual_seed(0)
 torch.set_num_threads(1)
 seen, done = shown.trajectories["observations.0"], shown.trajectories["actions.0"]  # (ticks, copies, agents, ...)
 networks = {agent: trained(seen[:, :, at].reshape(-1, seen.shape[-1]), done[:, :, at].ravel()) for at, agent in enumerate(AGENTS)}
 
 with MultiAgentRunner(make, {"all": RandomPolicy()}, num_envs=16, workers=options.workers) as runner:
-    at_random = runner.run(episodes=64, seed=1)
+    at_random = runner.run(episodes=32, seed=1)
 with MultiAgentRunner(make, networks, num_envs=16, workers=options.workers) as runner:  # ten networks, one call a tick
     print(runner)
-    report = runner.run(episodes=64, seed=1)
+    report = runner.run(episodes=32, seed=1)
 
 for name, found in (("rule", shown), ("networks", report), ("random", at_random)):
     returns = [summary.mean for summary in found.returns.values()]

@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import gc
-import math
+import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from reactor_rl.runtime.limits import usable_cores
 
-_SERVICES = ("resource_tracker", "forkserver", "semaphore_tracker")
+_SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For ``-n logical``: half as many again as there are cores. A third of the time a test waits for what it has started."""
-    return math.ceil(1.5 * usable_cores())
+    """For ``-n logical``: twice as many as there are cores. Half of the time a test waits for what it has started."""
+    return 2 * usable_cores()
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests consist of stays: whoever collects garbage need not look at it, for a quarter of a second each."""
+    gc.collect()
+    gc.freeze()
 
 
 def _children() -> set[int]:
     """Children of this process (and of its fork servers: workers are started by those), without the services themselves."""
-    parents: dict[int, int] = {}
-    service: set[int] = set()
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:  # no /proc: what multiprocessing knows has to do
         return {p.pid for p in multiprocessing.active_children() if p.pid is not None}
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        parents[pid] = int(fields[1])
-        if any(name in line for name in _SERVICES):
-            service.add(pid)
-    me = os.getpid()
-    direct = {pid for pid, parent in parents.items() if parent == me}
+    parents = {int(pid): int(stat.rpartition(b")")[2].split()[1]) for pid in pids if (stat := _read(f"/proc/{pid}/stat"))}
+    direct = {pid for pid, parent in parents.items() if parent == os.getpid()}
     # What a fork server forks keeps its command line, so only our direct children can be the services.
-    own_services = direct & service
-    return (direct - own_services) | {pid for pid, parent in parents.items() if parent in own_services}
+    services = {pid for pid in direct if any(name in _read(f"/proc/{pid}/cmdline") for name in _SERVICES)}
+    return (direct - services) | {pid for pid, parent in parents.items() if parent in services}
+
+
+def _read(path: str) -> bytes:
+    """A file of a process, empty if that has ended. Twice for each test and process, so it is quick."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _threads() -> set[threading.Thread]:
@@ -113,6 +124,27 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.02)
     if problems:
         pytest.fail("this test left behind: " + "; ".join(problems))
+
+
+@pytest.fixture(scope="session")
+def run_script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Runs a script with arguments in a folder as users would, and returns its exit status and what it has written.
+
+    Host libraries are imported once for all scripts.
+    """
+    # Where other programs are busy, threads of torch wait for each other: see the page on training.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    command = [sys.executable, str(Path(__file__).parent / "script_runner.py")]
+    output = tmp_path_factory.mktemp("scripts") / "output.txt"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as runner:
+        assert runner.stdin and runner.stdout
+        to_runner, from_runner = runner.stdin, runner.stdout
+
+        def run(script: Path, folder: Path, *arguments: str) -> tuple[int, str]:
+            print(json.dumps([str(folder), str(output), str(script), *arguments]), file=to_runner, flush=True)
+            return int(from_runner.readline()), output.read_text()
+
+        yield run
 
 
 @pytest.fixture

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,28 +74,16 @@ def test_code_says_which_language_it_is_in(page: Path) -> None:
         assert language or not re.search(r"^(import|from|def|class|with) ", block, re.MULTILINE), block
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[subprocess.Popen[str]]:
-    """An interpreter that has imported the host libraries and runs scripts in forks of itself."""
-    # Where other programs are busy, threads of torch wait for each other: see the page on training.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    script = str(ROOT / "tests" / "page_runner.py")
-    with subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, env=environment, text=True) as process:
-        yield process
-
-
 @pytest.mark.timeout(240)  # some seconds of one core each; more where other programs are busy
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
-def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, run_script: Callable[..., tuple[int, str]]) -> None:
     written = script_of(page.read_text())
     if missing := missing_for(written):
         pytest.skip(f"needs {', '.join(sorted(missing))}")
-    script, output = tmp_path / "page.py", tmp_path / "output.txt"  # named like no library
+    script = tmp_path / "page.py"  # named like no library
     script.write_text(written)
-    assert runner.stdin and runner.stdout
-    print(json.dumps([str(script), str(tmp_path), str(output)]), file=runner.stdin, flush=True)
-    status = runner.stdout.readline()
-    assert status == "0\n", output.read_text()[-6000:]
+    status, said = run_script(script, tmp_path)
+    assert status == 0, said[-6000:]
     for drawn in tmp_path.glob("*.svg"):
         shown = PICTURES / drawn.name
         assert not shown.exists() or shown.read_text() == drawn.read_text(), f"the page draws {drawn}, {shown} is another picture"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -67,6 +68,7 @@ def files() -> Iterator[tuple[str, Path]]:
             yield name.removesuffix(".__init__"), path
 
 
+@functools.cache
 def all_modules() -> dict[str, Module]:
     return {name: read(name, path.read_text()) for name, path in files()}
 

@@ -297,7 +297,12 @@ def start(code: str, folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     path.write_text(CALLER + code)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     process = subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()]
@@ -335,8 +340,7 @@ print("closed", flush=True)
     process, workers = start(code, tmp_path)
     time.sleep(0.3)
     begin = time.monotonic()
-    for pid in (process.pid, *workers):  # a terminal interrupts them all
-        os.kill(pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal interrupts them all
     out, err = process.communicate(timeout=20)
     assert time.monotonic() - begin < 5
     assert out.split("\n")[:3] == ["interrupted", "RunError True", "closed"], (out, err)
@@ -350,8 +354,7 @@ def test_a_script_that_ends_by_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     before = shared_memory()
     process, workers = start("envs.step(np.zeros(4, int))", tmp_path)
     time.sleep(0.3)
-    for pid in (process.pid, *workers):
-        os.kill(pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode != 0
     assert err.strip().endswith("KeyboardInterrupt")

@@ -1,7 +1,7 @@
 """Runs scripts, each in a fork of one interpreter that has imported the host libraries, which take most of a short script's time.
 
-A line on stdin is a script, the folder that it runs in and the file that its output goes to, as JSON; the answer is its exit
-status. Nothing of ours is imported before the fork, and no script can leave anything to the next one.
+A line on stdin is the folder that a script runs in, the file that its output goes to, and the script with its arguments, as JSON;
+the answer is its exit status. Nothing of ours is imported before the fork, and no script can leave anything to the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
             importlib.import_module(name)
     assert threading.active_count() == 1
     for line in sys.stdin:
-        script, folder, output = json.loads(line)
+        folder, output, *sys.argv = json.loads(line)
         child = os.fork()
         if not child:
             signal.alarm(MOST_SECONDS)
@@ -39,7 +39,7 @@ def main() -> None:
                 os.dup2(file.fileno(), 2)
             with open(os.devnull) as nothing:
                 os.dup2(nothing.fileno(), 0)
-            runpy.run_path(script, run_name="__main__")
+            runpy.run_path(sys.argv[0], run_name="__main__")
             return  # and the child's interpreter ends as after any script
         sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
         sys.stdout.flush()
