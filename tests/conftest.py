@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,14 @@ _SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 def pytest_xdist_auto_num_workers() -> int:
     """For ``-n logical``: twice as many as there are cores. Half of the time a test waits for what it has started."""
     return 2 * usable_cores()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who has nothing left to do takes over from others, so that the longest tests do not run alone at the end."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
