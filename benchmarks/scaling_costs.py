@@ -86,9 +86,17 @@ def step_seconds(turns: int) -> float:
 
 
 def turns_for(seconds: float) -> int:
-    """How many turns of the loop make a step take so long."""
-    idle = step_seconds(0)
-    return round((seconds - idle) / (step_seconds(10_000) - idle) * 10_000)
+    """How many turns of the loop make a step take so long.
+
+    It is sought near there: a turn costs more in a long loop, which counts beyond the integers that Python keeps.
+    """
+    few, many = 0, 64
+    while step_seconds(many) < seconds:
+        few, many = many, 2 * many
+    while many - few > max(1, few // 50):
+        middle = (few + many) // 2
+        few, many = (middle, many) if step_seconds(middle) < seconds else (few, middle)
+    return many
 
 
 def slope(work: Callable[[int], float]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import arguments, chosen, interleaved, rounds_of, run_cases, seconds_of, start_ray, write_json
+from common import Contender, arguments, chosen, interleaved, rounds_of, run_cases, seconds_of, start_ray, write_json
 from machine import cores, machine
 from scaling_costs import Busy, BusyBlock, actors, compiled, of_caller_and_shards, pipes, step_seconds, tokens, turns_for
 from showing import print_table
@@ -41,6 +42,7 @@ TWICE = 2.0
 OURS, TREE, BANKS = "ReactorVectorEnv", "with a tree of signals", "with two banks"
 ASYNC, SUBPROC, RAY = "AsyncVectorEnv", "SubprocVecEnv (SB3)", "Ray actors"
 COSTS, ONE, ALL, OF_RAY = "costs", "one core", "all cores", "Ray"
+BARE = "the bare step"
 
 
 CostsFound = Mapping[str, Mapping[str, float]]
@@ -131,6 +133,18 @@ class Banks(Gymnasium):
         return super().timed(count)
 
 
+class BareStep(Contender):
+    """One environment, stepped by a plain loop: what a step takes while the others are timed."""
+
+    def __init__(self, turns: int) -> None:
+        self.env = Busy(turns)
+
+    def go(self, count: int) -> float:
+        for _ in range(count):
+            self.env.step(0)
+        return count
+
+
 class BusyActors(RayActors):
     """One actor on each core; Ray stays up for the next ones."""
 
@@ -200,11 +214,13 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
         turns = turns_for(seconds)
         for num_envs in HERE:
             figures = interleaved(
-                chosen(builders_of(case, turns, num_envs), options), rounds=rounds_of(options), seconds=seconds_of(options, 0.4),
-                warm_up=0.15,
+                {**chosen(builders_of(case, turns, num_envs), options), BARE: partial(BareStep, turns)},
+                rounds=rounds_of(options), seconds=seconds_of(options, 0.4), warm_up=0.15,
             )  # fmt: skip
+            bare = figures.rates.pop(BARE, None)  # none where the budget is spent
             found["measured"][f"{name} x {num_envs}"] = {
-                "environment": step_seconds(turns), "num_envs": num_envs, **figures.as_json(""),
+                "environment": 1 / statistics.median(bare) if bare else step_seconds(turns),
+                "num_envs": num_envs, **figures.as_json(""),
             }  # fmt: skip
     return found
 
@@ -212,7 +228,8 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
 def checked(cases: Mapping[str, Any]) -> dict[str, Any]:
     """The costs, and what was measured by number of cores and of environments, beside what is predicted for it.
 
-    Predicted are steps per second; their ratio to the median, the highest and the lowest round is ``predicted_of_measured``.
+    Predicted are steps per second, for the bare step that was measured beside them. Their ratio to the median, the highest and the
+    lowest round is ``predicted_of_measured``.
     """
     made: dict[str, Any] = {}
     for name, case in cases.items():
@@ -242,6 +259,7 @@ def show(cases: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
     rows = [
         [
             f"{what}: {kind}",
+            f"{1e6 * one['environment']:,.1f} us",
             f"{one['rates'][kind]['median']:,.0f}/s",
             f"{rate:,.0f}/s",
             f"{of['median']:.2f}",
@@ -251,7 +269,9 @@ def show(cases: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
         for kind, rate in one.get("predicted", {}).items()
         for of in [one["predicted_of_measured"][kind]]
     ]
-    print_table("Predicted beside measured", ["", "measured", "predicted", "predicted / measured", "min-max"], rows)
+    print_table(
+        "Predicted beside measured", ["", "a bare step", "measured", "predicted for it", "predicted / measured", "min-max"], rows
+    )
     for what, kinds in predicted.items():
         rows = [
             [

@@ -50,13 +50,17 @@ def _fine(value: float) -> str:
 
 
 def scaling_model_check(result: Result) -> str:
-    """Predicted and measured, on the cores that there were."""
+    """Predicted and measured, on the cores that there were, with the step that was measured and that the prediction is for."""
     rows = [
-        [f"{what}, {kind}", f"{one['rates'][kind]['median']:,.0f}", f"{rate:,.0f}", spread(one["predicted_of_measured"][kind])]
+        [
+            f"{what}, {kind}", f"{digits(1e6 * one['environment'])} us", f"{one['rates'][kind]['median']:,.0f}", f"{rate:,.0f}",
+            spread(one["predicted_of_measured"][kind]),
+        ]
         for what, one in result["cases"].items()
         for kind, rate in one.get("predicted", {}).items()
-    ]
-    return table(["environments", "measured, steps/s", "predicted", "predicted / measured"], rows)
+    ]  # fmt: skip
+    head = ["step aimed at x environments", "a step took", "measured, steps/s", "predicted for that step", "predicted / measured"]
+    return table(head, rows)
 
 
 def scaling_model(result: Result) -> str:

@@ -13,7 +13,7 @@ from reactor_rl.schedule import Signal, Wait
 pytest.importorskip("gymnasium")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
-from scaling_costs import _of_caller, compiled
+from scaling_costs import _of_caller, compiled, turns_for
 from scaling_model import ASYNC, BANKS, OURS, RAY, TREE, predictions, relieved, steps_per_second
 
 COSTS: dict[str, Any] = {
@@ -70,3 +70,14 @@ def test_a_signal_and_a_wait_of_the_callers_are_measured() -> None:
     signal, wait = _of_caller(3)
     assert 0 < signal < 1e-3
     assert 0 < wait < 1e-3
+
+
+@pytest.mark.parametrize("seconds", [5e-6, 200e-6, 5e-3])
+def test_a_loop_is_as_long_as_it_is_to_take_although_its_first_turns_are_cheap(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    def step_seconds(turns: int) -> float:
+        return 1e-7 + 1e-8 * min(turns, 256) + 2.5e-8 * max(0, turns - 256)
+
+    monkeypatch.setattr("scaling_costs.step_seconds", step_seconds)
+    assert step_seconds(turns_for(seconds)) == pytest.approx(seconds, rel=0.03)
