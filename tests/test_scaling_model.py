@@ -73,9 +73,7 @@ def test_a_signal_and_a_wait_of_the_callers_are_measured() -> None:
 
 
 @pytest.mark.parametrize("seconds", [5e-6, 200e-6, 5e-3])
-def test_a_loop_is_as_long_as_it_is_to_take_although_its_first_turns_are_cheap(
-    monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+def test_a_loop_is_found_whose_first_turns_are_cheap(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     def step_seconds(turns: int) -> float:
         return 1e-7 + 1e-8 * min(turns, 256) + 2.5e-8 * max(0, turns - 256)
 
