@@ -21,7 +21,7 @@ from typing import Any
 
 from prose import measured
 from tables import TABLES
-from tabulated import digits
+from tabulated import digits, small_print
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -83,11 +83,12 @@ def figure(path: str, how: str | None) -> str:
 
 
 def table(name: str) -> str:
-    """A table of result files, as Markdown."""
+    """A table of result files, as Markdown. That of a single file says when it was taken, and how busy the machine was."""
     if name not in TABLES:
         raise FigureError(f"there is no table {name!r}, there are {', '.join(TABLES)}")
     files, function = TABLES[name]
-    return function(*map(results, files))
+    found = function(*map(results, files))
+    return found if len(files) > 1 else f"{found}\n{small_print(results(files[0]))}"
 
 
 def filled(text: str) -> str:

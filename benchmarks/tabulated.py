@@ -23,3 +23,15 @@ def spread(found: dict[str, float], unit: str = "") -> str:
     return (
         f"{digits(found['median'])}{unit}<br>{digits(found['min'])}\u2011{digits(found['max'])}"  # a hyphen that no line ends with
     )
+
+
+def small_print(result: Result) -> str:
+    """When a result file was taken, and how busy the machine was just before."""
+    machine = result["machine"]
+    if "run" not in result:  # of the first day of this project
+        date, average, taken = machine["date"], machine["load_before"], None
+    else:
+        date, before = result["run"]["began"].split()[0], result["run"]["load"]["before"]
+        average, taken = before["average"], before["taken"]
+    others = "" if taken is None else f", others took {100 * taken:.0f} % of them"
+    return f"<small>Taken on {date}; load average {average} on {machine['cores']} cores before{others}.</small>\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -86,3 +87,18 @@ def test_counts_settings_versions_and_code_are_no_figures(tmp_path: Path) -> Non
         "| a | `0.5` | 3 of 4 |\n"
     )
     assert figures("--check", page) == (0, "every figure is the one of its result file\n")
+
+
+def test_a_table_says_when_it_was_taken_and_how_busy_the_machine_was(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for name in ("broadcast", "training"):  # without a record of the run, and with one
+        page.write_text(f"<!-- figures: {name} -->\n<!-- end of figures -->\n")
+        assert figures("--write", page)[0] == 0
+        found = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+        date, average = (
+            (found["run"]["began"][:10], found["run"]["load"]["before"]["average"])
+            if "run" in found
+            else (found["machine"]["date"], found["machine"]["load_before"])
+        )
+        cores = found["machine"]["cores"]
+        assert f"\n\n<small>Taken on {date}; load average {average} on {cores} cores before" in page.read_text()
