@@ -25,7 +25,7 @@ def write_json(options: argparse.Namespace, name: str, cases: Mapping[str, Any],
     whole = getattr(options, "whole", not options.quick)
     run = {
         "whole": whole,
-        "arguments": sys.argv[1:],
+        "arguments": _recorded(sys.argv[1:]),
         "began": _began.get("at"),
         "ended": time.strftime("%Y-%m-%d %H:%M:%S"),
         "load": {"before": begin, "after": end},
@@ -37,6 +37,18 @@ def write_json(options: argparse.Namespace, name: str, cases: Mapping[str, Any],
     if run["under_load"]:
         print("warning: the machine was busy when this run began; the file says so. Take it again.")
     return path
+
+
+def _recorded(arguments: list[str]) -> list[str]:
+    """Arguments without the folder that the results go to: it is one of this machine."""
+    rest = iter(arguments)
+    kept = []
+    for argument in rest:
+        if argument == "--output":
+            next(rest, None)
+        elif not argument.startswith("--output="):
+            kept.append(argument)
+    return kept
 
 
 def print_machine() -> None:

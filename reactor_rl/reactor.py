@@ -71,6 +71,9 @@ class Input(Port):
     * ``.value``: a read-only view (array ports) or this reactor's own copy (object ports), valid until the
       reaction returns. Raises :class:`~reactor_rl.errors.AbsentError` where it is absent.
     * ``.present``: whether there is a value at this tag; for an input made of rows, a mask of shape ``(n,)``.
+
+    Raises:
+        ProgramError: If there is a shape without a dtype, a negative shape, or a dtype of objects.
     """
 
 
@@ -87,6 +90,10 @@ class Output(Port):
     * ``.set(value)`` copies ``value`` in (array ports) or serialises it (object ports).
     * ``.buffer``: the writable slot itself, shape ``shape``, to be filled completely; taking it makes the port present.
     * ``.rows[i].set(value)`` writes one row.
+
+    Raises:
+        ProgramError: If there is a shape without a dtype, a negative shape, or a dtype of objects; if ``rows`` is not positive, or
+            is given for an array port.
     """
 
     def __init__(

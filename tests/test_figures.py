@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 RATIO = "<!-- figure: vector_env / CartPole-v1 x 64 / ratios / AsyncVectorEnv; x -->{}<!-- end -->"
@@ -102,3 +105,15 @@ def test_a_table_says_when_it_was_taken_and_how_busy_the_machine_was(tmp_path: P
         )
         cores = found["machine"]["cores"]
         assert f"\n\n<small>Taken on {date}; load average {average} on {cores} cores before" in page.read_text()
+
+
+def test_a_result_file_names_no_folder_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import recording
+
+    monkeypatch.setattr(recording, "load", lambda: {"average": 0.0, "taken": 0.0})
+    monkeypatch.setattr(sys, "argv", ["soak.py", "--output", str(tmp_path), "--seconds", "9", f"--output={tmp_path}"])
+    path = recording.write_json(argparse.Namespace(output=tmp_path, quick=False), "soak", {})
+    assert json.loads(path.read_text())["run"]["arguments"] == ["--seconds", "9"]
+    for file in (ROOT / "benchmarks" / "results").glob("*.json"):
+        assert not [one for one in json.loads(file.read_text()).get("run", {}).get("arguments", []) if one.startswith("/")], file

@@ -142,6 +142,9 @@ class Gaussians(Distribution):
     Args:
         flat: The parameters.
         name: Name of the logarithms of the standard deviations, ``(actions,)``.
+
+    Raises:
+        ValueError: If there is no such parameter among those that are learned.
     """
 
     def __init__(self, flat: FlatParameters, name: str = "log_std") -> None:

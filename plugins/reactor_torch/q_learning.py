@@ -35,6 +35,9 @@ class QLoss(Loss):
         q_net: Gives values ``(rows, actions)``.
         kind: ``"mse"``, or ``"huber"`` (squares up to 1, then linear).
         weight: Weight of the loss: PQN takes half the squared error.
+
+    Raises:
+        ValueError: If there is no such ``kind``.
     """
 
     statistics: ClassVar[tuple[str, ...]] = ("loss",)

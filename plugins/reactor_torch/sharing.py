@@ -98,6 +98,9 @@ class SharedLosses:
             task: What is to be computed.
             weights: Where they go, ``(plan.weights,)``.
             slices: Where they go, ``(plan.shards,)``, records.
+
+        Raises:
+            ValueError: If the minibatch has more rows than the shards were made for.
         """
         number, batch, rows = task
         loss, parts, _ = self._members[number]

@@ -151,7 +151,12 @@ class Run(Ticking):
         return self._boundary.watcher(name)
 
     def values(self, name: str) -> list[Any]:
-        """The rows of a boundary output of objects that were written in the last tick, in order."""
+        """The rows of a boundary output of objects that were written in the last tick, in order.
+
+        Raises:
+            KeyError: If the program has no such output.
+            RunError: In a forked child of the process that started the run.
+        """
         if self._state == "foreign":
             raise self._unusable(f"read {name}")
         return self._boundary.values(name)

@@ -234,7 +234,15 @@ class AtariVectorEnv(ShardedVectorEnv):
     def reset_async(
         self, seed: int | Sequence[int] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`."""
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
+
+        Raises:
+            ClosedEnvironmentError: After :meth:`close`.
+            AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: If there are not as many seeds as games to reset, a seed has more than 31 bits, or the mask does not fit.
+            TypeError: If a seed is no integer, or the mask is no array of bool.
+            gymnasium.error.ResetNeeded: If the first reset leaves games out.
+        """
         self._assert_is_running()
         self._assert_nothing_pending("reset_async", end="")
         mask = None

@@ -243,7 +243,15 @@ class ParallelVectorEnv(CallingVectorEnv):
         return self.reset_wait()
 
     def reset_async(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`."""
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
+
+        Raises:
+            ClosedEnvironmentError: After :meth:`close`.
+            AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: If there are not as many seeds as copies, or the mask does not fit.
+            TypeError: If a seed is no integer, or the mask is no array of bool.
+            gymnasium.error.ResetNeeded: If the first reset leaves copies out.
+        """
         self._assert_is_running()
         self._assert_nothing_pending("reset_async", end="")
         if isinstance(seed, Sequence) and len(seed) != self.num_copies:
