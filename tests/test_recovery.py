@@ -48,14 +48,16 @@ def silently() -> Iterator[list[warnings.WarningMessage]]:
 
 @contextlib.contextmanager
 def patched(visit: Callable[[str], None]) -> Iterator[None]:
-    """Machines of this process say where they are: before a reaction, behind each of its effects, and behind it."""
+    """Machines of this process say where they are: before a reaction, behind each of its effects, behind it, and if their state is
+    taken after it."""
     plain, effect = Machine.perform, Machine._effect
-    here = ""
+    here, last = "", {}
 
     def perform(self: Machine, number: int) -> None:
         nonlocal here
         if "startup" not in self.spec.reactions[number].triggers:
             here = f"{self.spec.seed}-{self.bank_index}-{number}-{self.tag[0]}-{self.tag[1]}"
+            last[id(self)] = here
             visit(f"{here}-before")
         plain(self, number)
         if here:
@@ -67,11 +69,18 @@ def patched(visit: Callable[[str], None]) -> Iterator[None]:
         if here:
             visit(f"{here}-{name}")
 
+    def state(self: Machine) -> dict[str, Any]:
+        if id(self) in last:
+            visit(f"{last[id(self)]}-state")
+        return vars(self).copy()
+
     machines.Machine.perform, machines.Machine._effect = perform, in_between  # type: ignore[method-assign]
+    machines.Machine.__getstate__ = state  # type: ignore[method-assign]
     try:
         yield
     finally:
         machines.Machine.perform, machines.Machine._effect = plain, effect  # type: ignore[method-assign]
+        del machines.Machine.__getstate__
 
 
 def deadly(folder: str) -> None:
@@ -95,11 +104,12 @@ def places_of(spec: ProgramSpec, ticks: int) -> list[str]:
         for tick in range(ticks):
             run.set(**inputs.get(tick, {}))
             run.tick()
+    places += [place.replace("before", "state") for place in places if place.endswith("before")]
     return list(dict.fromkeys(places))
 
 
-def check(spec: ProgramSpec, folder: Path, kills: list[str], log_bytes: int, **how: Any) -> int:
-    """Run it with kills against the interpreter. Returns how many workers were replaced."""
+def check(spec: ProgramSpec, folder: Path, kills: list[str], log_bytes: int, at: int, **how: Any) -> int:
+    """Run it with kills against the interpreter, twice from tick ``at`` on. Returns how many workers were replaced."""
     record = told(spec)
     program = build(spec)
     for kill in kills:
@@ -108,7 +118,14 @@ def check(spec: ProgramSpec, folder: Path, kills: list[str], log_bytes: int, **h
     with silently() as said:
         run = program.start(executor="processes", recover=Recover(restarts=100, log_bytes=log_bytes), **how)
         try:
-            advance(run, spec, record)
+            total = len(record.boundary)
+            advance(run, spec, record, range(at))
+            saved = run.snapshot()
+            advance(run, spec, record, range(at, total - 1))
+            run.restore(saved)
+            for kill in kills:
+                (folder / kill).touch()
+            advance(run, spec, record, range(at, total))
         finally:
             ended(run)
     return len(said)
@@ -126,9 +143,10 @@ def test_killed_workers_are_the_oracle_too(
     # One for each tick, for two in one tick may well be of one worker.
     kills = data.draw(st.lists(st.sampled_from(places), min_size=2, max_size=6, unique_by=lambda place: place.split("-")[3]))
     placed = data.draw(placements(spec, workers))
+    at = data.draw(st.integers(0, len(record.boundary) - 1))
     folder = tmp_path_factory.mktemp("kills")
     try:
-        check(spec, folder, kills, log_bytes, workers=workers, caller_works=caller_works, **placed)
+        check(spec, folder, kills, log_bytes, at, workers=workers, caller_works=caller_works, **placed)
     except ProgramError:
         assume(False)
 
@@ -202,6 +220,46 @@ def test_a_worker_that_dies_between_ticks_or_is_asked_something_is_replaced() ->
             killed(run)
             run.tick()
         assert run.sums.tolist() == [7, 14, 21]
+
+
+class Reluctant(Adder):
+    """Dies when its state is taken, once for each file."""
+
+    def __init__(self, bank_index: int, path: Path) -> None:
+        super().__init__(bank_index)
+        self.path = path
+
+    def __getstate__(self) -> dict[str, Any]:
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / str(self.number)).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.__dict__.copy()
+
+
+def test_a_worker_that_dies_behind_a_restore_comes_back_as_what_was_restored(tmp_path: Path) -> None:
+    program = Program("reluctant")
+    bank = program.bank(Reluctant, 3, path=tmp_path)
+    program.connect(program.input("given"), bank.given)
+    program.connect(bank.out, program.output("sums").rows)
+    with program.start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
+        run.set(given=(1, -1))
+        run.tick()
+        saved = run.snapshot()
+        for _ in range(5):
+            run.set(given=(1, -1))
+            run.tick()
+        for number in (1, 2):
+            (tmp_path / str(number)).touch()
+        run.restore(saved)
+        for number in (1, 2):
+            (tmp_path / str(number)).unlink(missing_ok=True)
+        for total in (2, 3, 4):
+            run.set(given=(1, -1))
+            run.tick()
+            assert run.sums.tolist() == [total, 2 * total, 3 * total]
+            killed(run)
+            run.snapshot()
+    assert len(said) == 3
 
 
 def test_a_tick_that_kills_twice_is_an_error_that_says_so() -> None:

@@ -19,8 +19,9 @@ from reactor_rl.runtime.arena import CELL, Place
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.cells import HEADER, Side
 from reactor_rl.runtime.worker.checkpoint import WorkerCheckpoint
+from reactor_rl.runtime.worker.state import WorkerState
 
-__all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Past", "begins_tick", "lay"]
+__all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Held", "Past", "begins_tick", "lay"]
 
 OVERHEAD = 48
 """Bytes that a string of bytes in a list takes besides what it holds, about."""
@@ -35,12 +36,16 @@ _Span = tuple[bytes, int, int]
 """A spot in the arena, packed, and where its bytes begin and end."""
 
 
+Held = WorkerCheckpoint | tuple[WorkerState, int]
+"""What a helper holds: its state, or what it was restored to, as :func:`~reactor_rl.runtime.worker.state.put_back` takes it."""
+
+
 class Checkpoint(NamedTuple):
     """All workers between two ticks: the bytes of the arena and of the side blocks, and what each helper holds."""
 
     arena: bytes
     sides: tuple[bytes, ...]
-    workers: dict[int, WorkerCheckpoint]
+    workers: dict[int, Held]
 
 
 @dataclass

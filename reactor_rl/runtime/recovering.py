@@ -17,7 +17,7 @@ from typing import Any
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
 from reactor_rl.recovery import Recover, RecoveryWarning
-from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Past, begins_tick
+from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
 from reactor_rl.runtime.executor import SLICE, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
@@ -91,22 +91,23 @@ class RecoveringHelpers(Helpers):
     def _save(self) -> None:
         """Take the state of all helpers between two ticks, and begin the notes anew."""
         began = time.monotonic()
+        self._send(("checkpoint", None))
+        replies = self._replies()
         try:
-            self._send(("checkpoint", None))
-            parts = [reply.get() for reply in self._replies()]
+            parts = [reply.get() for reply in replies]
         except (TypeError, RuntimeError) as error:
-            if isinstance(error, WorkerDiedError):
-                raise
             self._saved_at, self._pause = began, float("inf")  # not before there is no other way
             if self._bytes > self._recover.log_bytes:
                 self._give_up(str(error))
             return
-        arena, sides = self._crossings.everything()
-        workers = dict(zip(self._numbers, parts, strict=True))
-        self._past = Past(self._past.startup, Checkpoint(arena, sides, workers))
-        self._bytes = 0
+        self._begin_anew(dict(zip(self._numbers, parts, strict=True)))
         self._saved_at = now = time.monotonic()
         self._pause = max(OFTEN, SHARE * (now - began))
+
+    def _begin_anew(self, workers: dict[int, Held]) -> None:
+        """Begin the notes anew from what the helpers hold now."""
+        self._past = Past(self._past.startup, Checkpoint(*self._crossings.everything(), workers))
+        self._bytes = 0
 
     def _give_up(self, why: str) -> None:
         self._over = (
@@ -128,9 +129,8 @@ class RecoveringHelpers(Helpers):
 
     def ask(self, request: str, argument: Any) -> list[messages.Reply]:
         replies = super().ask(request, argument)
-        if request == "restore" and self._on and not self._over and all(reply.failure is None for reply in replies):
-            self._bytes = self._recover.log_bytes + 1  # what was noted leads somewhere else
-            self._save()
+        if request == "restore" and not self._over:  # what was noted leads somewhere else
+            self._begin_anew(dict.fromkeys(self._numbers, argument))
         return replies
 
     def _send(self, request: tuple[str, Any]) -> None:

@@ -21,8 +21,9 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.checkpoint import go_back
+from reactor_rl.runtime.worker.checkpoint import WorkerCheckpoint, go_back
 from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.state import put_back
 
 __all__ = ["Stand"]
 
@@ -79,7 +80,11 @@ class Stand:
             for side, data in zip(self.sides, asides, strict=True):
                 if side is not None and data:
                     side.put(0, data)
-            go_back(kernel, workers[self._worker])
+            held = workers[self._worker]
+            if isinstance(held, WorkerCheckpoint):
+                go_back(kernel, held)
+            else:
+                put_back(kernel, *held)
         for notes in past.passes:
             self._check(kernel)  # but not after the last one, whose failures the caller may still ask for
             first, time, number = put(notes)
