@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -314,6 +315,46 @@ def test_notes_are_bounded_by_log_bytes() -> None:
             run.set(given=(1, -1))
             run.tick()
         assert run.sums.tolist() == [101, 202, 303]
+
+
+class Link(Reactor):
+    """Adds how often it was called."""
+
+    given = Input()
+    out = Output((), np.int64)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @reaction(given, effects=out)
+    def add(self) -> None:
+        self.calls += 1
+        self.out.set(int(self.given.value) + self.calls)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("worker", [1, 2], ids=["who is asked first", "who is asked last"])
+def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worker: int) -> None:
+    program = Program("chain")
+    links = [program.add(Link, name=name) for name in "abc"]
+    program.connect(program.input("given"), links[0].given)
+    for one, other in itertools.pairwise(links):
+        program.connect(one.out, other.given)
+    program.connect(links[-1].out, program.output("sum"))
+    placement = {"a": 0, "b": 1, "c": 2}
+    with program.start(executor="processes", workers=3, placement=placement, recover=Recover(restarts=9)) as run:
+        for tick in range(6):
+            run.set(given=10 * tick)
+            run.tick()
+            assert run.sum == 13 * tick + 3
+            if tick == 2:
+                killed(run, worker)
+                with warns(rf"worker {worker} .*, and with it all 2 helpers,"):
+                    saved = run.snapshot()
+        run.restore(saved)
+        run.set(given=30)
+        run.tick()
+        assert run.sum == 42
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

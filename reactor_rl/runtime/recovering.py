@@ -2,9 +2,9 @@
 
 A pass in which a helper died is not undone. In a program where helpers only ever wait for the caller at the beginning of a pass,
 and signal it at the end, the new helper takes its part of the pass again. In any other program a dead helper leaves others in the
-middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, with
-new channels. The caller goes on from where it waits: it gives the tokens again that it has given in this pass, and takes again
-those that it has taken, before it looks at anything that the helpers write anew.
+middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, or to
+the question that they were asked, with new channels. The caller goes on from where it waits: it gives the tokens again that it has
+given in this pass, and takes again those that it has taken, before it looks at anything that the helpers write anew.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class RecoveringHelpers(Helpers):
         self._alone = all(0 in pair and tokens == 1 for pair, tokens in plan.schedule.signals().items())
         self._given = [0] * plan.schedule.workers  # tokens in this pass, besides those that it began with
         self._taken = [0] * plan.schedule.workers
-        self._asked: dict[int, tuple[str, Any]] = {}  # what helpers have been asked and have not answered
+        self._question: tuple[str, Any] = ("", None)
+        self._asked: set[int] = set()  # who has not answered it
         self._deaths: list[tuple[int, int, str]] = []  # tick, worker and what it died of
         self._causes: dict[int, str] = {}  # why a helper was ended
         self._saved_at = time.monotonic()
@@ -134,13 +135,17 @@ class RecoveringHelpers(Helpers):
         return replies
 
     def _send(self, request: tuple[str, Any]) -> None:
-        self._asked = dict.fromkeys(self._numbers, request)
+        self._question, self._asked = request, set(self._numbers)
         super()._send(request)
 
-    def _reply(self, worker: int) -> messages.Reply:
-        reply = super()._reply(worker)
-        self._asked.pop(worker)
-        return reply
+    def _replies(self) -> list[messages.Reply]:
+        replies: dict[int, messages.Reply] = {}
+        while self._asked:  # who has answered and was replaced with all others is asked again, but the first answer counts
+            worker = min(self._asked)
+            reply = self._reply(worker)
+            self._asked.remove(worker)
+            replies.setdefault(worker, reply)
+        return [replies[worker] for worker in self._numbers]
 
     # ------------------------------------------------------------------ deaths
 
@@ -167,9 +172,8 @@ class RecoveringHelpers(Helpers):
         began = time.monotonic()
         for worker, status in dead:
             self._count(worker, status)
-        command = self.words[Words.COMMAND]
         workers = [worker for worker, _ in dead]
-        if not self._alone and command != Commands.MESSAGE:
+        if not self._alone:
             workers = list(self._numbers)
             self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
         try:
@@ -179,10 +183,12 @@ class RecoveringHelpers(Helpers):
         for worker in workers:
             self._listen_until_revived(worker)
         self._rewire(workers)
+        asked = bool(self._asked)
         for worker in workers:
             self.start[worker - 1]()
-            if command == Commands.MESSAGE:
-                self._processes.send(worker, self._asked[worker])
+            if asked:
+                self._asked.add(worker)
+                self._processes.send(worker, self._question)
             for _ in range(self._given[worker]):
                 self._outbound[worker]()
         for worker in workers:
