@@ -63,7 +63,7 @@ class WorkerDiedError(RunError):
 
 
 class WorkerHungError(RunError):
-    """A worker has not ended its part of a tick in time.
+    """A worker has not ended its part of a tick in time, or not answered a question between two.
 
     Attributes:
         worker: Number of the worker.

@@ -223,41 +223,68 @@ def test_a_worker_that_dies_between_ticks_or_is_asked_something_is_replaced() ->
         assert run.sums.tolist() == [7, 14, 21]
 
 
-class Reluctant(Adder):
-    """Dies when its state is taken, once for each file."""
+class Moody(Reactor):
+    """Sums what it is given. Files say what it does besides: which signals it sends to itself when its state is taken, one after the
+    other; whether it kills another one in a reaction, is slow, or does not return."""
+
+    given = Input()
+    out = Output((), np.int64)
 
     def __init__(self, bank_index: int, path: Path) -> None:
-        super().__init__(bank_index)
-        self.path = path
+        self.sum, self.number, self.path = 0, bank_index, path
+
+    @reaction(given, effects=out)
+    def add(self) -> None:
+        if victim := self.told("kill"):
+            time.sleep(0.3)
+            (self.path / "hang-1").touch()
+            os.kill(int(victim), signal.SIGKILL)
+            time.sleep(0.2)
+        time.sleep(100.0 if self.told("hang") is not None else float(self.told("slow") or 0.0))
+        self.sum += self.given.value * (self.number + 1)
+        self.out.set(self.sum)
+
+    def told(self, what: str) -> str | None:
+        file = self.path / f"{what}-{self.number}"
+        return file.read_text() if file.exists() else None
 
     def __getstate__(self) -> dict[str, Any]:
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / str(self.number)).unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if signals := (self.told("signals") or "").split():
+            (self.path / f"signals-{self.number}").write_text(" ".join(signals[1:]))
+            os.kill(os.getpid(), signal.Signals[signals[0]])
         return self.__dict__.copy()
 
 
-def test_a_worker_that_dies_behind_a_restore_comes_back_as_what_was_restored(tmp_path: Path) -> None:
-    program = Program("reluctant")
-    bank = program.bank(Reluctant, 3, path=tmp_path)
+def moody(path: Path) -> Program:
+    """Three of them side by side."""
+    program = Program("moody")
+    bank = program.bank(Moody, 3, path=path)
     program.connect(program.input("given"), bank.given)
     program.connect(bank.out, program.output("sums").rows)
-    with program.start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
-        run.set(given=(1, -1))
+    return program
+
+
+def advanced(run: Run, *totals: int) -> None:
+    """Give 1 at each of some ticks, behind which the sums are what they should be."""
+    for total in totals:
+        run.set(given=1)
         run.tick()
+        assert run.sums.tolist() == [total, 2 * total, 3 * total]
+
+
+def test_a_worker_that_dies_behind_a_restore_comes_back_as_what_was_restored(tmp_path: Path) -> None:
+    files = [tmp_path / "signals-1", tmp_path / "signals-2"]
+    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
+        advanced(run, 1)
         saved = run.snapshot()
-        for _ in range(5):
-            run.set(given=(1, -1))
-            run.tick()
-        for number in (1, 2):
-            (tmp_path / str(number)).touch()
+        advanced(run, 2, 3, 4, 5, 6)
+        for file in files:
+            file.write_text("SIGKILL")
         run.restore(saved)
-        for number in (1, 2):
-            (tmp_path / str(number)).unlink(missing_ok=True)
+        for file in files:
+            file.unlink()
         for total in (2, 3, 4):
-            run.set(given=(1, -1))
-            run.tick()
-            assert run.sums.tolist() == [total, 2 * total, 3 * total]
+            advanced(run, total)
             killed(run)
             run.snapshot()
     assert len(said) == 3
@@ -315,6 +342,45 @@ def test_notes_are_bounded_by_log_bytes() -> None:
             run.set(given=(1, -1))
             run.tick()
         assert run.sums.tolist() == [101, 202, 303]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("log_bytes", [1, 1 << 20], ids=["saved at a tick", "asked"])
+def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path, log_bytes: int) -> None:
+    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "tick_timeout": 0.5}
+    with moody(tmp_path).start(executor="processes", workers=3, **how) as run:
+        advanced(run, 1)
+        (tmp_path / "signals-1").write_text("SIGSTOP")
+        with warns(r"worker 1 was ended because it did not return for 0.5 s \(its process is stopped"):
+            advanced(run, 2)
+            run.snapshot()
+        advanced(run, 3)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("log_bytes", [1, 1 << 20], ids=["in the tick", "in what is replayed"])
+def test_a_worker_that_does_not_return_while_it_is_brought_back_is_an_error(tmp_path: Path, log_bytes: int) -> None:
+    how: dict[str, Any] = {"recover": Recover(restarts=9, log_bytes=log_bytes), "tick_timeout": 1.0}
+    with moody(tmp_path).start(executor="processes", workers=3, **how) as run:
+        advanced(run, 1, 2)
+        (tmp_path / "kill-2").write_text(str(run._executor._processes[0].pid))  # type: ignore[attr-defined]
+        run.set(given=1)
+        with pytest.raises(
+            WorkerDiedError,
+            match=r"worker 1 was ended because it did not return for 1.0 s \(it is in moody\[1\]\) in tick 2; .* It was being "
+            "brought back, for the one before it was killed by SIGKILL",
+        ):
+            run.tick()
+
+
+@pytest.mark.timeout(60)
+def test_what_is_replayed_may_take_longer_than_a_tick(tmp_path: Path) -> None:
+    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(), tick_timeout=1.0) as run:
+        advanced(run, *range(1, 11))
+        (tmp_path / "slow-1").write_text("0.25")
+        killed(run)
+        with warns(r" 10 tick\(s\) were replayed"):
+            advanced(run, 11)
 
 
 class Link(Reactor):

@@ -79,7 +79,7 @@ class Helpers:
             self._since = time.monotonic()
             while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
                 self.check()
-                if self.limit is not None and time.monotonic() - self._since > self.limit:
+                if self._late():
                     self._hung(worker)
                 if self.deadline.over():
                     raise TimeoutError
@@ -99,23 +99,30 @@ class Helpers:
             self._listen(worker)
         self._check_alive()
 
+    def _late(self) -> bool:
+        """Whether the caller has waited for longer than a helper may take."""
+        return self.limit is not None and time.monotonic() - self._since > self.limit
+
     def _hung(self, worker: int) -> None:
         """The caller has waited for a helper for longer than it may take.
 
         Raises:
             WorkerHungError: Always, here.
         """
-        what, stopped = self._hanging(worker)
+        where, stopped = self._where(worker)
+        asked = self.words[Words.COMMAND] == Commands.MESSAGE
+        what = "answered" if asked else f"ended its part of tick {self.kernel.time}"
         raise WorkerHungError(
-            f"{what}. The run is over: close() it and start again, or let workers be replaced",
-            worker, self._plan.names_of(worker), stopped,
+            f"worker {worker} has not {what} in {self.limit} s; {where}. The run is over: close() it and start again, or let "
+            "workers be replaced", worker, self._plan.names_of(worker), stopped,
         )  # fmt: skip
 
-    def _hanging(self, worker: int) -> tuple[str, bool]:
-        """What is to be said of a helper that does not return, and whether its process is stopped."""
-        names, stopped = self._plan.names_of(worker), self._executor.stopped(worker)
-        why = "its process is stopped, as by SIGSTOP" if stopped else f"it is in {self.whereabouts(names)}"
-        return f"worker {worker} has not ended its part of tick {self.kernel.time} in {self.limit} s; {why}", stopped
+    def _where(self, worker: int) -> tuple[str, bool]:
+        """Where a helper is that does not return, in words, and whether its process is stopped."""
+        stopped = self._executor.stopped(worker)
+        if stopped:
+            return "its process is stopped, as by SIGSTOP", True
+        return f"it is in {self.whereabouts(self._plan.names_of(worker))}", False
 
     def _listen(self, worker: int) -> None:
         try:
@@ -152,12 +159,15 @@ class Helpers:
         return [self._reply(worker) for worker in self._numbers]
 
     def _reply(self, worker: int) -> messages.Reply:
+        self._since = time.monotonic()
         while True:
             try:
                 reply: messages.Reply = self._executor.receive(worker, SLICE)
                 return reply
             except (TimeoutError, EOFError):
                 self._check_alive()
+                if self._late():
+                    self._hung(worker)
 
 
 def how_it_ended(status: int | None) -> str:

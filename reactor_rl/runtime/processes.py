@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -34,10 +35,12 @@ from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.main import serve
 from reactor_rl.serialise import loads
 
-__all__ = ["REVIVED", "Processes"]
+__all__ = ["REPLAYING", "REVIVED", "Processes"]
 
+REPLAYING = "replaying"
+"""What a helper says, now and then, that is being brought back and gets on."""
 REVIVED = "revived"
-"""What a helper says that has taken another one's place and is ready."""
+"""What it says when it has taken the other one's place and is ready."""
 
 LATEST = 5.0
 """Seconds that the interpreter waits at its exit for processes that are still being started, which are ended then."""
@@ -314,7 +317,7 @@ def _main(
     stand = Stand(plan, worker, arena, side_blocks)
 
     def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> Kernel:
-        kernel = stand.revive(past, reactors, wait, signal)
+        kernel = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
         line.send(REVIVED)
         return kernel
 

@@ -21,7 +21,8 @@ from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Held, P
 from reactor_rl.runtime.executor import SLICE, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.processes import REVIVED, Processes
+from reactor_rl.runtime.processes import REPLAYING, REVIVED, Processes
+from reactor_rl.runtime.replay import BEAT
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker import messages
 from reactor_rl.runtime.worker.kernel import Kernel
@@ -161,12 +162,13 @@ class RecoveringHelpers(Helpers):
 
     def _hung(self, worker: int) -> None:
         """A helper that does not return is replaced as one that has died; if the next one does not return either, that is it."""
-        if not self._on or self._asked:
-            super()._hung(worker)
-        what, _ = self._hanging(worker)
-        self._causes[worker] = what.partition("; ")[2]
-        self._processes.kill([worker])
+        self._end(worker)
         self._check_alive()
+
+    def _end(self, worker: int) -> None:
+        """End a helper that does not return."""
+        self._causes[worker], _ = self._where(worker)
+        self._processes.kill([worker])
 
     def _replace(self, dead: Sequence[Death]) -> None:
         began = time.monotonic()
@@ -180,8 +182,7 @@ class RecoveringHelpers(Helpers):
             self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
         except (OSError, EOFError) as error:
             raise self._error(*dead[0], f"Another process could not be started for it: {error!r}") from error
-        for worker in workers:
-            self._listen_until_revived(worker)
+        self._listen_until_revived(workers)
         self._rewire(workers)
         asked = bool(self._asked)
         for worker in workers:
@@ -234,22 +235,29 @@ class RecoveringHelpers(Helpers):
                     worker, status, f"It was being brought back{f', for the one before it {before[-1]}' if before else ''}"
                 )
 
-    def _listen_until_revived(self, worker: int) -> None:
-        """Wait until a new helper is where the dead one was.
+    def _listen_until_revived(self, workers: Sequence[int]) -> None:
+        """Wait until new helpers are where the dead ones were. To start takes its time, but a pass not more than the limit.
 
         Raises:
-            WorkerDiedError: If it dies too, or finds that it cannot get there.
+            WorkerDiedError: If one dies too, does not get on, or finds that it cannot get there.
         """
-        while True:
-            try:
-                said = self._processes.receive(worker, SLICE)
-            except (TimeoutError, EOFError):
-                self._check_revived([worker])
-                continue
-            if said == REVIVED:
-                return
-            assert isinstance(said, Failure)
-            raise self._error(worker, None, f"It could not be brought back: {said.error!r}") from said.raised()
+        heard = dict.fromkeys(workers, float("inf"))  # when each one has last said that it gets on
+        while heard:
+            for worker in list(heard):
+                try:
+                    said = self._processes.receive(worker, SLICE)
+                except (TimeoutError, EOFError):
+                    self._check_revived([worker])
+                    if self.limit is not None and time.monotonic() - heard[worker] > self.limit + BEAT:
+                        self._end(worker)
+                    continue
+                if said == REVIVED:
+                    del heard[worker]
+                elif said == REPLAYING:
+                    heard[worker] = time.monotonic()
+                else:
+                    assert isinstance(said, Failure)
+                    raise self._error(worker, None, f"It could not be brought back: {said.error!r}") from said.raised()
 
     def _rewire(self, workers: Sequence[int]) -> None:
         for (source, target), channel in self._processes.channels.items():
@@ -261,8 +269,11 @@ class RecoveringHelpers(Helpers):
 
     def _take(self, worker: int, workers: Sequence[int]) -> None:
         """Take a token again that was taken before the helpers were replaced."""
+        self._since = time.monotonic()
         while not self._inbound[worker].poll(True, SLICE):
             self._check_revived(workers)
+            if self._late():
+                self._end(worker)
 
     def _tell(self, dead: Sequence[Death], workers: Sequence[int], seconds: float) -> None:
         """Warn of what has happened."""

@@ -8,7 +8,9 @@ is written again, with the same bits.
 
 from __future__ import annotations
 
+import math
 import mmap
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,9 +27,13 @@ from reactor_rl.runtime.worker.checkpoint import WorkerCheckpoint, go_back
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.state import put_back
 
-__all__ = ["Stand"]
+__all__ = ["BEAT", "Stand"]
+
+BEAT = 1.0
+"""Seconds after which a helper that is being brought back says again, before its next pass, that it gets on."""
 
 Call = Callable[[int], None]
+Tell = Callable[[], None]
 
 
 class Stand:
@@ -44,13 +50,14 @@ class Stand:
         self.memory = memoryview(self._map)[: plan.layout.size]
         self.sides: list[Side | None] = [None if block is None else Side(Block(0, "values of the past")) for block in blocks]
 
-    def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call) -> Kernel:
+    def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> Kernel:
         """Run the reactors through the past, and give their kernel a place in the live arena.
 
         Args:
             past: What has crossed into them.
             reactors: The reactors as they were before the run.
             wait, signal: How to wait and to signal from then on.
+            tell: Says that it gets on.
 
         Raises:
             RunError: If a reaction raises that has not raised then.
@@ -59,7 +66,7 @@ class Stand:
         for stamps in self._plan.layout.stamps:
             stamps.clear(words)
         kernel, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)
-        self._run(kernel, past)
+        self._run(kernel, past, tell)
         self._arena.map_over(self._map)
         for side, block in zip(self.sides, self._blocks, strict=True):
             if side is not None and block is not None:
@@ -69,7 +76,7 @@ class Stand:
         kernel.steps = [(live.get(step, step), argument) for step, argument in kernel.steps]
         return kernel
 
-    def _run(self, kernel: Kernel, past: Past) -> None:
+    def _run(self, kernel: Kernel, past: Past, tell: Tell) -> None:
         put = partial(lay, memory=self.memory, sides=self.sides, worker=self._worker)
         put(past.startup)
         kernel.start_pass()
@@ -85,11 +92,15 @@ class Stand:
                 go_back(kernel, held)
             else:
                 put_back(kernel, *held)
+        told = -math.inf
         for notes in past.passes:
+            if time.monotonic() - told > BEAT:
+                tell()
+                told = time.monotonic()
             self._check(kernel)  # but not after the last one, whose failures the caller may still ask for
-            first, time, number = put(notes)
+            first, tick, number = put(notes)
             if first:
-                kernel.first_pass(time, number)
+                kernel.first_pass(tick, number)
             else:
                 kernel.next_pass(number)
 

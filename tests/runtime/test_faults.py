@@ -16,7 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reactor_rl import ArenaError, Input, Output, Program, ProgramError, Reactor, RunClosedError, Timer, WorkerDiedError, reaction
+from reactor_rl import (
+    ArenaError,
+    Input,
+    Output,
+    Program,
+    ProgramError,
+    Reactor,
+    RunClosedError,
+    Timer,
+    WorkerDiedError,
+    WorkerHungError,
+    reaction,
+)  # fmt: skip
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -145,6 +157,14 @@ def test_close_notices_a_dead_helper() -> None:
     with pytest.raises(WorkerDiedError):
         run.close()
     assert time.monotonic() - began < 3.0
+
+
+def test_a_helper_that_does_not_answer_is_an_error() -> None:
+    with bank().start(executor="processes", workers=3, tick_timeout=0.5) as run:
+        run.tick()
+        os.kill(run.pids[1], signal.SIGSTOP)
+        with pytest.raises(WorkerHungError, match=r"worker \d has not answered in 0.5 s; its process is stopped, as by SIGSTOP\."):
+            run.snapshot()
 
 
 # ---------------------------------------------------------------------- things that do not fit
