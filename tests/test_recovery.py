@@ -303,6 +303,30 @@ def test_a_tick_that_kills_twice_is_an_error_that_says_so() -> None:
     assert died.value.worker == 2 and died.value.exitcode == -signal.SIGKILL
 
 
+def test_deaths_between_ticks_are_no_tick_that_kills_twice() -> None:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
+        run.set(given=(1, -1))
+        run.tick()
+        for _ in range(2):
+            killed(run)
+            run.snapshot()
+        run.set(given=(1, -1))
+        run.tick_async()
+        killed(run)
+        run.tick_wait()
+        assert run.sums.tolist() == [2, 4, 6]
+        killed(run)
+    assert len(said) == 4
+
+
+def test_a_question_that_kills_twice_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
+        advanced(run, 1)
+        (tmp_path / "signals-1").write_text("SIGKILL SIGTERM")
+        with warns("worker 1"), pytest.raises(WorkerDiedError, match=r"by SIGTERM .* by SIGKILL asked the same \(snapshot\)"):
+            run.snapshot()
+
+
 def test_no_more_restarts_than_are_allowed() -> None:
     with adders().start(executor="processes", workers=2, recover=Recover(restarts=1)) as run:
         run.set(given=(1, -1))

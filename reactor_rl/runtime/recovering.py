@@ -60,7 +60,9 @@ class RecoveringHelpers(Helpers):
         self._taken = [0] * plan.schedule.workers
         self._question: tuple[str, Any] = ("", None)
         self._asked: set[int] = set()  # who has not answered it
+        self._questions = 0
         self._deaths: list[tuple[int, int, str]] = []  # tick, worker and what it died of
+        self._last: dict[int, tuple[tuple[int, int], str]] = {}  # the pass and question over which a worker died, and what of
         self._causes: dict[int, str] = {}  # why a helper was ended
         self._saved_at = time.monotonic()
         self._pause = OFTEN
@@ -137,6 +139,7 @@ class RecoveringHelpers(Helpers):
 
     def _send(self, request: tuple[str, Any]) -> None:
         self._question, self._asked = request, set(self._numbers)
+        self._questions += 1
         super()._send(request)
 
     def _replies(self) -> list[messages.Reply]:
@@ -205,15 +208,21 @@ class RecoveringHelpers(Helpers):
             WorkerDiedError: If it cannot be replaced, or should not.
         """
         tick, how = self.kernel.time, self._how(worker, status)
-        before = [one for one in self._deaths if one[:2] == (tick, worker)]
         if self._over:
             raise self._error(worker, status, f"It was not replaced: {self._over}")
-        if before:
-            raise self._error(worker, status, f"The one before it {before[-1][2]} in the same tick, which seems to kill")
+        if before := self._before(worker):
+            over = f"asked the same ({self._question[0]})" if self._asked else "in the same tick"
+            raise self._error(worker, status, f"The one before it {before} {over}, which seems to kill")
         if len(self._deaths) >= self._recover.restarts:
             said = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths)
             raise self._error(worker, status, f"No more are replaced than Recover(restarts={self._recover.restarts}) says: {said}")
         self._deaths.append((tick, worker, how))
+        self._last[worker] = (self.kernel.number, self._questions), how
+
+    def _before(self, worker: int) -> str:
+        """What the one before it in a worker's place died of, if that was in the same pass, or over the same question."""
+        moment, how = self._last.get(worker, (None, ""))
+        return how if moment == (self.kernel.number, self._questions) else ""
 
     def _how(self, worker: int, status: int | None) -> str:
         cause = self._causes.get(worker)
@@ -230,10 +239,8 @@ class RecoveringHelpers(Helpers):
         """Raise what has ended one of those that were to take others' places."""
         for worker, status in self._processes.ended():
             if worker in workers:
-                before = [how for _, other, how in self._deaths[-len(workers) :] if other == worker]
-                raise self._error(
-                    worker, status, f"It was being brought back{f', for the one before it {before[-1]}' if before else ''}"
-                )
+                before = self._before(worker)
+                raise self._error(worker, status, f"It was being brought back{f', for the one before it {before}' if before else ''}")
 
     def _listen_until_revived(self, workers: Sequence[int]) -> None:
         """Wait until new helpers are where the dead ones were. To start takes its time, but a pass not more than the limit.
