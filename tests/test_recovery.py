@@ -34,6 +34,7 @@ from reactor_rl import (
     RunError,
     WorkerDiedError,
     reaction,
+    startup,
 )  # fmt: skip
 
 
@@ -445,6 +446,35 @@ def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worke
         run.set(given=30)
         run.tick()
         assert run.sum == 42
+
+
+class Reader(Reactor):
+    """Tells what an environment variable was at its startup."""
+
+    given, said = Input(), Output()
+
+    @reaction(startup)
+    def begin(self) -> None:
+        self.mode = os.environ["REACTOR_RL_TEST_MODE"]
+
+    @reaction(given, effects=said)
+    def say(self) -> None:
+        self.said.set(self.mode)
+
+
+def test_a_new_worker_has_the_environment_variables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REACTOR_RL_TEST_MODE", "first")
+    program = Program("readers")
+    bank = program.bank(Reader, 2)
+    program.connect(program.input("given"), bank.given)
+    program.connect(bank.said, program.output("said").rows)
+    with program.start(executor="processes", workers=2, recover=Recover()) as run:
+        monkeypatch.setenv("REACTOR_RL_TEST_MODE", "second")
+        killed(run)
+        run.set(given=1)
+        with warns("worker 1"):
+            run.tick()
+        assert run.said == ["first", "first"]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -55,7 +55,7 @@ class Processes:
 
     @shortages_named("start the workers")
     def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
-        self._plan, self._setup = plan, tuple(setup)
+        self._plan, self._setup, self._variables = plan, tuple(setup), environment()
         self._context = context_named(context)
         self._processes: list[Child] = []
         self._start: _Start | None = None
@@ -158,7 +158,7 @@ class Processes:
     def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
         """What the process of a helper is started with."""
         channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
-        return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), environment())
+        return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), self._variables)
 
     def _named(self, worker: int, error: BaseException) -> BaseException:
         """What went wrong when a helper was started, in words."""
