@@ -225,8 +225,8 @@ def test_a_worker_that_dies_between_ticks_or_is_asked_something_is_replaced() ->
 
 
 class Moody(Reactor):
-    """Sums what it is given. Files say what it does besides: which signals it sends to itself when its state is taken, one after the
-    other; whether it kills another one in a reaction, is slow, or does not return."""
+    """Sums what it is given. Files say what it does besides: which signals it sends to itself when its state is taken, one after
+    another; whether it kills somebody in a reaction, is slow, or does not return."""
 
     given = Input()
     out = Output((), np.int64)

@@ -2,9 +2,9 @@
 
 A pass in which a helper died is not undone. In a program where helpers only ever wait for the caller at the beginning of a pass,
 and signal it at the end, the new helper takes its part of the pass again. In any other program a dead helper leaves others in the
-middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, or to
-the question that they were asked, with new channels. The caller goes on from where it waits: it gives the tokens again that it has
-given in this pass, and takes again those that it has taken, before it looks at anything that the helpers write anew.
+middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, with
+new channels. The caller goes on from where it waits: it gives the tokens again that it has given in this pass, and takes again
+those that it has taken, before it looks at anything that the helpers write anew. Between two ticks it asks its question again.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ class RecoveringHelpers(Helpers):
         """Raise what has ended one of those that were to take others' places."""
         for worker, status in self._processes.ended():
             if worker in workers:
-                before = self._before(worker)
-                raise self._error(worker, status, f"It was being brought back{f', for the one before it {before}' if before else ''}")
+                before = f", for the one before it {how}" if (how := self._before(worker)) else ""
+                raise self._error(worker, status, f"It was being brought back{before}")
 
     def _listen_until_revived(self, workers: Sequence[int]) -> None:
         """Wait until new helpers are where the dead ones were. To start takes its time, but a pass not more than the limit.
