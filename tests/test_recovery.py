@@ -275,7 +275,7 @@ def advanced(run: Run, *totals: int) -> None:
 
 def test_a_worker_that_dies_behind_a_restore_comes_back_as_what_was_restored(tmp_path: Path) -> None:
     files = [tmp_path / "signals-1", tmp_path / "signals-2"]
-    with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
+    with silently() as said, moody(tmp_path).start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
         advanced(run, 1)
         saved = run.snapshot()
         advanced(run, 2, 3, 4, 5, 6)
@@ -305,7 +305,7 @@ def test_a_tick_that_kills_twice_is_an_error_that_says_so() -> None:
 
 
 def test_deaths_between_ticks_are_no_tick_that_kills_twice() -> None:
-    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run, silently() as said:
+    with silently() as said, adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
         run.set(given=(1, -1))
         run.tick()
         for _ in range(2):
