@@ -47,11 +47,7 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
             name = entry.value
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        known = ", ".join(sorted({entry.name for entry in entry_points(group=TARGETS)}))
-        raise UsageError(
-            f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search"
-            + (f", or is one of {known}" if known else "")
-        )
+        raise UsageError(f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search{_known()}")
     try:
         target: Any = importlib.import_module(module_name)
     except Exception as error:
@@ -72,6 +68,11 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
     except ValueError:  # some built-in functions have no signature; calling it will tell
         pass
     return partial(target, *positional, **keywords)
+
+
+def _known() -> str:
+    names = ", ".join(sorted({entry.name for entry in entry_points(group=TARGETS)}))
+    return names and f", or is one of {names}"
 
 
 def _is_keyword(text: str) -> bool:
@@ -159,13 +160,26 @@ def trace_command(argv: list[str]) -> int:
                 with run.trace(args.output) as tracing:
                     run.run(ticks=args.ticks)
                 summary = f"{tracing.reactions} reactions on {run.workers} worker(s), executor {run.executor!r}"
-        elif callable(getattr(subject, "trace", None)):
+        elif _runs_itself(subject):
             subject.trace(args.output, ticks=args.ticks, executor=args.executor, workers=args.workers)
             summary = f"{args.ticks} ticks"
         else:
-            raise UsageError(f"{args.target} made {subject!r}, which is no Program and has no trace()")
+            raise UsageError(
+                f"{args.target} made {subject!r}, which is no Program, nor anything that runs by itself to be traced. A target "
+                f"for this command makes either{_known()}"
+                + (". In Python: with it.trace(path), do what is to be traced" if hasattr(subject, "trace") else "")
+            )
     print(f"wrote {args.output}: {summary}. Open it at https://ui.perfetto.dev")
     return 0
+
+
+def _runs_itself(subject: Any) -> bool:
+    """Whether it can be told to run for some ticks and write a trace; what somebody else runs takes nothing but a path."""
+    try:
+        inspect.signature(subject.trace).bind("", ticks=1, executor="auto", workers=None)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def verify_command(argv: list[str]) -> int:

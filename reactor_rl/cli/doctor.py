@@ -35,7 +35,7 @@ LIBRARIES = (
 
 TORCH = (
     "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update takes "
-    "many times as long. SyncDQN, PQN and MultiAgentRunner keep to one thread; in yours, torch.set_num_threads(1) or "
+    "many times as long. The trainers and MultiAgentRunner keep to one thread; in yours, torch.set_num_threads(1) or "
     "OMP_NUM_THREADS=1"
 )
 """The warning about torch's threads on a busy machine."""

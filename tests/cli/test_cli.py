@@ -65,6 +65,10 @@ def broken():
 def number():
     return 3
 
+class Traced:
+    def trace(self, path):
+        raise AssertionError("this is for those who run it themselves")
+
 class Driven:
     closed = 0
     def __init__(self, name):
@@ -224,6 +228,7 @@ def test_a_round_trip_is_timed():
         (["draw", "mine:good", "--workers", "0"], "whole number"),
         (["draw", "mine:loop", "--workers", "2"], "wait for each other"),
         (["trace", "mine:number"], "is no Program"),
+        (["trace", "mine:Traced"], "with it.trace(path)"),
         (["trace", "mine:good", "-o", "nowhere/t.json"], "nowhere"),
         (["trace", "mine:good", "--ticks", "-3"], "--ticks"),
         (["verify", "mine:number"], "a target makes a Program"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from inspect import getdoc
 
-from reactor_rl.plugin import UsageError, subject_of, usable_cores
+from reactor_rl.plugin import Target, UsageError, subject_of, usable_cores
 from reactor_sb3.training.trainer import Trainer
 from reactor_sb3.training.tuning import call_of, predictions
 
@@ -24,10 +25,10 @@ def main(argv: list[str]) -> int:
     Throw-away copies of an actor and of the learner are timed, as by executor="auto". Nothing is changed and nothing is trained.
     """
     parser = argparse.ArgumentParser(prog="python -m reactor_rl tune", description=getdoc(main))
-    parser.add_argument("target", metavar="TARGET", help="MODULE:FACTORY, a function that makes a trainer")
+    parser.add_argument("target", metavar="TARGET", help="MODULE:FACTORY, a function that makes a trainer, or a target that does")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="arguments of the function: value or key=value")
     given = parser.parse_intermixed_args(argv)
-    with subject_of(given.target, given.arguments) as model:
+    with subject_of(given.target, given.arguments) as made, made.make() if isinstance(made, Target) else nullcontext(made) as model:
         if not isinstance(model, Trainer):
             raise UsageError(f"{given.target} made {model!r}, which is no trainer of reactor_sb3")
         print_predictions(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,14 @@ def test_the_command_measures_and_changes_nothing(capsys: Any, monkeypatch: Any)
     assert {"as it is", "pipeline=1", "batch_size=64", "gradient_steps=2"} <= {name for name, *_ in rows}
     assert all(int(number.replace(",", "")) > 0 for _, *numbers in rows for number in numbers)
     assert told.splitlines()[-1].startswith("SyncDQN('MlpPolicy', env, ")
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_the_line_of_the_tutorial(capsys: Any) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "start" / "training.md").read_text()
+    (arguments,) = re.findall(r"^python -m reactor_rl tune (.*)$", page, re.MULTILINE)
+    assert main(arguments.split()) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("SyncPPO('MlpPolicy', 'CartPole-v1', ")
 
 
 def test_a_target_that_is_no_trainer_is_refused() -> None:
