@@ -48,6 +48,7 @@ def choose(
     *,
     caller_works: bool = True,
     costs: Mapping[str, float] | None = None,
+    replaced: bool = False,
 ) -> Choice:
     """Choose for a whole program.
 
@@ -58,20 +59,27 @@ def choose(
         measure: Seconds per tick of each reactor, see :func:`measured`; called if nothing is known of them and it matters.
         caller_works: Whether the caller's thread takes its share.
         costs: Seconds per tick by reactor, if they are known.
+        replaced: Whether workers that die are to be replaced.
     """
     if len(topology.reactors) == 1 and caller_works:
         return Choice("inline", 1, costs, "one reactor")
     if workers == 1 and caller_works:
         return Choice("inline", 1, costs, "one worker")
-    if parallel_executor() == "processes" and not may_start_processes():
+    if parallel_executor(replaced) == "processes" and not may_start_processes():
         return Choice("inline", 1, costs, DAEMONIC)
     if costs is None and not any(node.cost is not None for node in topology.reactions):
         costs = measure()
-    return fastest(topology, graph, workers, costs, caller_works=caller_works)
+    return fastest(topology, graph, workers, costs, caller_works=caller_works, replaced=replaced)
 
 
 def fastest(
-    topology: Topology, graph: Graph, workers: int, costs: Mapping[str, float] | None, *, caller_works: bool = True
+    topology: Topology,
+    graph: Graph,
+    workers: int,
+    costs: Mapping[str, float] | None,
+    *,
+    caller_works: bool = True,
+    replaced: bool = False,
 ) -> Choice:
     """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
@@ -87,7 +95,8 @@ def fastest(
                 best, best_time = count, span + cost
     if best == 1 and caller_works:
         return Choice("inline", 1, costs, f"a tick takes {_us(alone)}, too little to share")
-    return Choice(parallel_executor(), best, costs, f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers")
+    why = f"a tick takes {_us(alone)} alone and about {_us(best_time)} on {best} workers"
+    return Choice(parallel_executor(replaced), best, costs, why)
 
 
 def _us(seconds: float) -> str:

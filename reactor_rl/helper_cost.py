@@ -46,9 +46,13 @@ class Idle(Reactor):
         """Do nothing."""
 
 
-def parallel_executor() -> NamedExecutor:
-    """What carries helpers that run Python: processes, or threads where there is no GIL."""
-    return "processes" if getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
+def parallel_executor(replaced: bool = False) -> NamedExecutor:
+    """What carries helpers that run Python: processes, or threads where there is no GIL.
+
+    Args:
+        replaced: Whether those that die are to be replaced, which threads cannot be.
+    """
+    return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 
 
 def tick_cost(spin: float | None = None, away: float = 0.0) -> float:

@@ -132,11 +132,9 @@ class Program(Composition):
             inline = partial(start, topology, self._pickled, self.setup, Settings(fingerprint="off"))
             choice = choose(
                 topology, build(topology), workers or usable_cores(), partial(measured, topology, inline),
-                caller_works=caller_works, costs=costs,
+                caller_works=caller_works, costs=costs, replaced=recover is not None,
             )  # fmt: skip
-            # Threads cannot be replaced.
-            chosen = "processes" if choice.executor == "threads" and recover is not None else choice.executor
-            settings = replace(settings, executor=chosen, workers=choice.workers, costs=choice.costs)
+            settings = replace(settings, executor=choice.executor, workers=choice.workers, costs=choice.costs)
             why = choice.why
         run = start(topology, self._pickled, self.setup, settings, why)
         _log.info("started %r", run)

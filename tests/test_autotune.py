@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_helpers_are_taken_where_they_pay(asked: list[float], seconds: float, he
     found = picked(seconds)
     assert (found.executor, found.workers) == (parallel_executor() if workers > 1 else "inline", workers)
     assert asked == []
+
+
+def test_threads_are_not_chosen_where_workers_are_to_be_replaced(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    for replaced, executor in ((False, "threads"), (True, "processes")):
+        asked.append(0.0)
+        assert picked(1e-3, replaced=replaced).executor == executor
 
 
 def test_what_helpers_cost_is_not_measured_where_there_is_nothing_to_share(asked: list[float]) -> None:

@@ -178,7 +178,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             self.single_action_space = Discrete(len(dummy.actions))
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
-        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works)
+        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, restarts=restarts)
         self._leaves = Leaves(self.single_observation_space)
         self._set_actions(self.single_action_space, self.batch_size)
         self._replace(replacing(restarts, choice.executor), num_envs)

@@ -39,6 +39,7 @@ def decide(
     executor: ExecutorName,
     caller_works: bool,
     helper_cost: Callable[[], float] = tick_cost,
+    restarts: int = 0,
 ) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
@@ -51,6 +52,7 @@ def decide(
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
         helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments.
+        restarts: How often workers may be replaced.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
@@ -58,7 +60,7 @@ def decide(
         return EnvChoice(executor, workers, None, "")
     if workers == 1 and caller_works:
         return EnvChoice("inline", 1, None, "one worker")
-    parallel = parallel_executor()
+    parallel = parallel_executor(replaced=bool(restarts))
     if parallel == "processes" and not may_start_processes():
         return EnvChoice("inline", 1, None, DAEMONIC)
     measured = costs()

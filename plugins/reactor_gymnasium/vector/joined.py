@@ -89,7 +89,7 @@ class JoinedVectorEnv(CallingVectorEnv):
             self.metadata = {**getattr(dummy, "metadata", {})}
             self.render_mode = getattr(dummy, "render_mode", None)
             costs = partial(env_costs, dummy, members, most, member_cost)
-            choice = decide(costs, len(makers), most, executor, caller_works)
+            choice = decide(costs, len(makers), most, executor, caller_works, restarts=restarts)
         finally:
             dummy.close()
         self.bounds = [0, *accumulate(one.rows for one in facts)]

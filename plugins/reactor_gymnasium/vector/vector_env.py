@@ -218,7 +218,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
             costs = partial(env_costs, dummy, self._encoded, workers)
-            choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost)
+            choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost, restarts)
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space, self._casting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from reactor_pettingzoo.runner.placing import SPIN, choose
 from reactor_pettingzoo.runner.progress import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
+from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, carrier_for, encode, new_hash, shared_out, usable_cores
 
@@ -91,6 +93,7 @@ class Ensemble(RunOwner):
         deterministic: Whether the best action is taken, or one drawn.
         start_method: How helper processes start.
         restarts: How often worker processes that die are replaced.
+        step_timeout: Seconds that the caller waits for a worker process at most.
         nodes: Machines, with ``executor="ray"``.
     """
 
@@ -106,6 +109,7 @@ class Ensemble(RunOwner):
         deterministic: bool,
         start_method: str | None,
         restarts: int = 0,
+        step_timeout: float | None = None,
         nodes: Any = None,
     ) -> None:
         self._life = Life()
@@ -118,16 +122,17 @@ class Ensemble(RunOwner):
         self._pace = PACE if alone else 1  # steps of a tick
         carrier = carrier_for(executor, nodes, workers)
         most = min((workers or usable_cores()) if carrier is None else sum(carrier.workers), len(acts))
-        chosen, count, self._why = choose(env_fn, roster, len(acts), most, executor, self._pace)
+        chosen, count, self._why = choose(env_fn, roster, len(acts), most, executor, self._pace, restarts)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._alone if alone else self._between
-        program, placement = build(Program(f"{roster.name} x {len(acts)}"), encode(env_fn), resets, groups, cuts)
+        made = encode(env_fn)
+        program, placement = build(Program(f"{roster.name} x {len(acts)}"), made, resets, groups, cuts)
         # Shards come first; the policies that they ask are at home, where there are several machines.
         on = None if carrier is None else dict(zip(placement, shared_out(carrier.workers, count), strict=False))
         self._run = program.start(
             executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
             placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=replacing(restarts, chosen),
+            recover=replacing(restarts, chosen, [encode(partial(TriedCopy.of, made, roster))]), tick_timeout=step_timeout,
         )  # fmt: skip
 
     def _alone(

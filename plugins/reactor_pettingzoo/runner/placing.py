@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from gymnasium import spaces
-
 from reactor_gymnasium.plugin import EnvCosts, decide, median_step
-from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.roster import MASK, EnvFn, Roster
+from reactor_pettingzoo.runner.roster import EnvFn, Roster
+from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl.plugin import global_random_state, tick_cost
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ SPIN = 1e-3
 
 
 def choose(
-    env_fn: EnvFn, roster: Roster, copies: int, workers: int, executor: ExecutorName, pace: int
+    env_fn: EnvFn, roster: Roster, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
 ) -> tuple[ExecutorName, int, str]:
     """The executor, the number of workers, and why.
 
@@ -33,56 +31,25 @@ def choose(
         workers: How many workers there may be.
         executor: What the user asked for.
         pace: Steps that a worker takes by itself in a tick; with 1, others ask the policies in between.
+        restarts: How often workers may be replaced.
     """
 
     def helper_cost() -> float:
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost)
+    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts)
     return choice.executor, choice.workers, choice.why
 
 
 def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
-    with global_random_state():
-        cost = _cost(env_fn(), roster)
+    with global_random_state(), contextlib.closing(TriedCopy(env_fn(), roster)) as copy:
+
+        def step(actions: list[Any]) -> bool:
+            copy.act(actions)
+            return copy.over
+
+        cost = median_step(lambda seed: copy.reset(seed=seed), copy.sample, step)
     if cost is None:
         return EnvCosts(None, "the environment could not be timed")
     return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
-
-
-def _cost(env: Any, roster: Roster) -> float | None:
-    """Seconds of a step of a throw-away copy; its actions are drawn at random, where nobody takes the time."""
-    record = np.zeros((), roster.record())
-    blocks = [roster.block_of(agent)[0].number for agent in roster.agents]
-    kind = Turns if roster.turns else Together
-    copy: Copy = kind(env, roster, record, blocks, np.zeros(len(roster.agents), np.bool_))
-
-    def reset(seed: int | None) -> None:
-        for block in roster.blocks if seed is not None else ():
-            block.action_space.seed(seed)
-        copy.reset(seed)
-        copy.show()
-
-    def sample() -> list[Any]:
-        actions = []
-        for block in roster.blocks:
-            masks = record[block.field(MASK)] if block.mask else [None] * block.rows
-            actions.append([_sample(block.action_space, mask) for mask in masks])
-        return actions
-
-    def step(actions: list[Any]) -> bool:
-        copy.step(actions)
-        copy.show()
-        return copy.over
-
-    try:
-        return median_step(reset, sample, step)
-    finally:
-        copy.env.close()
-
-
-def _sample(space: Any, mask: Any) -> Any:
-    if isinstance(space, spaces.Discrete):
-        return int(space.sample() if mask is None or not mask.any() else space.sample(mask))
-    return space.sample()

@@ -57,11 +57,16 @@ class MultiAgentRunner(Ensemble):
             environment and agent has a random stream of its own.
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         restarts: How often worker processes that die are replaced, with the same results; see :class:`reactor_rl.Recover`.
-            Environments and policies must do the same after the same seed and actions.
+            The environment is tried with two that are thrown away, and must do the same after the same seed and actions; so must
+            the policies, which are not tried.
+        step_timeout: Seconds that the caller waits for a worker process at most, in which its copies take up to 16 steps. After
+            that it is a :class:`reactor_rl.WorkerHungError` that names them, or, with ``restarts``, the worker is replaced. The
+            copies in the calling process are not timed.
 
     Raises:
         TypeError: If ``env_fn`` makes no PettingZoo environment, or a policy is none.
-        ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for.
+        ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
+            are ``restarts`` and the environment could not be brought back.
 
     Example:
         >>> from mpe2 import simple_spread_v3
@@ -85,6 +90,7 @@ class MultiAgentRunner(Ensemble):
         deterministic: bool = True,
         start_method: str | None = None,
         restarts: int = 0,
+        step_timeout: float | None = None,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
         roster = Roster.of(env_fn)
@@ -92,7 +98,9 @@ class MultiAgentRunner(Ensemble):
             policies = single(policies)
         names = assigned(roster, policies, policy_of)
         acts, resets = [names] * num_envs, Resets(range(num_envs))
-        super().__init__(env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts, nodes)
+        super().__init__(
+            env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts, step_timeout, nodes
+        )
         self.policy_of = names
 
     # ------------------------------------------------------------------ running

@@ -135,6 +135,7 @@ def tournament(
     executor: ExecutorName = "auto",
     nodes: Any = None,
     start_method: str | None = None,
+    step_timeout: float | None = None,
     progress_bar: bool | None = None,
 ) -> Tournament:
     """Let every policy play every other one, and itself, on both sides.
@@ -155,6 +156,7 @@ def tournament(
         executor: As for :class:`MultiAgentRunner`; like ``workers``, it never changes a result.
         nodes: As for :class:`MultiAgentRunner`.
         start_method: How helper processes start.
+        step_timeout: As for :class:`MultiAgentRunner`.
         progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
 
     Raises:
@@ -186,7 +188,10 @@ def tournament(
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
     resets = Resets(offsets, each=True)
-    ensemble = Ensemble(env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method, nodes=nodes)
+    ensemble = Ensemble(
+        env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method,
+        step_timeout=step_timeout, nodes=nodes,
+    )  # fmt: skip
     with ensemble:
         began = time.perf_counter()
         played = ensemble._play(math.inf, total, seed, False, progress_bar, total)

@@ -144,7 +144,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             dummy = as_parallel(thrown_away(env_fn))
             try:
                 self._describe(dummy)
-                choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works)
+                choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works, restarts=restarts)
             finally:
                 dummy.close()
         self._was_reset = False

@@ -193,8 +193,8 @@ class Resumable(ReactorAlgorithm):
                 checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
                 that you have imported), and nothing is made that is much larger than the file.
             **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-                ``restarts``, ``verbose``, ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits
-                only; and ``watch`` and what begins with ``watch_``, of which a checkpoint has none.
+                ``restarts``, ``round_timeout``, ``verbose``, ``tensorboard_log``; ``device`` and what ends with ``_device``, which
+                change last bits only; and ``watch`` and what begins with ``watch_``, of which a checkpoint has none.
 
         Returns:
             The model.
@@ -208,7 +208,8 @@ class Resumable(ReactorAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        free = {"workers", "executor", "nodes", "start_method", "restarts", *cls.devices, "verbose", "tensorboard_log", *WATCHING}
+        places = {"workers", "executor", "nodes", "start_method", "restarts", "round_timeout", *cls.devices}
+        free = {*places, "verbose", "tensorboard_log", *WATCHING}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)

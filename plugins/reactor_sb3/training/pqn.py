@@ -137,6 +137,7 @@ class PQN(QLearning):
         nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
+        round_timeout: float | None = None,
     ) -> None:
         for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)

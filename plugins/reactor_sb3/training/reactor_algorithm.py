@@ -17,7 +17,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_gymnasium.plugin import replacing
-from reactor_rl import Program, RunError
+from reactor_rl import Program, Recover, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, carrier_for, new_hash
 from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
@@ -82,7 +82,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
         self.evaluate_steps = arguments.evaluate_steps
         self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
-        self.nodes, self.restarts = arguments.nodes, arguments.restarts
+        self.nodes, self.restarts, self.round_timeout = arguments.nodes, arguments.restarts, arguments.round_timeout
         self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
         self.arguments["evaluate_env"] = self._evaluate_env
         self.arguments = self._set_watching(self.arguments)
@@ -293,6 +293,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
 
         Raises:
             RunError: In a forked child of the process that started them.
+            ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
         if self._run is not None and self._run.foreign:
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
@@ -311,7 +312,8 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
                 placement=choice.placement,
                 on=choice.on,
                 fingerprint="off",
-                recover=replacing(self.restarts, choice.executor, specification.actors.makes[:1]),
+                recover=self._replacing(specification, choice.executor),
+                tick_timeout=self.round_timeout,
             )
             self._set_order = self._run.writer("orders")
             self._set_exploration = self._run.writer("exploration")
@@ -319,6 +321,13 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
             self._sent = specification.parameters
             self._afresh = False  # they will begin with new episodes anyway
         return self._run
+
+    def _replacing(self, specification: Specification, executor: str) -> Recover | None:
+        """How often workers are replaced, if every environment could be brought back that a result depends on."""
+        recover, evaluation = replacing(self.restarts, executor, specification.actors.makes), specification.evaluation
+        if evaluation is not None:
+            replacing(self.restarts, executor, [evaluation.make], "evaluation environment")
+        return recover
 
     def _all_envs(self) -> Array:
         return np.ones(self.n_envs, np.bool_)

@@ -73,6 +73,9 @@ class SyncDQN(OffPolicy, QLearning, DQN):
             all of them. The actors are shared out among them, and ``workers`` is the number of workers on each.
         start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
         restarts: How often worker processes that die are replaced, with the same weights; likewise.
+        round_timeout: Seconds that the learner waits for a worker process in a round at most, a whole rollout and what goes on
+            beside it. After that it is a :class:`reactor_rl.WorkerHungError` that names the worker's reactors, or, with
+            ``restarts``, the worker is replaced. Actors in the calling process are not timed.
 
     Raises:
         TypeError: If no environments like ``env`` can be made.
@@ -145,6 +148,7 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
+        round_timeout: float | None = None,
     ) -> None:
         if buffer_size < batch_size:
             raise ValueError(f"buffer_size={buffer_size} is smaller than a batch of {batch_size}; make the replay buffer larger")

@@ -124,6 +124,7 @@ class SyncPPO(Trainer, PPO):
         nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
+        round_timeout: float | None = None,
     ) -> None:
         for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)

@@ -129,6 +129,7 @@ class SyncSAC(ContinuousControl, SAC):
         nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
+        round_timeout: float | None = None,
     ) -> None:
         if use_sde:
             raise ValueError(

@@ -109,6 +109,7 @@ class SyncTD3(ContinuousControl, TD3):
         nodes: Any = None,
         start_method: str | None = None,
         restarts: int = 0,
+        round_timeout: float | None = None,
     ) -> None:
         self._set_parallelism(env)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import sys
 from typing import Any
 
 import pytest
@@ -69,6 +70,12 @@ def test_each_batch_waits_for_helpers() -> None:
 def test_what_cannot_be_timed_is_shared() -> None:
     found = decide(lambda: EnvCosts(None, "no luck"), 8, 2, "auto", True, never)
     assert found == EnvChoice(parallel_executor(), 2, None, "no luck")
+
+
+def test_threads_are_not_chosen_where_workers_are_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert decided(1.0, never).executor == "threads"
+    assert decided(1.0, never, restarts=1).executor == "processes"
 
 
 INLINE = "executor='inline', workers=1 [a daemonic process may not start others]"

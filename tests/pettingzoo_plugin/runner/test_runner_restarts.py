@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
+import time
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mpe2 import simple_spread_v3
-from runner_envs import mlp
+from pettingzoo.classic.connect_four import connect_four
+from runner_envs import Herd, Table, mlp
 
+from reactor_gymnasium.environments.ways import goes_again
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_rl import RecoveryWarning
+from reactor_pettingzoo.runner.roster import Roster
+from reactor_pettingzoo.runner.tried_copy import TriedCopy
+from reactor_rl import RecoveryWarning, WorkerHungError
 
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
 POLICIES: dict[str, Any] = {"by row": lambda: {"all": RandomPolicy()}, "together": lambda: {"all": mlp(0, 18, 5)}}
@@ -36,3 +44,78 @@ def test_killed_workers_change_no_result(name: str) -> None:
                 seen.append(runner.run(600, seed=seed, progress_bar=False).fingerprint)
     assert seen == expected
     assert sum(one.category is RecoveryWarning for one in said) == 2
+
+
+class UnrulyHerd(Herd):
+    """Draws rewards from the process's generator."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        observations, rewards, *others = super().step(actions)
+        return observations, dict.fromkeys(rewards, random.random()), *others
+
+
+class UnrulyTable(Table):
+    """Shows what no seed can bring back."""
+
+    def observe(self, agent: str) -> Any:
+        return np.full(4, random.random(), np.float32)
+
+
+@pytest.mark.parametrize("env_fn", [UnrulyHerd, UnrulyTable])
+def test_environments_that_do_otherwise_are_refused(env_fn: Any) -> None:
+    with pytest.raises(ValueError, match=r"restarts=1: environment 0 could not be brought back, .*the same seed and actions"):
+        MultiAgentRunner(env_fn, RandomPolicy(), num_envs=2, executor="processes", workers=2, restarts=1)
+
+
+@pytest.mark.parametrize(
+    "env_fn",
+    [
+        Herd,
+        partial(Herd, masks="observation"),
+        partial(Herd, masks="info"),
+        Table,
+        partial(Table, early=True),
+        connect_four.env,
+        spread,
+    ],
+)
+def test_environments_that_do_the_same_again_are_tried_with_legal_actions(env_fn: Any) -> None:
+    assert goes_again(partial(TriedCopy.of, env_fn, Roster.of(env_fn)))
+
+
+class Sleepy(Herd):
+    """Does not return from a step of a helper's once there is a file, which is gone then."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.path.exists() and multiprocessing.parent_process() is not None:
+            self.path.unlink()
+            time.sleep(100)
+        return super().step(actions)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_copies_that_do_not_return_are_named_or_replaced(tmp_path: Path, restarts: int) -> None:
+    path = tmp_path / "sleep"
+
+    def played(**how: Any) -> str:
+        path.unlink(missing_ok=True)
+        with MultiAgentRunner(partial(Sleepy, path), RandomPolicy(), num_envs=4, **how) as runner:
+            runner.run(10, seed=0, progress_bar=False)
+            path.touch()
+            return runner.run(100, seed=1, progress_bar=False).fingerprint
+
+    expected = played(executor="inline")
+    how: dict[str, Any] = {"executor": "processes", "workers": 2, "restarts": restarts, "step_timeout": 2.0}
+    if restarts:
+        with pytest.warns(RecoveryWarning, match=r"did not return for 2.0 s \(it is in environments\[2:4\]"):
+            assert played(**how) == expected
+    else:
+        with pytest.raises(
+            WorkerHungError, match=r"worker 1 has not ended its part of tick \d+ in 2.0 s; it is in environments\[2:4\]"
+        ):
+            played(**how)

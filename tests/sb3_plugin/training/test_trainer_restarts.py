@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
+import time
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
 
-from reactor_rl import RecoveryWarning
+from reactor_rl import RecoveryWarning, WorkerHungError
 from reactor_sb3 import ReactorVecEnv, SyncDQN, SyncPPO
 
 
@@ -56,10 +62,78 @@ def test_killed_workers_change_no_weight(name: str) -> None:
     assert sum(one.category is RecoveryWarning for one in said) == 2
 
 
-def test_a_vec_env_takes_restarts() -> None:
-    import gymnasium
+class Unruly(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Draws rewards from the process's generator."""
 
-    env = ReactorVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2, executor="processes", workers=2, restarts=1)
+    def step(self, action: Any) -> Any:
+        observation, _, *others = self.env.step(action)
+        return observation, random.random(), *others
+
+
+def cartpole(unruly: bool = False) -> Any:
+    env = gymnasium.make("CartPole-v1")
+    return Unruly(env) if unruly else env
+
+
+def test_every_environment_is_tried() -> None:
+    how: dict[str, Any] = {"executor": "processes", "workers": 2, "restarts": 1}
+    unruly = partial(cartpole, unruly=True)
+    with (
+        SyncDQN("MlpPolicy", DummyVecEnv([cartpole, unruly]), **how) as model,
+        pytest.raises(ValueError, match=r"restarts=1: environment 1 could not be brought back"),
+    ):
+        model.start()
+    with (
+        SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, evaluate_every=1, evaluate_env=unruly, **how) as model,
+        pytest.raises(ValueError, match=r"restarts=1: evaluation environment 0 could not be brought back"),
+    ):
+        model.start()
+
+
+class Sleepy(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Does not return from a step of a helper's once there is a file, which is gone then."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.path = path
+
+    def step(self, action: Any) -> Any:
+        if self.path.exists() and multiprocessing.parent_process() is not None:
+            self.path.unlink()
+            time.sleep(100)
+        return super().step(action)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_an_actor_that_does_not_return_is_named_or_replaced(tmp_path: Path, restarts: int) -> None:
+    path = tmp_path / "sleep"
+
+    def trained(**how: Any) -> str:
+        path.unlink(missing_ok=True)
+        with SyncPPO("MlpPolicy", partial(Sleepy, path), n_actors=4, n_steps=16, batch_size=64, n_epochs=1, seed=0, **how) as model:
+            model.learn(64)
+            path.touch()
+            return model.learn(128, reset_num_timesteps=False).fingerprint()
+
+    expected = trained(executor="inline")
+    how: dict[str, Any] = {"executor": "processes", "workers": 2, "restarts": restarts, "round_timeout": 2.0}
+    if restarts:
+        with pytest.warns(RecoveryWarning, match=r"did not return for 2.0 s \(it is in actor\[1\]"):
+            assert trained(**how) == expected
+    else:
+        with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick \d+ in 2.0 s; it is in actor\[1\]"):
+            trained(**how)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
+def test_limits_that_are_none_are_refused(seconds: Any) -> None:
+    with pytest.raises(ValueError, match="round_timeout="):
+        SyncDQN("MlpPolicy", "CartPole-v1", round_timeout=seconds)
+
+
+def test_a_vec_env_takes_restarts() -> None:
+    env = ReactorVecEnv([cartpole] * 2, executor="processes", workers=2, restarts=1)
     try:
         env.reset()
         os.kill(env._envs._run._executor._processes[0].pid, signal.SIGKILL)  # type: ignore[attr-defined]
