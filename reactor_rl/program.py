@@ -98,10 +98,10 @@ class Program(Composition):
                 that has something to do for so long between two ticks, none where there are more workers than cores.
             recover: Whether, and how often, helper processes that die are replaced, with the same results; see
                 :class:`reactor_rl.Recover`. ``None``: the run is over when one dies. With several nodes it is nodes that are
-                replaced, if one of their workers dies too, and home's workers are not.
-            tick_timeout: Seconds that the caller waits at most for a helper in a tick, or for its part of a snapshot and the like;
-                then it is a :class:`WorkerHungError`, or, with ``recover``, the helper is replaced. The caller's own share is not
-                timed.
+                replaced, also if one of their workers dies or hangs, and home's workers are not.
+            tick_timeout: Seconds that the caller waits at most for a helper or another node in a tick, or for its part of a
+                snapshot and the like; then it is a :class:`WorkerHungError`, or, with ``recover``, that one is replaced. The
+                caller's own share is not timed.
             nodes: Number of nodes, home included, for an executor that has several, or what else that understands; ``None`` for as
                 many as it has.
             on: Which of them gets which reactor, by name of a reactor or of a bank (one node for all its members, or a sequence

@@ -106,11 +106,12 @@ class LostError(Exception):
     Attributes:
         node: Its number.
         how: What has happened to it, as it fits behind its name: "was killed by SIGKILL".
+        hung: Whether it is there, and does not answer in time.
     """
 
-    def __init__(self, node: int, how: str) -> None:
+    def __init__(self, node: int, how: str, hung: bool = False) -> None:
         super().__init__(f"node {node} {how}")
-        self.node, self.how = node, how
+        self.node, self.how, self.hung = node, how, hung
 
 
 class Carrier(Protocol):
@@ -156,7 +157,7 @@ class Carrier(Protocol):
         """
 
     def replace(self, node: int) -> None:
-        """Make a node of its parcel anew, in the place of one that is lost; its call is forgotten.
+        """Make a node of its parcel anew, in the place of one that is lost, or hangs and is to be ended; its call is forgotten.
 
         Raises:
             RunError: If there is no place for it.

@@ -119,7 +119,8 @@ class _PartRun(Run):
                 function()
         given: dict[int, bytes | Reactor] = {**parcel.reactors, part.gateway: self._gateway}
         shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
-        super().__init__(plan, executor, shares, "", Helpers(plan, executor), settings.tick_timeout)
+        super().__init__(plan, executor, shares, "", Helpers(plan, executor))
+        self._limit = settings.tick_timeout
         self._gates = sum(bit for bit, reaction in self._kernel.reactions.items() if reaction in part.gates)
 
     def _start_up(self) -> None:
@@ -165,6 +166,7 @@ class _PartRun(Run):
             helpers.begin(Commands.STOP, call.number)
             kernel.stop_pass(call.time, call.number)
         elif call.command == "first":
+            helpers.limit = self._limit  # startup reactions take their time
             helpers.begin(Commands.FIRST, call.number)
             kernel.pending |= self._gates
             kernel.first_pass(call.time, call.number)

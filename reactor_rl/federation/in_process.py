@@ -66,6 +66,8 @@ class InProcess:
         self._lost.append(node)
 
     def replace(self, node: int) -> None:
+        if node in self._threads:
+            self._threads[node].hang_up(0.0)  # a thread cannot be killed: it ends after what it is doing
         self._begin(node)
 
     def describe(self, node: int) -> str:

@@ -6,7 +6,6 @@ put where the run looks for it, as if home's own workers had said it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,11 +32,9 @@ class Caller(Protocol):
 
     Attributes:
         deadline: When it gives up.
-        limit: Seconds that it waits for a node at most, ``None`` for as long as it takes.
     """
 
     deadline: Deadline
-    limit: float | None
 
     def check(self) -> None:
         """Raise what has ended one of its helpers."""
@@ -142,14 +139,14 @@ class PostOffice:
         Raises:
             TimeoutError: If the deadline passes.
             NodeDiedError: If a node is lost.
-            WorkerHungError: If it takes longer than the limit.
+            WorkerHungError: If one does not answer in time.
         """
-        since, observers = time.monotonic(), self._kernel.observers
+        observers = self._kernel.observers
         for observer in observers:
             observer.before_wait()
         while self._lacks(link):
             if not self._receive(self._caller.deadline.left(SLICE)):
-                self._look_after(since)
+                self._caller.check()
                 if self._caller.deadline.over():
                     raise TimeoutError
         for letter in self._late:
@@ -228,23 +225,13 @@ class PostOffice:
         if upcoming != NEVER:
             self._kernel.wake_at(max(upcoming, coming), 0)
 
-    def _look_after(self, since: float) -> None:
-        self._caller.check()
-        limit = self._caller.limit
-        if limit is not None and time.monotonic() - since > limit:
-            index = next(index for index, node in self._nodes.items() if node.called)
-            names = self._names(index)
-            raise WorkerHungError(
-                f"{self._name(index)} has not ended its part of tick {self._kernel.time} in {limit} s; it holds "
-                f"{', '.join(names)}. The run is over: close() it and start again", index, names, False,
-            )  # fmt: skip
-
-    def _lost(self, lost: LostError) -> NodeDiedError:
-        names = self._names(lost.node)
-        return NodeDiedError(
-            f"{self._name(lost.node)} {lost.how} in tick {self._kernel.time}; it held {', '.join(names)}. The run is over: close() "
-            "it and start again", lost.node, names,
-        )  # fmt: skip
+    def _lost(self, lost: LostError) -> NodeDiedError | WorkerHungError:
+        names, has = self._names(lost.node), "holds" if lost.hung else "held"
+        message = (
+            f"{self._name(lost.node)} {lost.how} in tick {self._kernel.time}; it {has} {', '.join(names)}. The run is over: "
+            "close() it and start again"
+        )
+        return WorkerHungError(message, lost.node, names, False) if lost.hung else NodeDiedError(message, lost.node, names)
 
     def _name(self, index: int) -> str:
         where = self._carrier.describe(index)
@@ -268,10 +255,10 @@ class PostOffice:
 
     def answers(self) -> list[Answer]:
         """What the nodes have said, in their order."""
-        since, found = time.monotonic(), []
+        found = []
         for node in self._nodes.values():
             while node.said is None:
                 if not self._receive(SLICE):
-                    self._look_after(since)
+                    self._caller.check()
             found.append(node.said)
         return found

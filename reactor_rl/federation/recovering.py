@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from reactor_rl.errors import WorkerDiedError
+from reactor_rl.errors import WorkerDiedError, WorkerHungError
+from reactor_rl.federation.around import Around
 from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
 from reactor_rl.recovery import Recover, RecoveryWarning
 from reactor_rl.runtime.executor import SLICE
@@ -57,7 +58,7 @@ class _Notes:
     over: str = ""
 
 
-class RecoveringCarrier:
+class RecoveringCarrier(Around):
     """Another carrier, whose lost nodes are replaced.
 
     Args:
@@ -66,40 +67,18 @@ class RecoveringCarrier:
     """
 
     def __init__(self, carrier: Carrier, recover: Recover) -> None:
-        self._carrier, self._recover = carrier, recover
-        self.name, self.inside = carrier.name, carrier.inside
+        super().__init__(carrier)
+        self._recover = recover
         self._notes: dict[int, _Notes] = {}
         self._answers: deque[tuple[int, Answer]] = deque()  # which came while a node was brought back
         self._awaited: dict[int, Answer | None] = {}  # what those have answered that are being brought back, or kept
         self._losses: list[tuple[int, int, str]] = []  # tick, node and what has happened to it
         self._time = 0
 
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """Of the other carrier."""
-        return self._carrier.workers
-
-    @property
-    def nodes(self) -> int:
-        """Of the other carrier."""
-        return self._carrier.nodes
-
     def launch(self, parcels: Sequence[bytes]) -> None:
         """As the other carrier."""
         self._notes = {node: _Notes() for node in range(1, len(parcels) + 1)}
-        self._carrier.launch(parcels)
-
-    def describe(self, node: int) -> str:
-        """As the other carrier."""
-        return self._carrier.describe(node)
-
-    def replace(self, node: int) -> None:
-        """Lose a node on purpose, and bring it back."""
-        self._bring_back(LostError(node, "was given up"))
-
-    def close(self, timeout: float | None) -> None:
-        """As the other carrier."""
-        self._carrier.close(timeout)
+        super().launch(parcels)
 
     # ------------------------------------------------------------------ calls and answers
 
@@ -131,11 +110,12 @@ class RecoveringCarrier:
         return node, answer
 
     def _received(self, timeout: float) -> tuple[int, Answer]:
-        """As the other carrier; a node is lost too when one of its workers has died."""
+        """As the other carrier; a node is lost too when one of its workers has died, or hangs."""
         node, answer = self._carrier.receive(timeout)
         error = None if answer.error is None else answer.error.error
-        if isinstance(error, WorkerDiedError):
-            raise LostError(node, f"has lost a worker: {error}")
+        if isinstance(error, (WorkerDiedError, WorkerHungError)):
+            what = str(error).partition(". The run is over")[0]
+            raise LostError(node, f"has lost a worker ({what})", isinstance(error, WorkerHungError))
         return node, answer
 
     def _answer_of(self, node: int) -> Answer:
@@ -239,13 +219,12 @@ class RecoveringCarrier:
         before = [how for when, other, how in self._losses if (when, other) == (self._time, node)]
         over = self._notes[node].over
         if over:
-            raise LostError(node, f"{lost.how}, and was not replaced: {over};")
+            raise LostError(node, f"{lost.how}, and was not replaced: {over};", lost.hung)
         if before:
-            raise LostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,")
+            raise LostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,", lost.hung)
         if len(self._losses) >= self._recover.restarts:
-            raise LostError(
-                node, f"{lost.how}, and no more nodes are replaced than Recover(restarts={self._recover.restarts}) says,"
-            )
+            restarts = f"Recover(restarts={self._recover.restarts})"
+            raise LostError(node, f"{lost.how}, and no more nodes are replaced than {restarts} says,", lost.hung)
         self._losses.append((self._time, node, lost.how))
 
 

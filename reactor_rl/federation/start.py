@@ -14,6 +14,7 @@ from reactor_rl.federation.links import HOME
 from reactor_rl.federation.placing import On, nodes_of
 from reactor_rl.federation.post_office import END
 from reactor_rl.federation.recovering import RecoveringCarrier
+from reactor_rl.federation.timed import TimedCarrier
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.executor import Reactors
 from reactor_rl.runtime.supervisor import Settings, equip
@@ -48,6 +49,8 @@ def start_federated(
         ProgramError: If the program cannot run so.
         RunError: If the nodes cannot be had.
     """
+    if settings.tick_timeout is not None:
+        carrier = TimedCarrier(carrier, settings.tick_timeout)
     if settings.recover is not None:
         carrier = RecoveringCarrier(carrier, settings.recover)
         settings = replace(settings, recover=None)  # home's own workers are not replaced

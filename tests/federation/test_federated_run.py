@@ -156,6 +156,30 @@ def test_times_at_which_nothing_happens_anywhere_take_no_call() -> None:
 # ---------------------------------------------------------------------- what goes wrong
 
 
+class TakesItsTime(Reactor):
+    beat = Timer(period=1)
+    out = Output((), np.int64)
+
+    @reaction(startup)
+    def begin(self) -> None:
+        time.sleep(1.0)
+
+    @reaction(beat, effects=out)
+    def go(self) -> None:
+        self.out.set(self.tag[0])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_startup_reactions_take_their_time(workers: int) -> None:
+    program = Program("slow to start")
+    bank = program.bank(TakesItsTime, 2, name="slow")
+    program.connect(bank.out, program.output("ticks").rows)
+    how: dict[str, Any] = {"tick_timeout": 0.4, "caller_works": workers == 1, "on": {"slow": 1}}
+    with program.start(executor="federated", nodes=2, workers=workers, **how) as run:
+        run.run(2)
+        assert run.ticks.tolist() == [1, 1]
+
+
 class Raises(Reactor):
     beat = Timer(period=1)
 
@@ -259,7 +283,7 @@ def test_a_node_that_hangs_is_named() -> None:
     GATE[3] = gate = threading.Event()
     try:
         with search().start(executor="federated", nodes=2, workers=1, tick_timeout=0.2) as run:
-            with pytest.raises(WorkerHungError, match=r"node 1 has not ended its part of tick 0 in 0.2 s; it holds rolls\[2\]"):
+            with pytest.raises(WorkerHungError, match=r"node 1 has not answered for 0.2 s in tick 0; it holds rolls\[2\]"):
                 run.tick()
             gate.set()
     finally:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 import warnings
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,7 +20,19 @@ from hypothesis import given, settings
 from machines import ProgramSpec, build
 from random_programs import QUIET, advance, ended, programs, told
 
-from reactor_rl import Input, NodeDiedError, Output, Program, ProgramError, Reactor, Recover, RecoveryWarning, Timer, reaction
+from reactor_rl import (
+    Input,
+    NodeDiedError,
+    Output,
+    Program,
+    ProgramError,
+    Reactor,
+    Recover,
+    RecoveryWarning,
+    Timer,
+    WorkerHungError,
+    reaction,
+)  # fmt: skip
 from reactor_rl.federation import recovering
 from reactor_rl.federation.carrier import Call
 from reactor_rl.federation.in_process import InProcess
@@ -65,6 +80,29 @@ def test_programs_whose_nodes_are_lost_are_the_oracle(data: Any, spec: ProgramSp
     agree(data, spec)
 
 
+HELD: list[Hashable] = []
+"""Where somebody does not return, once for each time that the place is in the list."""
+LET_GO = threading.Event()
+
+
+def pass_by(place: Hashable) -> None:
+    if place in HELD:
+        HELD.remove(place)
+        LET_GO.wait(30)
+
+
+@contextmanager
+def held(*places: Hashable) -> Iterator[None]:
+    HELD.extend(places)
+    try:
+        yield
+        assert not HELD
+    finally:
+        HELD.clear()
+        LET_GO.set()
+        LET_GO.clear()
+
+
 class Sum(Reactor):
     """Adds up what it is given, and tells with a delay."""
 
@@ -76,8 +114,13 @@ class Sum(Reactor):
 
     @reaction(inp, effects=out)
     def add(self) -> None:
+        pass_by((self.bank_index, self.tag[0]))
         self.sum += int(self.inp.value) * 3 + self.tag[0]
         self.out.set(self.sum)
+
+    def __getstate__(self) -> dict[str, Any]:
+        pass_by("state" if self.sum else "new")
+        return vars(self)
 
 
 class Count(Reactor):
@@ -135,6 +178,40 @@ def test_no_more_are_replaced_than_that() -> None:
     carrier = Careless(2, 1, 0, 1.0)
     with pytest.warns(RecoveryWarning), pytest.raises(NodeDiedError, match=r"no more nodes .*restarts=2\) says"):
         trajectory(40, executor=carrier, recover=Recover(restarts=2), on={"sum": 1})
+
+
+@pytest.mark.parametrize(("place", "log_bytes"), [((1, 5), 1 << 20), ("state", 1)])
+def test_a_node_that_hangs_is_replaced(place: Hashable, log_bytes: int) -> None:
+    expected = trajectory(12, executor="inline")
+    recover = Recover(restarts=1, log_bytes=log_bytes)
+    with held(place), pytest.warns(RecoveryWarning, match=r"node \d has not answered for 1.0 s in tick \d. It was replaced"):
+        found = trajectory(12, executor=InProcess(3, 1), recover=recover, tick_timeout=1.0, on={"sum": [1, 2]})
+    assert found == expected
+
+
+def test_a_node_whose_worker_hangs_is_replaced() -> None:
+    expected = trajectory(12, executor="inline")
+    how = {"executor": InProcess(2, 3), "recover": Recover(restarts=1), "tick_timeout": 1.0, "caller_works": False}
+    with held((1, 5)), pytest.warns(RecoveryWarning, match=r"node 1 has (lost a worker \(.* it is in sum|not answered for 1.0 s)"):
+        found = trajectory(12, **how, on={"sum": 1})
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("places", "restarts", "why"),
+    [
+        ([(1, 5), (1, 5)], 3, "as the one before it, which has not answered for 1.0 s in the same tick"),
+        ([(1, 5), (0, 7)], 1, r"and no more nodes are replaced than Recover\(restarts=1\) says"),
+    ],
+)
+def test_who_hangs_again_is_named(places: list[Hashable], restarts: int, why: str) -> None:
+    how = {"executor": InProcess(2, 1), "recover": Recover(restarts=restarts), "tick_timeout": 1.0}
+    with (
+        held(*places),
+        pytest.warns(RecoveryWarning),
+        pytest.raises(WorkerHungError, match=rf"node 1 has .*{why}.*it holds sum\[0\]"),
+    ):
+        trajectory(12, **how, on={"sum": 1})
 
 
 def test_what_recovery_does_not_go_with() -> None:
