@@ -311,10 +311,9 @@ def test_deaths_between_ticks_are_no_tick_that_kills_twice() -> None:
         for _ in range(2):
             killed(run)
             run.snapshot()
-        run.set(given=(1, -1))
-        run.tick_async()
         killed(run)
-        run.tick_wait()
+        run.set(given=(1, -1))
+        run.tick()
         assert run.sums.tolist() == [2, 4, 6]
         killed(run)
     assert len(said) == 4
