@@ -1,6 +1,6 @@
 """Real Ctrl-C for the public classes: ``python tests/ctrl_c.py 200`` sends so many, evenly over the classes, and says what came.
 
-Each is one process that does what people do, gets SIGINT at a random instant, closes, and tells how long that took.
+A process does what people do, gets SIGINT at a random instant, closes, tells how long that took, and begins again.
 """
 
 from __future__ import annotations
@@ -9,27 +9,33 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
+import tempfile
+import textwrap
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _BEGIN = """
-import time, warnings
+import sys, time, warnings
 warnings.simplefilter("ignore")
 import numpy as np, gymnasium as gym
+for _ in sys.argv[1:]:
 """
 _END = """
-print("ready", flush=True)
-try:
-    while True:
-        go()
-except KeyboardInterrupt:
-    pass
-began = time.monotonic()
-thing.close()
-print(time.monotonic() - began, flush=True)
+    print("ready", flush=True)
+    try:
+        while True:
+            go()
+    except KeyboardInterrupt:
+        pass
+    began = time.monotonic()
+    thing.close()
+    print(time.monotonic() - began, flush=True)
 """
 CLASSES = {
     "ReactorVectorEnv": """
@@ -70,44 +76,53 @@ def go(): thing.run(steps=10**9, seed=0, progress_bar=False)
 """,
 }
 PATIENCE = 20.0
-"""Seconds after which ``close()`` has not returned."""
+"""Seconds for each interrupt, and for the start: after that, ``close()`` has not returned."""
 
 
 @dataclass(frozen=True)
 class Interrupted:
-    """What came of one Ctrl-C.
+    """What came of a process that got Ctrl-C, again and again.
 
     Attributes:
         kind: Which class.
-        seconds: That ``close()`` took; ``None`` if it never returned.
+        seconds: That each ``close()`` took.
+        ended: Whether it went on to the end, in time and without an error.
         left: Processes of the group that were still there, and shared memory with its name.
         errors: What was written to standard error.
     """
 
     kind: str
-    seconds: float | None
+    seconds: list[float]
+    ended: bool
     left: list[str]
     errors: str
 
 
-def interrupt(kind: str, delay: float) -> Interrupted:
-    """Send one SIGINT to a process that uses a class, so many seconds after it has begun."""
-    code = _BEGIN + CLASSES[kind] + _END
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+def interrupt(kind: str, delays: Sequence[float]) -> Interrupted:
+    """Send SIGINT to a process that uses a class, so many seconds after it has begun, and after it has begun again."""
+    code = _BEGIN + textwrap.indent(CLASSES[kind], "    ") + _END
+    command = [sys.executable, "-c", code, *map(str, delays)]
+    seconds = []
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process,
+    ):
         assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError(process.communicate()[1])
-        time.sleep(delay)
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            out, errors = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            _, errors = process.communicate()
-            return Interrupted(kind, None, left_by(process.pid), errors)
-    return Interrupted(kind, float(out) if out else None, left_by(process.pid), errors)
+        # Whoever does not answer is killed, and its output ends.
+        patience = threading.Timer(PATIENCE * (1 + len(delays)), os.killpg, (process.pid, signal.SIGKILL))
+        patience.start()
+        for delay in delays:
+            if process.stdout.readline() != "ready\n":
+                break
+            time.sleep(delay)
+            os.killpg(process.pid, signal.SIGINT)
+            if not (said := process.stdout.readline()):
+                break
+            seconds.append(float(said))
+        ended = process.wait() == 0 and len(seconds) == len(delays)
+        patience.cancel()
+        errors.seek(0)
+        return Interrupted(kind, seconds, ended, left_by(process.pid), errors.read())
 
 
 def left_by(group: int) -> list[str]:
@@ -132,18 +147,18 @@ def main(total: int) -> int:
     rng = random.Random(0)
     failed = 0
     for kind in CLASSES:
-        found = [interrupt(kind, 0.05 + 0.4 * rng.random()) for _ in range(-(-total // len(CLASSES)))]
-        bad = [one for one in found if one.seconds is None or one.seconds > 1.0 or one.left or one.errors]
-        times = sorted(one.seconds for one in found if one.seconds is not None)
-        failed += len(bad)
+        found = interrupt(kind, [0.05 + 0.4 * rng.random() for _ in range(-(-total // len(CLASSES)))])
+        slow = [seconds for seconds in found.seconds if seconds > 1.0]
+        bad = bool(slow or found.left or found.errors or not found.ended)
+        failed += bad
         line = {
             "class": kind,
-            "interrupts": len(found),
-            "failed": len(bad),
-            "median_s": times[len(times) // 2],
-            "longest_s": times[-1],
+            "interrupts": len(found.seconds),
+            "slow": len(slow),
+            "median_s": statistics.median(found.seconds) if found.seconds else None,
+            "longest_s": max(found.seconds, default=None),
         }
-        sys.stdout.write("\n".join([json.dumps(line), *map(str, bad), ""]))
+        sys.stdout.write("\n".join([json.dumps(line), *([str(found)] if bad else []), ""]))
         sys.stdout.flush()
     return failed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,8 @@ def make() -> ReactorVectorEnv:
 reveal_type(start(Program()).fingerprint())
 start(Program()).tick("now")
 """
+LEFT_OUT = ("torch", "jax", "jaxlib", "matplotlib", "IPython", "cv2", "pygame")
+"""What hosts and we import here and there, and a user's file does not touch: reading it takes five times as long as all the rest."""
 
 
 @pytest.mark.timeout(300)
@@ -33,7 +36,8 @@ def test_a_user_s_file_is_checked_against_our_types(tmp_path: Path) -> None:
     for name in ("mypy", "gymnasium"):
         pytest.importorskip(name)
     (tmp_path / "users.py").write_text(USERS)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "users.py"]
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\n[mypy-{','.join(f'{name}.*' for name in LEFT_OUT)}]\nfollow_imports = skip\n")
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={os.devnull}", "users.py"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     said = found.stdout
     assert re.search(r'Revealed type is "(builtins\.)?str"', said), said
