@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -223,7 +224,9 @@ def seconds_of(options: argparse.Namespace, seconds: float = 1.0) -> float:
 
 
 def wanted(name: str, only: str) -> bool:
-    return not only or any(part.strip().lower() in name.lower() for part in only.split(",") if part.strip())
+    """Whether a name contains one of the parts, no number of which may go on in the name: ``x 1`` is not in ``x 16``."""
+    parts = (re.escape(part.strip()) for part in only.split(",") if part.strip())
+    return not only or any(re.search(rf"(?<!\d){part}(?!\d)", name, re.IGNORECASE) for part in parts)
 
 
 def is_ours(name: str) -> bool:

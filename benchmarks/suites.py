@@ -53,7 +53,7 @@ FIRST = (
     Suite("atari", "pong x 32"),
     Suite("training", "16 CartPole", 1.5),
     Suite("engine", "ping-pong", 1.2),
-    Suite("multi_agent", "4 agents x 16", 1.5),
+    Suite("multi_agent", "4 agents x 1", 1.5),
     Suite("q_learning", "batch 500", 1.5),
     Suite("sb3_vec_env", "PPO on 16 CartPole", 1.2),
     Suite("learner", "DQN 4-64-64"),
