@@ -1,12 +1,35 @@
-"""The table of a program on machines that are far apart."""
+"""The tables of a program on several machines."""
 
 from __future__ import annotations
 
 from tabulated import Result, digits, table
 
-SLOW, TRAINING = "48 environments of 1 ms", "SyncDQN, 6 actors of 32 steps"
+SLOW, QUICK, TRAINING = "48 environments of 1 ms", "48 CartPole-v1", "SyncDQN, 6 actors of 32 steps"
 NODES = {"reactor_rl, home and 1 node": "two nodes", "reactor_rl, home and 2 nodes": "three nodes"}
 HOME = "reactor_rl, home alone"
+
+
+def federation(result: Result) -> str:
+    """What a step of all environments and a round of training take on so many nodes, and what a tick of them sends."""
+    cases = result["cases"]
+    rows = []
+    for name, items in ((SLOW, 48), (QUICK, 48), (TRAINING, 1)):
+        seconds = {one: items / rate["median"] for one, rate in cases[name]["rates"].items()}
+        sent = cases["traffic"].get(name)
+        per_tick = f"{sent['calls']:g}; {sent['out'] / 1e3:.1f} kB there, {sent['in'] / 1e3:.1f} kB back" if sent else "-"
+        rows.append([name, *(_ms(seconds[one]) if one in seconds else "-" for one in ("SyncVectorEnv", HOME, *NODES)), per_tick])
+    return table(["", "`SyncVectorEnv`", "home alone", *(f"on {name}" for name in NODES.values()), "calls a tick, each node"], rows)
+
+
+def federation_predicted(result: Result) -> str:
+    """How many times as fast as one node, by the model."""
+    found = result["cases"]["prediction"]
+    rows = []
+    for work, speed in found["speed"].items():
+        most = found["most_nodes"][work]
+        rows.append([f"{work} s", *(f"{times:.3g}x" for times in speed.values()), f"{most:.0f}" if most else "-"])
+    nodes = next(iter(found["speed"].values()))
+    return table(["work in a tick", "1 node", *(f"{count} nodes" for count in list(nodes)[1:]), "fastest with"], rows)
 
 
 def federation_delays(result: Result) -> str:

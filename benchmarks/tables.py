@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from federation_tables import federation_delays
+from federation_tables import federation, federation_delays, federation_predicted
 from scaling_tables import scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs
 from tabulated import Result, digits, spread, table
 
@@ -92,6 +92,15 @@ def multi_agent(result: Result) -> str:
 
 def rllib_multi_agent(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="env steps/s")
+
+
+def rllib(result: Result) -> str:
+    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="env steps/s")
+
+
+def free_threading(result: Result) -> str:
+    ours = "ReactorVectorEnv, threads"
+    return rates(result, ours, rivals=_others(result, ours))
 
 
 def _others(result: Result, ours: str) -> dict[str, str]:
@@ -353,15 +362,16 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            rllib_multi_agent,
+            rllib, rllib_multi_agent, free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults, federation_delays,
+            recovery, kills, faults, federation, federation_delays,
         )
     },
     **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in ("cartpole", "pendulum", "inverted_double", "half_cheetah")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),
     "spreeze": (("training",), spreeze),
+    "federation_predicted": (("federation",), federation_predicted),
     **{
         one.__name__: (("scaling_model",), one)
         for one in (scaling_model, scaling_model_caller, scaling_model_check, scaling_model_costs)

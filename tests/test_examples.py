@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SHORTER = {
-    "paper_blackjack.py": ["--rounds", "20"],
+    "paper_blackjack.py": ["--rounds", "10"],
     "pettingzoo_ppo.py": ["--steps", "6144"],
     "ppo_atari.py": ["--steps", "256"],
     "ppo_mujoco.py": ["--steps", "1024"],

@@ -28,7 +28,7 @@ reveal_type(start(Program()).fingerprint())
 start(Program()).tick("now")
 """
 LEFT_OUT = ("torch", "jax", "jaxlib", "matplotlib", "IPython", "cv2", "pygame")
-"""What hosts and we import here and there, and a user's file does not touch: reading it takes five times as long as all the rest."""
+"""What hosts and we import here and there, and a user's file does not touch: it takes five times as long as all the rest."""
 
 
 @pytest.mark.timeout(300)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import every_other
 from torch import nn
 from torch_plugin.sb3_models import (
     ACTIONS,
@@ -41,12 +42,12 @@ PPO_CASES = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    [(case, kind) for number, case in enumerate(PPO_CASES) for kind in (ACTIONS if number < 2 else ["discrete", "box"])],
-)
-def test_ppo(case: str, kind: str, way: str) -> None:
+PPO_KINDS = [(case, kind) for number, case in enumerate(PPO_CASES) for kind in (ACTIONS if number < 2 else ["discrete", "box"])]
+
+
+@every_other(case_and_kind=PPO_KINDS, way=WAYS)
+def test_ppo(case_and_kind: tuple[str, str], way: str) -> None:
+    case, kind = case_and_kind
     theirs, ours = ppo(kind, **PPO_CASES[case]), ppo(kind, **PPO_CASES[case])
     learner = ppo_learner(ours, way)
     generator = np.random.default_rng(0)

@@ -6,8 +6,10 @@ import contextlib
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NoReturn
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from reactor_rl.plugin import dumps, loads
 
@@ -28,4 +30,11 @@ def _register(pickled: dict[str, bytes]) -> None:
     warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
     for name, data in pickled.items():
         if name not in gymnasium.registry:
-            gymnasium.registry[name] = loads(data)
+            try:
+                gymnasium.registry[name] = loads(data)
+            except Exception as error:  # on a machine without its module, say, which matters only if it is made
+                gymnasium.registry[name] = EnvSpec(name, entry_point=partial(_missing, error))
+
+
+def _missing(error: Exception, **_: Any) -> NoReturn:
+    raise error

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, debugged, fingerprint, played, trajectories
+from every_other import every_other
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Error, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
@@ -131,22 +132,23 @@ OPTIONS: list[tuple[str, dict[str, Any], bool]] = [
     ("skiing", {} | SHORT, True),  # rewards of -7 from the beginning on
     ("carnival", {} | SHORT, True),  # soon of 60; 214 rows
     ("carnival", {"reward_clipping": False} | SHORT, True),
-    ("breakout", {"use_fire_reset": False, "episodic_life": True, "full_action_space": True}, False),
+    ("pong", {"img_height": 210, "img_width": 160} | SHORT, True),
     ("breakout", {"max_num_frames_per_episode": 7, "autoreset_mode": SAME, "grayscale": False, "img_height": 40}, True),
     ("montezuma_revenge", {"max_num_frames_per_episode": 30, "autoreset_mode": SAME}, True),
     ("space_invaders", {"continuous": True} | SHORT, True),
     ("carnival", {"continuous": True, "continuous_action_threshold": 0.2} | SHORT, True),
     ("breakout", {"continuous": True, "continuous_action_threshold": 0.2, "episodic_life": True}, False),
     ("seaquest", {"img_height": 64, "img_width": 72} | SHORT, True),
-    ("pong", {"img_height": 210, "img_width": 160} | SHORT, True),
+    ("breakout", {"use_fire_reset": False, "episodic_life": True, "full_action_space": True}, False),
     ("seaquest", {"repeat_action_probability": 0.25, "full_action_space": True} | SHORT, True),
     ("keystone_kapers", {} | SHORT, True),  # 250 rows, PAL
     ("keystone_kapers", {"grayscale": False, "autoreset_mode": SAME} | SHORT, True),
     ("montezuma_revenge", {}, False),
 ]
+"""Every other one is tried where time is short."""
 
 
-@pytest.mark.parametrize("number", range(len(OPTIONS)), ids=lambda i: f"{OPTIONS[i][0]}-{OPTIONS[i][1]}")
+@pytest.mark.parametrize("number", range(0, len(OPTIONS), 1 if LONG else 2), ids=lambda i: f"{OPTIONS[i][0]}-{OPTIONS[i][1]}")
 def test_without_random_no_ops(number: int) -> None:
     game, options, ends = OPTIONS[number]
     found = compare(game, *((2, PLACES[1]) if number % 5 == 0 else ()), noop_max=0, **options)
@@ -638,8 +640,7 @@ def fail() -> None:
     raise LookupError("lost")
 
 
-@pytest.mark.parametrize("batch_size", [4, 2])
-@pytest.mark.parametrize("place", HERE, ids=str)
+@every_other(place=HERE, batch_size=[4, 2])
 def test_an_exception_names_the_environment(place: dict[str, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Patched(monkeypatch, fail)
     for when in ("step", "reset")[: batch_size // 2]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from gymnasium.wrappers import vector as wrappers
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.registration.reactor_ids import original
+from reactor_gymnasium.registration.registry import repeat_registrations
 
 INLINE: dict[str, Any] = {"executor": "inline"}
 
@@ -44,6 +46,22 @@ def test_make_vec_is_gymnasiums_with_another_class() -> None:
     assert ours.spec.id == "CartPole-v1"
     assert "CartPole-v1" in repr(ours)
     assert_same(played(ours, rollout(steps=30)), played(theirs, rollout(steps=30)))
+
+
+def test_a_registration_that_cannot_be_loaded_elsewhere_is_missed_only_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_here")
+    exec("class Env: ...", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    gymnasium.register("facts/OnlyHere-v0", entry_point=module.Env)
+    repeat = repeat_registrations()
+    monkeypatch.delitem(sys.modules, "only_here")
+    del gymnasium.registry["facts/OnlyHere-v0"]
+    repeat()
+    try:
+        with pytest.raises(ModuleNotFoundError, match="only_here"):
+            gymnasium.make("facts/OnlyHere-v0")
+    finally:
+        del gymnasium.registry["facts/OnlyHere-v0"]
 
 
 def test_keywords_go_where_they_belong() -> None:

@@ -290,7 +290,8 @@ WORLDS: dict[str, Any] = {
 @pytest.mark.parametrize("deterministic", [True, False], ids=["greedy", "sampled"])
 def test_the_same_everywhere(world: str, deterministic: bool) -> None:
     env_fn, policies, settings, ticks = WORLDS[world]
-    reports = [ran(env_fn, policies, 4, 3, steps=4 * ticks, deterministic=deterministic, **settings, **place) for place in PLACES]
+    places = PLACES if deterministic else PLACES[::3]
+    reports = [ran(env_fn, policies, 4, 3, steps=4 * ticks, deterministic=deterministic, **settings, **place) for place in places]
     assert reports[0].trajectories["acted"].any(2).all()
     for report in reports[1:]:
         reports_are_equal(reports[0], report)

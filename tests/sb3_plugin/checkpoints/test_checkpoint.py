@@ -9,11 +9,9 @@ import os
 import platform
 import re
 import signal
-import subprocess
-import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import every_other
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from trainers import (
@@ -110,9 +109,7 @@ ENVS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENVS)
-@ROUNDS
-@each
+@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
     env, way = ENVS[name]
     if name == "LunarLander":
@@ -132,9 +129,7 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_
     assert manifest["environments"] == {way: 5}  # the evaluator's too
 
 
-@pytest.mark.parametrize("place", [PLACES[2], PLACES[4], PLACES[5]], ids=lambda place: "-".join(map(str, place.values())))
-@ROUNDS
-@each
+@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], place=[PLACES[2], PLACES[4], PLACES[5]])
 def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any], tmp_path: Path) -> None:
     """There and back: saved by one executor, resumed and saved by another, resumed by the first."""
     first, second = tmp_path / "first.zip", tmp_path / "second.zip"
@@ -156,10 +151,15 @@ def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any],
         ("td3", "CartPole-v1", 0, "between two rounds"),
     ],
 )
-def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.zip"
-    script = f"""if True:
-        import os, signal
+def test_killed(
+    algorithm: str, env: str, pipeline: int, when: str, tmp_path: Path, run_script: Callable[..., tuple[int, str]]
+) -> None:
+    script, folder = tmp_path / "script.py", tmp_path / "saved"
+    folder.mkdir()
+    path = folder / "run.zip"
+    script.write_text(f"""if True:
+        import os, signal, sys
+        sys.path.insert(0, {str(HERE)!r})
         from trainers import EVALUATED, PLACES, new
         from reactor_sb3 import SaveCheckpoint
 
@@ -177,14 +177,14 @@ def test_killed(algorithm: str, env: str, pipeline: int, when: str, tmp_path: Pa
 
         model = new({algorithm!r}, {env!r}, pipeline={pipeline}, **EVALUATED, **PLACES[4])
         model.learn(640, callback=Killed({str(path)!r}, every=2))
-    """
-    done = subprocess.run([sys.executable, "-c", script], cwd=HERE, capture_output=True, text=True, timeout=60)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(os.listdir(tmp_path)) == 1 + (when == "while writing")
+    """)
+    status, said = run_script(script, tmp_path)
+    assert status == -signal.SIGKILL, said
+    assert len(os.listdir(folder)) == 1 + (when == "while writing")
     resumed = resume(algorithm, path)
     assert resumed.num_timesteps == 4 * resumed.rollout_steps * 4
     resumed.save_checkpoint(path)
-    assert os.listdir(tmp_path) == ["run.zip"]  # what the killed one has left is gone
+    assert os.listdir(folder) == ["run.zip"]  # what the killed one has left is gone
     assert finished(resumed) == alone(algorithm, pipeline, env=env)
 
 
@@ -209,9 +209,7 @@ class SavedOnStep(BaseCallback):
         assert self.path.exists() == self.saved
 
 
-@pytest.mark.parametrize("stop", [False, True])
-@ROUNDS
-@each
+@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], stop=[False, True])
 def test_saved_within_a_round(algorithm: str, pipeline: int, stop: bool, tmp_path: Path) -> None:
     """It is written when the round is over, and is as exact."""
     path = tmp_path / "run.zip"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -142,10 +140,11 @@ def test_slices_add_up_to_the_minibatch(name: str) -> None:
 
 
 @pytest.mark.parametrize("pipeline", [0, 1])
-def test_resumed_after_a_kill(pipeline: int, tmp_path: Path) -> None:
-    path = tmp_path / "run.zip"
-    script = f"""if True:
-        import os, signal
+def test_resumed_after_a_kill(pipeline: int, tmp_path: Path, run_script: Callable[..., tuple[int, str]]) -> None:
+    path, script = tmp_path / "run.zip", tmp_path / "script.py"
+    script.write_text(f"""if True:
+        import os, signal, sys
+        sys.path[:0] = [{str(HERE)!r}, {str(Path(__file__).parent)!r}]
         from test_learner_shards import EVALUATED, STEPS, new
         from reactor_sb3 import SaveCheckpoint
 
@@ -158,10 +157,9 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path) -> None:
         if __name__ == "__main__":
             with new(n_learners=3, pipeline={pipeline}, executor="processes", workers=2, **EVALUATED) as model:
                 model.learn(STEPS, callback=Killed({str(path)!r}, every=2))
-    """
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=where, timeout=120)
-    assert process.returncode == -signal.SIGKILL
+    """)
+    status, said = run_script(script, tmp_path)
+    assert status == -signal.SIGKILL, said
     for place in (INLINE, PLACES[5]):
         with SyncPPO.resume(path, **place) as model:
             assert model.num_timesteps == 2 * 62

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import every_other
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -85,9 +86,7 @@ OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
-@splits
-@pytest.mark.parametrize("name", OTHERS)
-@each
+@every_other(algorithm=ALGORITHMS, name=OTHERS, split=[False, True])
 def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
     env, policy, given = OTHERS[name]
     results = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from stable_baselines3 import PPO
 
 from reactor_sb3 import SyncPPO
 
-pytest.importorskip("rl_zoo3")
+if importlib.util.find_spec("rl_zoo3") is None:  # importing it would change Gymnasium for all other tests
+    pytest.skip("rl_zoo3 is not installed", allow_module_level=True)
 
 SHORT = ["-n", "512", "--eval-freq", "256", "--eval-episodes", "1", "--seed", "1", "--device", "cpu", "--num-threads", "1"]
 
