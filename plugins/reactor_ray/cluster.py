@@ -40,22 +40,24 @@ def join() -> None:
     One that is started here ends with this process, or with ``ray.shutdown()``.
 
     Raises:
-        ProgramError: In a process that is connected through Ray Client, and so on no machine of the cluster.
+        ProgramError: In a process that is connected through Ray Client, or would be, and so on no machine of the cluster.
     """
-    if not ray.is_initialized():
-        address = os.environ.get("RAY_ADDRESS")
-        if address is None:
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of its next version's default
-            ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False)
-            _log.info("started Ray on this machine, for RAY_ADDRESS names no cluster")
-        else:
-            ray.init(address=address)
-            _log.info("joined the Ray cluster at %s", address)
-    if ray.util.client.ray.is_connected():
+    address = os.environ.get("RAY_ADDRESS")
+    joined = ray.is_initialized()
+    if ray.util.client.ray.is_connected() or (not joined and str(address).startswith("ray://")):
         raise ProgramError(
-            "this process is connected through Ray Client (ray://), and so on no machine of the cluster: start it on one of them, "
-            "for example as a job (ray job submit)"
+            "through Ray Client (ray://) this process is on no machine of the cluster: start it on one of them, with "
+            "RAY_ADDRESS=auto or as a job (ray job submit)"
         )
+    if joined:
+        return
+    if address is None:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of its next version's default
+        ray.init(address="local", num_cpus=usable_cores(), include_dashboard=False)
+        _log.info("started Ray on this machine, for RAY_ADDRESS names no cluster")
+    else:
+        ray.init(address=address)
+        _log.info("joined the Ray cluster at %s", address)
 
 
 def machines() -> list[Machine]:

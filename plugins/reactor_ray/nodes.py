@@ -26,10 +26,11 @@ class RayNodes:
             group, one more than it has bundles.
         num_cpus: CPUs that each of the others gets; ``None`` for as many as its machine has.
         strategy: How the others are placed, in Ray's words. ``None`` for each on a machine of its own, apart from that of this
-            process (``"STRICT_SPREAD"``); or, if the cluster is this machine alone, all of them here.
+            process (``"STRICT_SPREAD"``); or, if the cluster is this machine alone and there are no ``num_cpus``, all of them here.
         placement_group: A group of Ray's that is there already, whose bundles the others get in order. It is yours to remove.
         runtime_env: Given to Ray: how packages and files get to the others (``working_dir``, ``pip``, ``env_vars``, ...).
-        patience: Seconds to wait until the CPUs are there, as where a cluster has to grow first.
+        patience: Seconds to wait until the CPUs are there. Where the cluster has to grow first, that needs ``count`` and
+            ``num_cpus``: without them, nodes are those machines that are there already.
 
     Raises:
         ProgramError: If a number or a name makes no sense.

@@ -46,20 +46,20 @@ class Bundles:
             return cls(tuple(max(1, int(bundle.get("CPU", 1))) for bundle in nodes.placement_group.bundle_specs))
         found = machines()
         home, away = found[0], found[1:]
-        if not away and nodes.strategy is None:  # all on this machine, which shares its CPUs among them
+        if not away and nodes.strategy is None and nodes.num_cpus is None:  # all on this machine, which shares its CPUs among them
             count = nodes.count or 1
-            return cls((nodes.num_cpus or max(1, home.cpus // count),) * (count - 1), "PACK")
+            return cls((max(1, home.cpus // count),) * (count - 1), "PACK")
         count = len(away) if nodes.count is None else nodes.count - 1
         strategy = nodes.strategy or "STRICT_SPREAD"
         if strategy != "STRICT_SPREAD":
             return cls((nodes.num_cpus or 1,) * count, strategy)
-        if nodes.num_cpus is not None:
+        if nodes.num_cpus is not None:  # on any machine with so many, which need not be there yet
             return cls((nodes.num_cpus,) * count, strategy, ({NODE_ID: f"!{home.id}"},) * count)
         if len(away) < count:
             raise RunError(
                 f"nodes={nodes.count} needs {count} machines beside this one, and the cluster has {len(away)}: {_told(found)}. "
-                "Start Ray on more of them (ray start --address=...), or have several nodes on a machine with "
-                'RayNodes(..., strategy="PACK")'
+                f"Start Ray on more of them (ray start --address=...), wait for them with RayNodes({nodes.count}, num_cpus=..., "
+                f'patience=...), or have several nodes on a machine with RayNodes({nodes.count}, strategy="PACK")'
             )
         most = sorted(away, key=lambda one: -one.cpus)[:count]
         most.sort(key=lambda one: one.name)
@@ -89,7 +89,8 @@ class Reservation:
                 raise RunError(
                     f"{len(bundles.cpus)} nodes with {' and '.join(map(str, bundles.cpus))} CPUs were not there after "
                     f"{nodes.patience:g} s. The cluster has {_told(machines())}; others may be using them. Ask for less with "
-                    "RayNodes(count, num_cpus=...), or wait for longer with patience="
+                    "RayNodes(count, num_cpus=...), wait for longer with patience=, or have several nodes on a machine with "
+                    'strategy="PACK"'
                 )
         except BaseException:
             self.release()

@@ -49,6 +49,34 @@ def test_nothing_imports_ray_unless_asked_for() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "strategy", "cpus", "labels"),
+    [
+        (RayNodes(3), "PACK", (1, 1), None),
+        (RayNodes(3, num_cpus=8), "STRICT_SPREAD", (8, 8), "!head"),
+        (RayNodes(3, num_cpus=8, strategy="PACK"), "PACK", (8, 8), None),
+        (RayNodes(1, num_cpus=8), "STRICT_SPREAD", (), None),
+    ],
+)
+def test_a_cluster_of_one_machine(
+    monkeypatch: pytest.MonkeyPatch, nodes: RayNodes, strategy: str, cpus: tuple[int, ...], labels: str | None
+) -> None:
+    pytest.importorskip("ray")
+    from reactor_ray import reservation
+    from reactor_ray.cluster import Machine
+
+    head, other = Machine("head", "head (1)", 2, True), Machine("other", "other (2)", 8, False)
+    monkeypatch.setattr(reservation, "machines", lambda: [head])
+    found = reservation.Bundles.of(nodes)
+    assert (found.strategy, found.cpus) == (strategy, cpus)
+    assert (found.selector or None) == (labels and ({"ray.io/node-id": labels},) * 2)
+    monkeypatch.setattr(reservation, "machines", lambda: [head, other])
+    with pytest.raises(
+        RunError, match=r"the cluster has 1: .*, wait for them with RayNodes\(3, num_cpus=\.\.\., patience=\.\.\.\), or"
+    ):
+        reservation.Bundles.of(RayNodes(3))
+
+
 @pytest.mark.parametrize("size", [1, 89_000, 300_000, 1_900_000])
 def test_a_message_comes_back_in_pieces(size: int) -> None:
     pytest.importorskip("ray")
