@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,16 @@ def cluster() -> Iterator[Any]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY})
-    try:
+    here = Path(__file__).parent
+    with pytest.MonkeyPatch.context() as patch:  # what tests share can be imported on the nodes, too
+        patch.setenv("RAY_worker_niceness", "0")  # else other busy processes hold them up
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here.parent, here))))
+        found = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
+        )
         for _ in range(2):
             found.add_node(wait=False, num_cpus=2, object_store_memory=MEMORY)
+    try:
         found.wait_for_nodes()
         ray.init(address=found.address, log_to_driver=False, configure_logging=False)
         yield found

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray_actors import process_of
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -109,13 +110,10 @@ def test_the_same_with_workers_on_each_node(cluster: Any) -> None:
 @pytest.mark.filterwarnings("ignore::reactor_rl.RecoveryWarning")
 @pytest.mark.parametrize("algorithm", [None, "SyncDQN"])
 def test_the_same_after_a_node_was_killed(cluster: Any, algorithm: str | None) -> None:
-    import ray
-
     from reactor_gymnasium import ReactorVectorEnv
 
     def kill(run: Any) -> None:
-        actor = run._carrier._carrier._actors[1]
-        os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        os.kill(process_of(run, 1), signal.SIGKILL)
 
     def stepped(**how: Any) -> list[bytes]:
         with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 6, **how) as envs:
