@@ -48,7 +48,7 @@ def env_id(id: str, **kwargs: Any) -> str:
     return name
 
 
-class RunnerVectorEnv(VectorWrapper[Any, Any, Any]):
+class RunnerVectorEnv(VectorWrapper):  # not generic in Gymnasium 1.2
     """A vector environment as a runner needs it: seeds keyed by runner and environment, and actions of the space's own dtype."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
