@@ -127,7 +127,7 @@ def interrupt(kind: str, delays: Sequence[float]) -> Interrupted:
 
 def left_by(group: int) -> list[str]:
     """What a session leaves behind; its services get a moment to notice that it has ended."""
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + 10.0
     while True:
         left = [name for name in os.listdir("/dev/shm") if f"rrl-{group:x}-" in name]
         for pid in filter(str.isdigit, os.listdir("/proc")):
