@@ -296,6 +296,7 @@ def run_cases(
         try:
             found = measure(options.case, options)
         finally:
+            end_ray()
             end_children()
         print("\n@@" + json.dumps(found), flush=True)
         return None
@@ -337,6 +338,12 @@ def run_cases(
 
 def _passed_on() -> list[str]:
     return [argument for argument in sys.argv[1:] if argument != "--case"]
+
+
+def end_ray() -> None:
+    """End Ray, if it was started, before its servers are: whoever still speaks to them would wait for a minute."""
+    if ray := sys.modules.get("ray"):
+        ray.shutdown()
 
 
 def end_children() -> None:

@@ -89,12 +89,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     contender: Any = Sampling if sampling else Iterating
     names = list(CONTENDERS) if sampling else [OURS, RLLIB]
     builders = {name: partial(contender, name) for name in names}
-    found = compared(builders, options, seconds=1.0 if sampling else 4.0).as_json(OURS)
-    if not sampling:
-        import ray
-
-        ray.shutdown()  # else its servers end first when the process does, and its registry of environments waits for them
-    return found
+    return compared(builders, options, seconds=1.0 if sampling else 4.0).as_json(OURS)
 
 
 def show(name: str, found: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Ten agents with a network each: trained to imitate a rule, then played in 16 copies of the environment on all cores.
 
-    python examples/multi_agent_inference.py [--workers 2] [--plot returns.png]
+    python examples/multi_agent_inference.py [--episodes 96] [--workers 2] [--plot returns.png]
 
 Needs `reactor-rl[pettingzoo]`.
 """
@@ -15,6 +15,7 @@ from mpe2 import simple_spread_v3
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 
 parser = argparse.ArgumentParser()
+parser.add_argument("--episodes", type=int, default=96, help="of the rule, which the networks learn from")
 parser.add_argument("--workers", type=int, default=None, help="changes the time that it takes, and nothing else")
 parser.add_argument("--plot", default=None, help="where to draw the agents' returns")
 options = parser.parse_args()
@@ -46,7 +47,7 @@ def trained(seen: np.ndarray, done: np.ndarray) -> torch.nn.Module:
 
 rules = {agent: partial(to_its_landmark, number) for number, agent in enumerate(AGENTS)}
 with MultiAgentRunner(make, rules, num_envs=16, workers=options.workers) as runner:
-    shown = runner.run(episodes=96, seed=0, record=True)
+    shown = runner.run(episodes=options.episodes, seed=0, record=True)
 torch.manual_seed(0)
 torch.set_num_threads(1)
 seen, done = shown.trajectories["observations.0"], shown.trajectories["actions.0"]  # (ticks, copies, agents, ...)

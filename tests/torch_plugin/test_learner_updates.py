@@ -23,7 +23,7 @@ from torch_plugin.sb3_models import (
     rollout,
 )
 
-UPDATES = 40
+UPDATES = 25
 CLOSE = 1e-5
 
 

@@ -13,7 +13,7 @@ from stable_baselines3 import SAC
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-UPDATES = 40
+UPDATES = 25
 CLOSE = 1e-5
 
 

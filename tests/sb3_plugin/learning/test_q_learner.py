@@ -18,7 +18,7 @@ from trainers import SPACES, Toy, both, new
 from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, drawing_from, stream
 
-UPDATES = 40
+UPDATES = 25
 CLOSE = 1e-5
 
 
