@@ -18,7 +18,10 @@ def federation(result: Result) -> str:
         sent = cases["traffic"].get(name)
         per_tick = f"{sent['calls']:g}; {sent['out'] / 1e3:.1f} kB there, {sent['in'] / 1e3:.1f} kB back" if sent else "-"
         rows.append([name, *(_ms(seconds[one]) if one in seconds else "-" for one in ("SyncVectorEnv", HOME, *NODES)), per_tick])
-    return table(["", "`SyncVectorEnv`", "home alone", *(f"on {name}" for name in NODES.values()), "calls a tick, each node"], rows)
+    return table(
+        ["", "`SyncVectorEnv`", "home alone", *(f"on {name}" for name in NODES.values()), "calls and bytes of a tick, each node"],
+        rows,
+    )
 
 
 def federation_predicted(result: Result) -> str:
@@ -28,8 +31,8 @@ def federation_predicted(result: Result) -> str:
     for work, speed in found["speed"].items():
         most = found["most_nodes"][work]
         rows.append([f"{work} s", *(f"{times:.3g}x" for times in speed.values()), f"{most:.0f}" if most else "-"])
-    nodes = next(iter(found["speed"].values()))
-    return table(["work in a tick", "1 node", *(f"{count} nodes" for count in list(nodes)[1:]), "fastest with"], rows)
+    _, *more = next(iter(found["speed"].values()))
+    return table(["work in a tick", "1 node", *(f"{count} nodes" for count in more), "fastest with"], rows)
 
 
 def federation_delays(result: Result) -> str:

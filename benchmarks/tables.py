@@ -90,10 +90,6 @@ def multi_agent(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="a step", shown=_microseconds)
 
 
-def rllib_multi_agent(result: Result) -> str:
-    return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="env steps/s")
-
-
 def rllib(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="env steps/s")
 
@@ -362,11 +358,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         one.__name__: ((one.__name__,), one)
         for one in (
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
-            rllib, rllib_multi_agent, free_threading,
+            free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays,
         )
     },
+    **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},
     **{f"reward_{goal}": ((f"reward_{goal}",), reward) for goal in ("cartpole", "pendulum", "inverted_double", "half_cheetah")},
     "papers": (("papers", "broadcast", "vector_env", "q_learning", "multi_agent"), papers),
     "front": (("vector_env", "atari", "training"), front),

@@ -26,6 +26,7 @@ from reactor_rl.runtime.launch import begin, context_named, may_start_processes,
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
 from reactor_rl.runtime.snapshot import Snapshot
+from reactor_rl.runtime.supervisor import check_timeout
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
 from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
@@ -41,6 +42,7 @@ __all__ = [
     "On",
     "carrier_for",
     "check_nodes",
+    "check_timeout",
     "shared_out",
     "CHOICES",
     "DAEMONIC",

@@ -36,7 +36,7 @@ PROMISES = {
     "td3_pendulum.py": "mean return of 5 episodes after 0 steps: -13",
     "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
-    "multi_agent_inference.py": "networks: mean return of an agent -",
+    "multi_agent_inference.py": "networks: mean return of an agent -4",
     "pettingzoo_ppo.py": "return of an agent before training -36",
     "tournament.py": "the best: finishing",
     "ray_sync_dqn.py": "the same weights",

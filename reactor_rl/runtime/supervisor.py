@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
@@ -26,7 +26,7 @@ from reactor_rl.runtime.threads import Threads
 from reactor_rl.schedule import Arrivals, compile_schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["SPIN", "Settings", "check", "equip", "start"]
+__all__ = ["SPIN", "Settings", "check", "check_timeout", "equip", "start"]
 
 SPIN = 200e-6
 """Seconds that a worker spins before it parks: about what waking it up costs, several times over."""
@@ -67,13 +67,25 @@ def check(settings: Settings) -> None:
         raise ProgramError(
             f"workers={workers!r}: a program needs at least one worker (workers=None takes the cores of this process)"
         )
-    timeout = settings.tick_timeout
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0.0):
-        raise ProgramError(f"tick_timeout={timeout!r}: seconds, more than 0, or None to wait as long as it takes")
+    check_timeout("tick_timeout", settings.tick_timeout)
     if settings.recover is not None:
         _check_recovery(settings)
     if executor == "auto" and settings.placement is not None:
         raise ProgramError("placement says which worker gets what, and so would executor='auto': name the executor")
+
+
+def check_timeout(name: str, seconds: Any) -> None:
+    """Refuse what is no limit.
+
+    Args:
+        name: Of the setting.
+        seconds: What it is.
+
+    Raises:
+        ProgramError: If it is neither ``None`` nor a positive number.
+    """
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0.0):
+        raise ProgramError(f"{name}={seconds!r}: seconds, more than 0, or None to wait as long as it takes")
 
 
 def _check_recovery(settings: Settings) -> None:

@@ -28,6 +28,7 @@ from reactor_rl.plugin import (
     ExecutorName,
     begin,
     carrier_for,
+    check_timeout,
     context_named,
     html_figure,
     shared_out,
@@ -124,6 +125,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
             parts: Outputs of which every shard has one, besides ``at``.
             **ports: Further arguments of ``wire``: how many environments there are, and what their shards' ports are.
         """
+        check_timeout("step_timeout", self._step_timeout)
         self._why, observations = choice.why, bool(self._leaves.arrays)
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         parts = parts if self._step_timeout is None else (*parts, "at")

@@ -23,7 +23,7 @@ from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, RunOwner, carrier_for, encode, new_hash, shared_out, usable_cores
+from reactor_rl.plugin import FORKED, RunOwner, carrier_for, check_timeout, encode, new_hash, shared_out, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -116,6 +116,7 @@ class Ensemble(RunOwner):
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
+        check_timeout("step_timeout", step_timeout)
         self.roster, self.num_envs = roster, len(acts)
         self._groups = groups = groups_of(roster, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
@@ -132,7 +133,7 @@ class Ensemble(RunOwner):
         self._run = program.start(
             executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
             placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=replacing(restarts, chosen, [encode(partial(TriedCopy.of, made, roster))]), tick_timeout=step_timeout,
+            recover=replacing(restarts, chosen, map(encode, [partial(TriedCopy.of, made, roster)])), tick_timeout=step_timeout,
         )  # fmt: skip
 
     def _alone(

@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.utils import get_device
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
-from reactor_rl.plugin import check_nodes
+from reactor_rl.plugin import check_nodes, check_timeout
 
 __all__ = ["DEVICES", "NOT_KEPT", "check_devices", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
 
@@ -54,7 +54,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     if learners > 1 and learners > batch_size:
         raise ValueError(f"n_learners={learners}: a minibatch of batch_size={batch_size} rows has no slice for each of them")
     checked_number("restarts", arguments["restarts"], 0)
-    check_round_timeout(arguments["round_timeout"])
+    check_timeout("round_timeout", arguments["round_timeout"])
     for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
@@ -68,16 +68,6 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
             "actors' threads would find changed"
         )
-
-
-def check_round_timeout(seconds: Any) -> None:
-    """Refuse a limit that is none.
-
-    Raises:
-        ValueError: If it is neither ``None`` nor a positive number.
-    """
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0):
-        raise ValueError(f"round_timeout={seconds!r}: seconds, more than 0, or None to wait as long as it takes")
 
 
 def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int) -> tuple[int, int]:
@@ -132,7 +122,7 @@ def check_places(arguments: Mapping[str, Any]) -> None:
         RuntimeError: If torch knows no such device.
     """
     checked_number("restarts", arguments.get("restarts", 0), 0)
-    check_round_timeout(arguments.get("round_timeout"))
+    check_timeout("round_timeout", arguments.get("round_timeout"))
     if arguments.get("workers") is not None:
         checked_number("workers", arguments["workers"], 1)
     checked_executor(arguments.get("executor", "auto"))

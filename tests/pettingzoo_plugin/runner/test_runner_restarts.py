@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
-import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -17,12 +15,13 @@ import pytest
 from mpe2 import simple_spread_v3
 from pettingzoo.classic.connect_four import connect_four
 from runner_envs import Herd, Table, mlp
+from stalling import check_named_or_replaced, stall
 
 from reactor_gymnasium.environments.ways import goes_again
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
-from reactor_rl import RecoveryWarning, WorkerHungError
+from reactor_rl import RecoveryWarning
 
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
 POLICIES: dict[str, Any] = {"by row": lambda: {"all": RandomPolicy()}, "together": lambda: {"all": mlp(0, 18, 5)}}
@@ -91,9 +90,7 @@ class Sleepy(Herd):
         self.path = path
 
     def step(self, actions: dict[str, Any]) -> Any:
-        if self.path.exists() and multiprocessing.parent_process() is not None:
-            self.path.unlink()
-            time.sleep(100)
+        stall(self.path)
         return super().step(actions)
 
 
@@ -109,13 +106,10 @@ def test_copies_that_do_not_return_are_named_or_replaced(tmp_path: Path, restart
             path.touch()
             return runner.run(100, seed=1, progress_bar=False).fingerprint
 
-    expected = played(executor="inline")
-    how: dict[str, Any] = {"executor": "processes", "workers": 2, "restarts": restarts, "step_timeout": 2.0}
-    if restarts:
-        with pytest.warns(RecoveryWarning, match=r"did not return for 2.0 s \(it is in environments\[2:4\]"):
-            assert played(**how) == expected
-    else:
-        with pytest.raises(
-            WorkerHungError, match=r"worker 1 has not ended its part of tick \d+ in 2.0 s; it is in environments\[2:4\]"
-        ):
-            played(**how)
+    check_named_or_replaced(played, restarts, r"environments\[2:4\]", step_timeout=2.0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
+def test_limits_that_are_none_are_refused(seconds: Any) -> None:
+    with pytest.raises(ValueError, match=r"^step_timeout="):
+        MultiAgentRunner(spread, RandomPolicy(), executor="inline", step_timeout=seconds)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
-import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,9 @@ import gymnasium
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
+from stalling import check_named_or_replaced, stall
 
-from reactor_rl import RecoveryWarning, WorkerHungError
+from reactor_rl import RecoveryWarning
 from reactor_sb3 import ReactorVecEnv, SyncDQN, SyncPPO
 
 
@@ -98,9 +97,7 @@ class Sleepy(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.path = path
 
     def step(self, action: Any) -> Any:
-        if self.path.exists() and multiprocessing.parent_process() is not None:
-            self.path.unlink()
-            time.sleep(100)
+        stall(self.path)
         return super().step(action)
 
 
@@ -116,14 +113,7 @@ def test_an_actor_that_does_not_return_is_named_or_replaced(tmp_path: Path, rest
             path.touch()
             return model.learn(128, reset_num_timesteps=False).fingerprint()
 
-    expected = trained(executor="inline")
-    how: dict[str, Any] = {"executor": "processes", "workers": 2, "restarts": restarts, "round_timeout": 2.0}
-    if restarts:
-        with pytest.warns(RecoveryWarning, match=r"did not return for 2.0 s \(it is in actor\[1\]"):
-            assert trained(**how) == expected
-    else:
-        with pytest.raises(WorkerHungError, match=r"worker 1 has not ended its part of tick \d+ in 2.0 s; it is in actor\[1\]"):
-            trained(**how)
+    check_named_or_replaced(trained, restarts, r"actor\[1\]", round_timeout=2.0)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
