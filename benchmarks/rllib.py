@@ -1,9 +1,10 @@
-"""How fast does an RLlib env runner sample, and a PPO iteration run, with ReactorEnvRunner? 16 CartPoles; RLlib's own is the rival.
+"""How fast does an RLlib env runner sample, and a PPO iteration run? 16 CartPoles; RLlib's own runner and learner are the rivals.
 
 "sample" is ``sample()`` of a runner in this process, 128 steps of each environment a call, with a new PPO module of RLlib's
 default size. "iteration" is ``algo.train()``: 16 environments of a local runner, and the learner in the same process, with the
-settings of RLlib's own CartPole example (6 epochs, minibatches of 128, 4,000 steps). What is learned is the same, bit for bit:
-see ``tests/ray_plugin/rllib/test_algorithms.py``.
+settings of RLlib's own CartPole example (6 epochs, minibatches of 128, 4,000 steps). There ours are ReactorEnvRunner and
+ReactorPPOTorchLearner, and the runner with RLlib's learner. What is learned is the same, bit for bit: see
+``tests/ray_plugin/rllib/test_algorithms.py``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from showing import print_table, rate_rows
 
 ENVS = 16
 OURS = "reactor_rl"
+RUNNER = f"{OURS}, RLlib's learner"
 RLLIB = "RLlib, SyncVectorEnv"
 CASES = ["sample, CartPole x 16", "iteration, CartPole x 16"]
 CONTENDERS = {
     # The runner is ours or RLlib's; the environment ReactorVectorEnv with these arguments, or RLlib's default for None.
     OURS: (True, {"executor": "inline"}),
+    RUNNER: (True, {"executor": "inline"}),
     f"{OURS}, {cores()} workers": (True, {"executor": "processes", "workers": cores()}),
     f"{OURS}, SyncVectorEnv": (True, None),
     RLLIB: (False, None),
@@ -49,7 +52,11 @@ def trained(name: str, seed: int = 0) -> Any:
     """An algorithm with the settings of RLlib's own CartPole example."""
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+    from reactor_ray.rllib import ReactorPPOTorchLearner
+
     settings = config(name, seed).training(lr=0.0003, num_epochs=6, vf_loss_coeff=0.01)
+    if name == OURS:
+        settings.learners(learner_class=ReactorPPOTorchLearner)
     settings.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[32], fcnet_activation="linear", vf_share_layers=True))
     return settings.build_algo()
 
@@ -87,7 +94,7 @@ class Iterating(Contender):
 def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     sampling = case.startswith("sample")
     contender: Any = Sampling if sampling else Iterating
-    names = list(CONTENDERS) if sampling else [OURS, RLLIB]
+    names = [name for name in CONTENDERS if name != RUNNER] if sampling else [OURS, RUNNER, RLLIB]
     builders = {name: partial(contender, name) for name in names}
     return compared(builders, options, seconds=1.0 if sampling else 4.0).as_json(OURS)
 

@@ -1,4 +1,4 @@
-"""RLlib's PPO on CartPole, sampled by ReactorEnvRunner: two settings of a config, the rest is RLlib's."""
+"""RLlib's PPO on CartPole, with ReactorEnvRunner and ReactorPPOTorchLearner: three settings of a config, the rest is RLlib's."""
 
 import argparse
 
@@ -6,7 +6,7 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-from reactor_ray.rllib import ReactorEnvRunner, env_id
+from reactor_ray.rllib import ReactorEnvRunner, ReactorPPOTorchLearner, env_id
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
         PPOConfig()
         .environment(env_id("CartPole-v1"))
         .env_runners(env_runner_cls=ReactorEnvRunner, num_env_runners=options.runners, num_envs_per_env_runner=options.envs)
+        .learners(learner_class=ReactorPPOTorchLearner)
         .training(lr=0.0003, num_epochs=6, vf_loss_coeff=0.01)
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[32], fcnet_activation="linear", vf_share_layers=True))
         .debugging(seed=0, log_level="ERROR")

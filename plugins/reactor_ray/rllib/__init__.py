@@ -7,8 +7,9 @@ from reactor_rl.plugin import needs
 with needs("rllib", "reactor_ray.rllib"):
     from reactor_ray.rllib.env_runner import ReactorEnvRunner
     from reactor_ray.rllib.environments import env_id
+    from reactor_ray.rllib.ppo_learner import ReactorPPOTorchLearner
 
-__all__ = ["ReactorEnvRunner", "ReactorMultiAgentEnvRunner", "env_id"]
+__all__ = ["ReactorEnvRunner", "ReactorMultiAgentEnvRunner", "ReactorPPOTorchLearner", "env_id"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-    from reactor_ray.rllib import ReactorEnvRunner, env_id
+    from reactor_ray.rllib import ReactorEnvRunner, ReactorPPOTorchLearner, env_id
 
 CASES = {
     "PPO": (PPOConfig, "CartPole-v1", {"train_batch_size": 120, "minibatch_size": 60, "num_epochs": 2}),
@@ -55,10 +55,17 @@ def test_an_algorithm_trains(name: str) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_ppo_learns_on_either_runner_to_the_same_bits() -> None:
+def test_ppo_learns_on_either_runner_with_either_learner_to_the_same_bits() -> None:
     ours, _ = trained(config("PPO"), 3)
-    theirs, _ = trained(config("PPO", SingleAgentEnvRunner), 3)
-    assert ours == theirs
+    theirs, reports = trained(config("PPO", SingleAgentEnvRunner), 3)
+    both, ours_reports = trained(config("PPO").learners(learner_class=ReactorPPOTorchLearner), 3)
+    assert ours == theirs == both
+    for report, expected in zip(ours_reports, reports, strict=True):
+        learned, expected_learned = (
+            {name: value for name, value in one["learners"]["default_policy"].items() if "throughput" not in name}
+            for one in (report, expected)
+        )
+        assert learned == expected_learned
 
 
 @pytest.mark.usefixtures("cluster")
