@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import tree
-from ray.rllib.connectors.module_to_env import GetActions
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.numpy import convert_to_numpy
-from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
+
+from reactor_ray.rllib.inference import action_converter, answer, forward, tensor
 
 __all__ = ["Acting"]
 
@@ -22,16 +22,14 @@ class Acting:
         module: An ``RLModule``.
         clipping: RLlib's connector that knows how actions are brought into the space.
         action_space: Of one environment.
-        to_tensor: RLlib's connector that makes tensors, on the right device.
+        device: Where the module is.
         num_envs: Number of environments, ``N``.
     """
 
-    def __init__(self, module: Any, to_tensor: Any, clipping: Any, action_space: Any, num_envs: int) -> None:
+    def __init__(self, module: Any, device: Any, clipping: Any, action_space: Any, num_envs: int) -> None:
         self._module = module
-        self._to_tensor = to_tensor
-        self._get_actions = GetActions()
-        self._space = get_base_struct_from_space(action_space)
-        self._into_space = unsquash_action if clipping.normalize_actions else clip_action if clipping.clip_actions else None
+        self._device = device
+        self._into_space = action_converter(action_space, normalize=clipping.normalize_actions, clip=clipping.clip_actions)
         self._stateful = module.is_stateful()
         self._state: Any = None
         self._num_envs = num_envs
@@ -48,12 +46,11 @@ class Acting:
             for leaf, first in zip(tree.flatten(self._state), tree.flatten(self._initial), strict=True):
                 leaf[envs] = first
 
-    def act(self, observations: Any, episodes: list[Any], *, explore: bool, step: int) -> tuple[Any, Any, dict[str, Any]]:
-        """Actions for all environments.
+    def act(self, observations: Any, *, explore: bool, step: int) -> tuple[Any, Any, dict[str, Any]]:
+        """Actions for all environments, inside :func:`~reactor_ray.rllib.inference.evaluating`.
 
         Args:
             observations: ``(N, *shape)``, nested as the space is.
-            episodes: RLlib's, whose kind is all that is looked at.
             explore: Whether by ``forward_exploration`` and a sampled action, or by ``forward_inference`` and the likeliest.
             step: Environment steps so far, by which modules schedule their exploration.
 
@@ -61,17 +58,15 @@ class Acting:
             Actions as the module gave them, ``(N, *shape)``; the same as environments take them; and what else it said.
         """
         started = time.perf_counter()
-        batch = {Columns.OBS: observations}
         if self._stateful:
-            batch = {
-                Columns.OBS: tree.map_structure(lambda leaf: np.expand_dims(leaf, 1), observations),
-                Columns.STATE_IN: self._state,
-            }
-        batch = self._to_tensor(rl_module=self._module, batch=batch, episodes=episodes)
+            observations = tree.map_structure(lambda leaf: np.expand_dims(leaf, 1), observations)
+        batch = {Columns.OBS: tensor(observations, self._device)}
+        if self._stateful:
+            batch[Columns.STATE_IN] = tensor(self._state, self._device)
         asked = time.perf_counter()
-        said = self._module.forward_exploration(batch, t=step) if explore else self._module.forward_inference(batch)
+        said = forward(self._module, batch, explore=explore, step=step)
         answered = time.perf_counter()
-        said = convert_to_numpy(self._get_actions(rl_module=self._module, batch=said, episodes=episodes, explore=explore))
+        said = answer(self._module, said, explore=explore)
         if self._stateful:
             state = said.pop(Columns.STATE_OUT)
             said = tree.map_structure(lambda leaf: np.squeeze(leaf, 1), said)
@@ -80,7 +75,7 @@ class Acting:
         actions = said.pop(Columns.ACTIONS)
         for_env = said.pop(Columns.ACTIONS_FOR_ENV, actions)
         if self._into_space is not None:
-            for_env = self._into_space(actions, self._space)
+            for_env = self._into_space(actions)
         for place, seconds in enumerate((asked - started, answered - asked, time.perf_counter() - answered)):
             self.seconds[place] += seconds
         return actions, for_env, said

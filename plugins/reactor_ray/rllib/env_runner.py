@@ -23,6 +23,7 @@ from reactor_ray.rllib.acting import Acting
 from reactor_ray.rllib.environments import PREFIX, as_taken
 from reactor_ray.rllib.episodes import continued, fill
 from reactor_ray.rllib.fragment import Fragment
+from reactor_ray.rllib.inference import evaluating
 from reactor_ray.rllib.needs import custom_connectors, overridden
 from reactor_ray.rllib.seeds import environment_seeds
 
@@ -115,22 +116,23 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         self._done, self._ended = [], []
         weights = np.full(self.num_envs, self._weights_seq_no)
         taken = 0
-        while taken < num_timesteps if num_timesteps is not None else len(self._done) < (num_episodes or 0):
-            if random_actions:
-                actions = for_env = self.env.action_space.sample()
-                extras: dict[str, Any] = {}
-            else:
-                actions, for_env, extras = self._act(explore, taken)
-            results = self._try_env_step(for_env)
-            if results == ENV_STEP_FAILURE:
-                self._fill_ended()
-                self._reset_envs_and_episodes(explore)
-                taken = 0
-                continue
-            observations, rewards, terminations, truncations, infos = results
-            extras[WEIGHTS_SEQ_NO] = weights
-            self._fragment.add(actions, extras, observations, rewards, infos, time.perf_counter())
-            taken += self._account(observations, infos, terminations, truncations, num_episodes)
+        with evaluating(self.module):
+            while taken < num_timesteps if num_timesteps is not None else len(self._done) < (num_episodes or 0):
+                if random_actions:
+                    actions = for_env = self.env.action_space.sample()
+                    extras: dict[str, Any] = {}
+                else:
+                    actions, for_env, extras = self._act(explore, taken)
+                results = self._try_env_step(for_env)
+                if results == ENV_STEP_FAILURE:
+                    self._fill_ended()
+                    self._reset_envs_and_episodes(explore)
+                    taken = 0
+                    continue
+                observations, rewards, terminations, truncations, infos = results
+                extras[WEIGHTS_SEQ_NO] = weights
+                self._fragment.add(actions, extras, observations, rewards, infos, time.perf_counter())
+                taken += self._account(observations, infos, terminations, truncations, num_episodes)
         self._fill_ended()
         self._log_timers()
         self._done_episodes_for_metrics.extend(self._done)
@@ -165,14 +167,14 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
     @property
     def _actor(self) -> Acting:
         if self._acting is None:
-            clipping, to_tensor = self._module_to_env.connectors[-2], self._env_to_module.connectors[-1]
-            self._acting = Acting(self.module, to_tensor, clipping, self.env.single_action_space, self.num_envs)
+            clipping = self._module_to_env.connectors[-2]
+            self._acting = Acting(self.module, self._device, clipping, self.env.single_action_space, self.num_envs)
         return self._acting
 
     def _act(self, explore: bool, taken: int) -> tuple[Any, Any, dict[str, Any]]:
         runners = self.config.num_env_runners or 1
         step = (self.num_env_steps_sampled_lifetime // runners + taken) * runners
-        return self._actor.act(self._fragment.observations, self._ongoing_episodes, explore=explore, step=step)
+        return self._actor.act(self._fragment.observations, explore=explore, step=step)
 
     def _account(self, observations: Any, infos: list[Any], terminations: Any, truncations: Any, num_episodes: int | None) -> int:
         """Begin and end the episodes that the newest step begins and ends. Returns how many environments took a step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from typing import Any
 
@@ -27,11 +28,10 @@ from ray.rllib.utils.metrics import (
     RLMODULE_INFERENCE_TIMER,
 )
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
-from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
-from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from reactor_ray.rllib.environments import own_cpus
+from reactor_ray.rllib.inference import action_converter, answer, evaluating, forward, tensor
 from reactor_ray.rllib.multi_agent_fragment import Acted, Fragment, Sampled
 from reactor_ray.rllib.multi_agent_vector_env import AgentRows, ReactorVectorMultiAgentEnv
 from reactor_ray.rllib.needs import needs_every_step
@@ -92,6 +92,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         self._fragment: Fragment | None = None
         self._groups: list[Any] = []
         self._random = False
+        self._asking = 0.0  # seconds spent in modules since the last call
         self.stepwise = self._needs_every_step() if self.env is not None else None
         if self.stepwise:
             logger.info("%s samples step by step, as RLlib's own runner does, because of %s", type(self).__name__, self.stepwise)
@@ -133,6 +134,8 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         workers = own_cpus() if self.workers is None else self.workers
         self.env = ReactorVectorMultiAgentEnv(creator, config.num_envs_per_env_runner, workers=workers, executor=self.executor)
         self.num_envs = self.env.num_envs
+        space = self.env.single_action_spaces[self.env.agents[0]]
+        self._into_space = action_converter(space, normalize=config.normalize_actions, clip=config.clip_actions)
         self._needs_initial_reset = True
         make_callback(
             "on_environment_created",
@@ -190,25 +193,29 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         by_agents = self.config.count_steps_by != "env_steps"
         goal = num_episodes if num_timesteps is None else num_timesteps
         assert goal is not None
-        while (episodes if num_timesteps is None else agent_steps if by_agents else env_steps) < goal:
-            acted, actions = self._random_actions() if random_actions else self._actions(explore, env_steps)
-            stepping = ~fragment.now.over
-            rows = self._try_env_step(actions)
-            if not isinstance(rows, AgentRows):  # an environment failed, and all were made anew
-                done += self._counted(fragment.sampled()).done
-                env_steps = agent_steps = 0
-                fragment = self._reset_all()
-                continue
-            fragment.add(acted, rows)
-            env_steps += int(stepping.sum())
-            agent_steps += int(rows.there.reshape(self.num_envs, -1)[stepping].sum())
-            over = np.flatnonzero(rows.over).tolist()
-            episodes += len(over)
-            for environment in over:
-                self._new_episode(environment)
-                fragment.new_episode(environment, self._ongoing_episodes[environment])
-            if over or not stepping.all() or not np.array_equal(rows.acting, fragment.rows[-2].acting):
-                self._groups = fragment.modules()
+        with evaluating(self.module):
+            while (episodes if num_timesteps is None else agent_steps if by_agents else env_steps) < goal:
+                acted, actions = self._random_actions() if random_actions else self._actions(explore, env_steps)
+                stepping = ~fragment.now.over
+                rows = self._try_env_step(actions)
+                if not isinstance(rows, AgentRows):  # an environment failed, and all were made anew
+                    done += self._counted(fragment.sampled()).done
+                    env_steps = agent_steps = 0
+                    fragment = self._reset_all()
+                    continue
+                fragment.add(acted, rows)
+                env_steps += int(stepping.sum())
+                agent_steps += int(rows.there.reshape(self.num_envs, -1)[stepping].sum())
+                over = np.flatnonzero(rows.over).tolist()
+                episodes += len(over)
+                for environment in over:
+                    self._new_episode(environment)
+                    fragment.new_episode(environment, self._ongoing_episodes[environment])
+                if over or not stepping.all() or not np.array_equal(rows.acting, fragment.rows[-2].acting):
+                    self._groups = fragment.modules()
+        if self._asking:
+            self.metrics.log_value(RLMODULE_INFERENCE_TIMER, self._asking / len(fragment), reduce="ema")
+            self._asking = 0.0
         sampled = self._counted(fragment.sampled())
         done += sampled.done
         self._ongoing_episodes = [playing[-1].episode for playing in fragment.playing]
@@ -235,21 +242,15 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
 
     def _actions(self, explore: bool, env_steps: int) -> tuple[Acted, Any]:
         """What each module does for all its agents: what there is to record, and the actions of all rows."""
-        config, rows = self.config, self.env.rows
-        observations = convert_to_torch_tensor(rows.observations, device=self._device)
+        observations = tensor(self.env.rows.observations, self._device)
         # An index makes copies, which torch begins at a cache line: results must not depend on where memory happens to be.
         batch: Any = {module: {Columns.OBS: observations[of_module]} for module, of_module in self._groups}
-        with self.metrics.log_time(RLMODULE_INFERENCE_TIMER):
-            if explore:
-                runners = config.num_env_runners or 1
-                lifetime = (self.num_env_steps_sampled_lifetime // runners + env_steps) * runners
-                batch = self.module.forward_exploration(batch, t=lifetime)
-            else:
-                batch = self.module.forward_inference(batch)
-        for connector in self._module_to_env.connectors[:2]:  # GetActions, TensorToNumpy
-            batch = connector(
-                rl_module=self.module, batch=batch, episodes=self._ongoing_episodes, explore=explore, shared_data=self._shared_data
-            )
+        runners = self.config.num_env_runners or 1
+        lifetime = (self.num_env_steps_sampled_lifetime // runners + env_steps) * runners
+        asked = time.perf_counter()
+        batch = forward(self.module, batch, explore=explore, step=lifetime)
+        self._asking += time.perf_counter() - asked
+        batch = {module: answer(self.module[module], said, explore=explore) for module, said in batch.items()}
         acted: list[Any] = [(module, of_module, batch[module]) for module, of_module in self._groups]
         return Acted(acted, self._weights_seq_no), self._of_all_rows(acted, as_they_are=False)
 
@@ -267,10 +268,8 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         actions = np.zeros((len(self.env.rows.there), *(space.shape or ())), space.dtype)
         for _, of_module, said in acted:
             taken = said[Columns.ACTIONS]
-            if not as_they_are and self.config.normalize_actions:
-                taken = unsquash_action(taken, space)
-            elif not as_they_are and self.config.clip_actions:
-                taken = clip_action(taken, space)
+            if not as_they_are and self._into_space is not None:
+                taken = self._into_space(taken)
             actions[of_module] = taken
         return actions
 

@@ -115,6 +115,10 @@ class Fragment:
         """What the agents have now."""
         return self.rows[-1]
 
+    def __len__(self) -> int:
+        """How many steps of all environments there are since :meth:`begin`."""
+        return len(self.acted) - self.before
+
     def begin(self, lookback: int) -> None:
         """Begin the next fragment.
 
@@ -147,7 +151,7 @@ class Fragment:
     def sampled(self) -> Sampled:
         """Episodes and chunks of all steps since :meth:`begin`; those that go on are continued in the next fragment."""
         result = Sampled()
-        if len(self.acted) == self.before:
+        if not len(self):
             return result
         columns = _Stacked(self)
         ended: list[tuple[int, int, Any]] = []
