@@ -49,7 +49,7 @@ class Lowest(TorchCategorical):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("explore", [True, False])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 1, 4)])
+@pytest.mark.parametrize("shape", [(500, 4), (6, 1, 4)])
 @pytest.mark.parametrize("kind", [TorchCategorical, TorchDiagGaussian, TorchSquashedGaussian, Lowest])
 def test_bits_of_rllibs_own_connectors(kind: Any, shape: tuple[int, ...], explore: bool) -> None:
     one, inputs = module(kind), torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 5
