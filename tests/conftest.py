@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 
+from reactor_rl.plugin import preload
 from reactor_rl.runtime.limits import usable_cores
 
 _SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
+
+_LIBRARIES = {"ale_py", "cv2", "gymnasium", "hypothesis", "mpe2", "mujoco", "pettingzoo", "pygame", "pymunk", "pytest"}
+"""Of environments and of the modules of tests that they are in."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -37,7 +41,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """What thousands of tests consist of stays: whoever collects garbage need not look at it, for a quarter of a second each."""
+    """What thousands of tests consist of stays: whoever collects garbage need not look at it, for a quarter of a second each.
+
+    And the thousands of helpers that they start find ready what the tests' environments are made of.
+    """
+    loaded = (name for name in sys.modules if name.partition(".")[0] in _LIBRARIES)
+    preload(*loaded, "gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
     gc.collect()
     gc.freeze()
 

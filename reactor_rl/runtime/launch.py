@@ -176,6 +176,7 @@ def _own_server() -> Any:
         from multiprocessing.forkserver import ForkServer
 
         server = ForkServer()
-        server.set_forkserver_preload([m for m in _preloaded if m.partition(".")[0] in sys.modules])
+        loaded = [module for module in _preloaded if module.partition(".")[0] in sys.modules]
+        server.set_forkserver_preload([*loaded, "threadpoolctl"])  # which is not loaded here, but in every worker
         _server = (os.getpid(), server)
     return _server[1]
