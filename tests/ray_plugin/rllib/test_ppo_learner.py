@@ -68,7 +68,12 @@ def episodes_of(settings: Any, batches: int = 2) -> list[Any]:
     runner = (MultiAgentEnvRunner if settings.is_multi_agent else SingleAgentEnvRunner)(config=settings)
     try:
         torch.manual_seed(1)
-        return [runner.sample(num_timesteps=STEPS) for _ in range(batches)]
+        found = []
+        for _ in range(batches):  # each of two runs of weights: minibatches differ in how far they are off policy
+            found.append(runner.sample(num_timesteps=STEPS // 2))
+            runner._weights_seq_no += 1
+            found[-1] += runner.sample(num_timesteps=STEPS // 2)
+        return found
     finally:
         runner.stop()
 
