@@ -19,6 +19,9 @@ import pytest
 from reactor_rl.plugin import preload
 from reactor_rl.runtime.limits import usable_cores
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Read when torch is loaded. Else its threads spin between two operations, where four tests share two cores: a fifth of the time.
+
 _SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
 

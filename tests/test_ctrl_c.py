@@ -185,11 +185,11 @@ def struck(how: str, phase: str, line: int) -> bool:
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("how", HOW)
 def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
-    lines = lines_of(HOW[how], PHASES[phase])
+    lines = min(lines_of(HOW[how], PHASES[phase]) for _ in range(2))  # who has to wait for less executes fewer
     assert lines > 10
     points = lines // 3 if (how, phase) == ("processes", "step") else POINTS
     struck_at = [
-        any(struck(how, phase, line) for _ in range(3))  # who has to wait for less executes fewer lines
+        any(struck(how, phase, line) for _ in range(3))
         for line in sorted({1 + (lines - 1) * point // (points - 1) for point in range(points)})
     ]
     assert sum(struck_at) > POINTS // 2
