@@ -55,10 +55,12 @@ def test_an_algorithm_trains(name: str) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_ppo_learns_on_either_runner_with_either_learner_to_the_same_bits() -> None:
-    ours, _ = trained(config("PPO"), 3)
-    theirs, reports = trained(config("PPO", SingleAgentEnvRunner), 3)
-    both, ours_reports = trained(config("PPO").learners(learner_class=ReactorPPOTorchLearner), 3)
+@pytest.mark.parametrize("learners", [0, 2])
+def test_ppo_learns_on_either_runner_with_either_learner_to_the_same_bits(learners: int) -> None:
+    many = {"num_learners": learners}
+    ours, _ = trained(config("PPO").learners(**many), 3)
+    theirs, reports = trained(config("PPO", SingleAgentEnvRunner).learners(**many), 3)
+    both, ours_reports = trained(config("PPO").learners(learner_class=ReactorPPOTorchLearner, **many), 3)
     assert ours == theirs == both
     for report, expected in zip(ours_reports, reports, strict=True):
         learned, expected_learned = (
