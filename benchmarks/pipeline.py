@@ -18,6 +18,8 @@ from showing import print_table, rate_rows
 OURS = "reactor_rl, pipeline=1"
 CASES = ("learner and actors alike",)
 ACTORS, STEPS, BATCH = 16, 100, 500
+_MANY = 400
+"""So many gradient steps take longer than a round's sampling, whose noise would be taken for theirs otherwise."""
 
 
 def model(gradient_steps: int, **how: Any) -> Any:
@@ -56,8 +58,8 @@ def calibrated() -> tuple[int, float, float]:
                 taken.append((time.perf_counter() - begin) / 2)
         return min(taken)
 
-    with_one = seconds(1)
-    step = (seconds(41) - with_one) / 40
+    with_one, with_many = seconds(1), seconds(1 + _MANY)
+    step = (with_many - with_one) / _MANY
     sampling = with_one - step
     return max(1, round(sampling / step)), sampling, step
 

@@ -33,7 +33,7 @@ The mean of a batch, because on a busy machine it is few ticks that take long; t
 a single batch may be hit.
 """
 
-_known: dict[tuple[int, float | None, float], tuple[float, float]] = {}
+_known: dict[tuple[int, float | None, float, str | None], tuple[float, float]] = {}
 
 
 class Idle(Reactor):
@@ -55,7 +55,7 @@ def parallel_executor(replaced: bool = False) -> NamedExecutor:
     return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 
 
-def tick_cost(spin: float | None = None, away: float = 0.0) -> float:
+def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None) -> float:
     """Seconds that a tick with a helper costs beyond its share of the reactions; infinite where no helper can be started.
 
     Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
@@ -63,29 +63,30 @@ def tick_cost(spin: float | None = None, away: float = 0.0) -> float:
     Args:
         spin: Seconds that workers spin; see :meth:`Program.start`.
         away: Seconds that the caller is busy with other things between two ticks.
+        context: How helper processes are to start, so that no fork server is started for one measurement.
     """
-    key = (os.getpid(), spin, away)
+    key = (os.getpid(), spin, away, context)
     if key not in _known or time.monotonic() - _known[key][1] > STALE:
-        _known[key] = (_measured(spin, away), time.monotonic())
+        _known[key] = (_measured(spin, away, context), time.monotonic())
     return _known[key][0]
 
 
-def _measured(spin: float | None, away: float) -> float:
+def _measured(spin: float | None, away: float, context: str | None) -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
         return math.inf
     with contextlib.suppress(Exception):
-        alone = min(_ticks("inline", spin, 0.0, 2))  # whatever makes it longer is none of its own doing
-        return max(0.0, sorted(_ticks(executor, spin, away, BATCHES))[-2] - alone)
+        alone = min(_ticks("inline", spin, 0.0, None, 2))  # whatever makes it longer is none of its own doing
+        return max(0.0, sorted(_ticks(executor, spin, away, context, BATCHES))[-2] - alone)
     return math.inf
 
 
-def _ticks(executor: ExecutorName, spin: float | None, away: float, batches: int) -> list[float]:
+def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str | None, batches: int) -> list[float]:
     program = Composition("what a helper costs")
     for name in ("here", "there"):
         program.add(Idle, name=name)
     pickled = program.pickled_reactors()
-    settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, fingerprint="off")
+    settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
     with start(flatten(program), lambda _: pickled, (), settings) as run:
         for _ in range(WARM):
             run.tick()

@@ -128,22 +128,30 @@ def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = Ticking(1.0), []
     monkeypatch.setattr(helper_cost, "start", lambda *_, **__: run)
     monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
-    assert helper_cost._ticks("inline", None, 0.0, 3) == [1e-6] * 3
+    assert helper_cost._ticks("inline", None, 0.0, None, 3) == [1e-6] * 3
     assert done == [helper_cost.WARM] * 3
+
+
+def test_helpers_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(helper_cost, "start", lambda *all: asked.append(all[-1].context) or Ticking(1e-5))
+    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: 1e-6)
+    assert helper_cost._measured(None, 0.0, "spawn") == 0.0
+    assert asked == [None, "spawn"]
 
 
 def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = {"inline": [90e-6, 3e-6], parallel_executor(): [9e-6, 4e-3, 10e-6, 9e-6, 8e-6]}  # a hiccup does not count
-    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, count: batches[executor])
-    assert helper_cost._measured(None, 0.0) == pytest.approx(7e-6)
+    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, context, count: batches[executor])
+    assert helper_cost._measured(None, 0.0, None) == pytest.approx(7e-6)
     batches["inline"] = [11e-6, 12e-6]
-    assert helper_cost._measured(None, 0.0) == 0.0
+    assert helper_cost._measured(None, 0.0, None) == 0.0
 
 
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = [0.0], [1e-6, 2e-6, 3e-6]
     monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away: answers.pop(0))
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context: answers.pop(0))
     monkeypatch.setattr(helper_cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assert (tick_cost(), tick_cost(), tick_cost(1e-3), tick_cost()) == (1e-6, 1e-6, 2e-6, 1e-6)
     now[0] = helper_cost.STALE + 1.0
@@ -155,12 +163,12 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
         raise OSError("no processes left")
 
     monkeypatch.setattr(helper_cost, "start", refused)
-    assert helper_cost._measured(None, 0.0) == math.inf
+    assert helper_cost._measured(None, 0.0, None) == math.inf
 
 
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
-    assert 0.0 <= helper_cost._measured(None, away) < math.inf
+    assert 0.0 <= helper_cost._measured(None, away, None) < math.inf
 
 
 # ---------------------------------------------------------------------- where no process may be started

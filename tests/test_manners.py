@@ -72,3 +72,9 @@ def test_nothing_is_printed_that_nobody_asked_for(code: str, told: list[str]) ->
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == ""
     assert sorted(set(done.stderr.splitlines())) == told
+
+
+def test_helpers_wait_for_no_needless_imports() -> None:
+    code = "import sys, reactor_rl; print(sys.modules.keys() & {'http.client', 'ssl', 'xml', 'gymnasium', 'torch', 'ray'})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"

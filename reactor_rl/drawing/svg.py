@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import escape
+from html import escape
 
 from reactor_rl.drawing.layout import MARGIN, ROW, SIZE, SMALL, STACK, Arrangement, Node, text_width
 from reactor_rl.drawing.picture import Arrow, Picture
@@ -146,4 +146,5 @@ def _text(
 
 def _escaped(text: str) -> str:
     # Control characters have no place in XML, not even escaped.
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text), {'"': "&quot;"})
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return escape(text, quote=False).replace('"', "&quot;")

@@ -32,7 +32,7 @@ from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.member_shard import MemberShard, Told
 from reactor_gymnasium.vector.members import VectorEnvFn, call, member_cost, members_facts, seeds_of, set_attribute, sliced
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode
+from reactor_rl.plugin import ExecutorName, encode, tick_cost
 
 __all__ = ["JoinedVectorEnv"]
 
@@ -89,7 +89,8 @@ class JoinedVectorEnv(CallingVectorEnv):
             self.metadata = {**getattr(dummy, "metadata", {})}
             self.render_mode = getattr(dummy, "render_mode", None)
             costs = partial(env_costs, dummy, members, most, member_cost)
-            choice = decide(costs, len(makers), most, executor, caller_works, restarts=restarts)
+            helper_cost = partial(tick_cost, context=context)
+            choice = decide(costs, len(makers), most, executor, caller_works, helper_cost, restarts)
         finally:
             dummy.close()
         self.bounds = [0, *accumulate(one.rows for one in facts)]

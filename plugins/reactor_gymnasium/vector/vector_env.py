@@ -253,7 +253,7 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     def _helper_cost(self) -> float:
         """Seconds that a step with helpers costs beyond its share of the environments."""
-        return tick_cost(self._spin)
+        return tick_cost(self._spin, context=self.context)
 
     # ------------------------------------------------------------------ reset
 

@@ -45,7 +45,7 @@ class _Envs(ReactorVectorEnv):
     _context_option = "start_method"
 
     def _helper_cost(self) -> float:
-        return tick_cost(self._spin, away=AWAY)
+        return tick_cost(self._spin, away=AWAY, context=self.context)
 
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)

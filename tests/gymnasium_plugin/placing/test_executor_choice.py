@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 import sys
+from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+import reactor_gymnasium
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.placing import executor_choice
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import CERTAIN, LEAST, EnvChoice, decide
 from reactor_gymnasium.placing.placement import SHARD_COST
+from reactor_rl import helper_cost
 from reactor_rl.helper_cost import parallel_executor
 
 
@@ -95,3 +103,37 @@ def test_in_a_worker_of_a_pool_everything_runs_inline() -> None:
             assert INLINE in pool.apply(eval, (f"{stepped}({made})",))
         with pytest.raises(Exception, match="executor='auto' or 'inline'"):
             pool.apply(eval, (f"{gymnasium_s[:-1]}, executor='processes')",))
+
+
+def _vector_env(**how: Any) -> Any:
+    return ReactorVectorEnv([partial(gym.make, "CartPole-v1")] * 4, context="fork", **how)
+
+
+def _joined(**how: Any) -> Any:
+    return ReactorVectorEnv.of([partial(CartPoleVectorEnv, 2)] * 2, context="fork", **how)
+
+
+def _atari(**how: Any) -> Any:
+    pytest.importorskip("ale_py")
+    return reactor_gymnasium.AtariVectorEnv("pong", 2, context="fork", **how)
+
+
+def _vec_env(**how: Any) -> Any:
+    return pytest.importorskip("reactor_sb3").ReactorVecEnv([partial(gym.make, "CartPole-v1")] * 4, start_method="fork", **how)
+
+
+def _parallel(**how: Any) -> Any:
+    spread = pytest.importorskip("mpe2.simple_spread_v3")
+    return pytest.importorskip("reactor_pettingzoo").ParallelVectorEnv(spread.parallel_env, 2, context="fork", **how)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="a system without fork")
+@pytest.mark.parametrize("made", [_vector_env, _joined, _atari, _vec_env, _parallel])
+def test_what_helpers_cost_is_measured_with_those_that_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+    asked = []
+    monkeypatch.setattr(executor_choice, "CERTAIN", math.inf)
+    monkeypatch.setattr(executor_choice, "LEAST", -math.inf)
+    monkeypatch.setattr(helper_cost, "_known", {})
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context: asked.append(context) or math.inf)
+    with contextlib.closing(made(workers=2)):
+        assert asked == ["fork"]
