@@ -1,4 +1,4 @@
-"""RL Zoo on reactor programs: ``python -m rl_zoo3.train --algo sync_ppo --env CartPole-v1 --gym-packages reactor_sb3.zoo``.
+"""RL Zoo on reactor programs: ``python -m reactor_sb3.zoo train --algo sync_ppo --env CartPole-v1``.
 
 Importing this is all: ``rl_zoo3`` then makes a :class:`~reactor_sb3.ReactorVecEnv` wherever it made a ``DummyVecEnv`` or a
 ``SubprocVecEnv``, and knows the trainers as algorithms.

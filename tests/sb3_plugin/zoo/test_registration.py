@@ -123,24 +123,8 @@ def test_pqn_takes_what_is_searched(zoo: SimpleNamespace) -> None:
         assert (model.rollout_steps, model.n_minibatches, model.q_net.net_arch) == (256, 16, [256, 256])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--gym-packages", "reactor_sb3.zoo"], True),
-        (["--gym-packages=reactor_sb3.zoo"], True),
-        (["--gym-packages", "reactor_sb3.zoology"], False),
-        ([], False),
-    ],
-)
-def test_the_startup_line_acts_only_where_it_is_meant(
-    arguments: list[str], named: bool, zoo: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it is in the environment that runs this is another question: see the wheel."""
-    line = (Path(__file__).parents[3] / "plugins" / "reactor_sb3" / "zoo" / "reactor_zoo.pth").read_text()
-    assert line.startswith("import ") and line.count("\n") == 1  # or site would not execute it
-    zoo.algos.clear()
-    for name in [name for name in sys.modules if name.startswith("reactor_sb3.zoo")]:
-        del sys.modules[name]
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "rl_zoo3.train", *arguments])
-    exec(line, {}, {})  # globals and locals differ, as where site executes it
-    assert ("sync_ppo" in zoo.algos) is named
+def test_nothing_of_ours_runs_when_python_starts() -> None:
+    """Of a line that a ``.pth`` file brings every start of Python on that machine would pay, and every program's arguments be read."""
+    root = Path(__file__).parents[3]
+    assert not [*root.glob("plugins/**/*.pth"), *root.glob("reactor_rl/**/*.pth")]
+    assert ".pth" not in (root / "pyproject.toml").read_text() + (root / "hatch_build.py").read_text()

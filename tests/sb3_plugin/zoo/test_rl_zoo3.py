@@ -43,7 +43,7 @@ def test_ppo_has_the_weights_that_it_has_without_us(tmp_path: Path) -> None:
 @pytest.mark.timeout(400)
 def test_a_trainer_trains_and_plays(tmp_path: Path) -> None:
     told = ["--algo", "sync_ppo", "--env", "CartPole-v1"]
-    said = script(tmp_path, "rl_zoo3.train", *told, *SHORT, "--gym-packages", "reactor_sb3.zoo")
+    said = script(tmp_path, "reactor_sb3.zoo", "train", *told, *SHORT)
     assert "Eval num_timesteps=512" in said and "n_envs', 8" in said
     model = SyncPPO.load(tmp_path / "logs" / "sync_ppo" / "CartPole-v1_1" / "CartPole-v1.zip")
     assert model.num_timesteps == 512 and model.n_actors == 8
