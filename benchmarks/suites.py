@@ -25,6 +25,8 @@ from common import end_tree
 from machine import load, machine
 from reporting import Run, write
 
+from reactor_rl.cli.bench import bench_parser
+
 HERE = Path(__file__).parent
 
 
@@ -86,23 +88,7 @@ SUITE_SECONDS = 2 * 3600.0
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     suites = "\n".join(f"{'*' if suite.quick else ' '} {suite.name:16} {suite.question}" for suite in SUITES)
-    parser = argparse.ArgumentParser(
-        prog="python -m reactor_rl bench",
-        description="Benchmarks against everything that people use today, on this machine, as one HTML page and one JSON file.",
-        epilog=f"suites (* a quick run has some of its cases):\n{suites}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help="which (default: all; with --quick those that are part of it)")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few cases of the main suites, within five minutes: a hint, no figures to quote"
-    )
-    parser.add_argument("--output", type=Path, default=Path("report"), help="folder of the report (default: %(default)s)")
-    parser.add_argument(
-        "--seconds", type=float, help="for all suites together, shared out among them (default: 270 with --quick, else none)"
-    )
-    parser.add_argument(
-        "--benchmarks", metavar="FOLDER", help="the folder benchmarks/ of a clone (default: that of the clone one is in)"
-    )
+    parser = bench_parser(f"suites (* a quick run has some of its cases):\n{suites}")
     options = parser.parse_args(arguments)
     known = {suite.name: suite for suite in SUITES}
     if unknown := [name for name in options.suites if name not in known]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Literal
 
@@ -55,7 +56,7 @@ def draw(
 
 def _mermaid(picture: Picture) -> str:
     shapes = {"reactor": '["{}"]', "bank": '[["{}"]]', "input": '(["{}"])', "output": '(["{}"])'}
-    lines = ["flowchart LR", f"    %% program {' '.join(picture.name.split())}"]
+    lines = ["flowchart LR", f"    %% program {_mermaid_text(picture.name)}"]
     for box in picture.boxes:
         rows = [f"<b>{_mermaid_text(box.title)}</b>"]
         if box.kind:
@@ -84,8 +85,11 @@ def _mermaid(picture: Picture) -> str:
 
 def _mermaid_text(text: str) -> str:
     """Mermaid has entity codes of its own, written with # in place of &."""
-    codes = {"#": "#35;", "&": "#amp;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "`": "#96;", "\\": "#92;"}
-    return "".join(codes.get(c, c) for c in " ".join(text.split()))
+    codes = {
+        "#": "#35;", "&": "#amp;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "`": "#96;", "\\": "#92;",
+        "{": "#123;", "}": "#125;",  # which begin and end a directive in a comment
+    }  # fmt: skip
+    return "".join(codes.get(c, c) for c in _line(text))
 
 
 def _dot(picture: Picture) -> str:
@@ -118,4 +122,10 @@ def _dot(picture: Picture) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """Graphviz reads entities in labels, and whoever shows this text in a page gets no markup of a name's."""
+    return '"' + escape(_line(text), quote=False).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _line(text: str) -> str:
+    """In one line, without control characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))

@@ -154,6 +154,10 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     monkeypatch.setattr(reactor_rl, "__file__", str(tmp_path / "reactor_rl" / "__init__.py"))
     with pytest.raises(UsageError, match="run it in a clone of the repository"):
         bench_command([])
+    for help_ in ("-h", "--help"):  # which says anywhere what it takes
+        assert bench_command([help_, "--benchmarks", str(tmp_path)]) == bench_command([help_]) == 0
+        said = capfd.readouterr().out
+        assert said.count("--seconds SECONDS") == 4 and "In a clone of the repository" in said
     monkeypatch.chdir(ROOT / "tests")
     assert bench_command(["no_such_suite"]) == 2
     assert "there is no suite 'no_such_suite'" in capfd.readouterr().err

@@ -237,16 +237,19 @@ def test_a_schedule_shows_the_worker_of_each_reactor(form):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_names_are_escaped(form):
-    program = Program('<&"\\`#> \x07')
-    stage = program.add(Stage, name='a<b> & "c" \\n ]]>')
+    program = Program('<&"\\`#> \x07%%{init}\n<script>')
+    stage = program.add(Stage, name='a<b> & "c" \\n\n ]]>')
     program.connect(program.input("x", (4,), np.float32), stage.inp)
     text = draw(program.topology(), None, form)
+    assert "<script>" not in text and "<b> " not in text and "\x07" not in text
     if form == "svg":
-        assert 'a<b> & "c" \\n ]]>' in texts(text)
+        assert 'a<b> & "c" \\n� ]]>' in texts(text)
     elif form == "dot":
-        assert '"a<b> & \\"c\\" \\\\n ]]>\\l' in text
+        assert '"a&lt;b&gt; &amp; \\"c\\" \\\\n ]]&gt;\\l' in text
+        assert text.startswith('digraph "&lt;&amp;\\"\\\\`#&gt; �%%{init} &lt;script&gt;" {\n')
     else:
         assert "a#lt;b#gt; #amp; #quot;c#quot; #92;n ]]#gt;" in text
+        assert "%% program #lt;#amp;#quot;#92;#96;#35;#gt; �%%#123;init#125; #lt;script#gt;\n" in text
 
 
 @pytest.mark.parametrize("make", PROGRAMS)

@@ -24,7 +24,7 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
     The arguments that are not described here, and their defaults, are those of :class:`AtariVectorEnv`.
 
     Args:
-        game: Name of the game in snake case, ``"ms_pacman"``.
+        game: Name of the game in snake case, ``"ms_pacman"``, or an id; see :class:`~reactor_gymnasium.AtariVectorEnv`.
         render_mode: ``None`` or ``"rgb_array"``.
 
     Raises:
@@ -54,7 +54,7 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
             raise ValueError(f'render_mode={render_mode!r}: choose None or "rgb_array"')
         self.render_mode = render_mode
         options = AtariOptions(
-            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space, img_height, img_width,
+            rom_path(game)[1], max_num_frames_per_episode, repeat_action_probability, full_action_space, img_height, img_width,
             grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, False, reward_clipping, use_fire_reset,
         )  # fmt: skip
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // frameskip}

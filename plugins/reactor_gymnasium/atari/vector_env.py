@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import logger
@@ -54,7 +55,8 @@ class AtariVectorEnv(ShardedVectorEnv):
     those, zero for the others.
 
     Args:
-        game: Name of the game in snake case, ``"ms_pacman"``.
+        game: Name of the game in snake case, ``"ms_pacman"``, or an id of Gymnasium's, ``"ALE/MsPacman-v5"``, which only names the
+            game here: for the id's settings (sticky actions of 0.25), use ``make_vec(id, num_envs, preprocess=True)``.
         num_envs: How many games.
         batch_size: How many of them step together, a divisor of ``num_envs``; 0 for all. Otherwise batches take turns, as described
             at :class:`ReactorVectorEnv`, in the same order always: ALE's own returns whichever are done first.
@@ -145,12 +147,13 @@ class AtariVectorEnv(ShardedVectorEnv):
             ("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("workers", 1 if workers is None else workers, 1),
         ):  # fmt: skip
             checked_number(name, number, least)
+        self.game, rom = rom_path(game)
         self._options = AtariOptions(
-            rom_path(game), max_num_frames_per_episode, repeat_action_probability, full_action_space or continuous,
+            rom, max_num_frames_per_episode, repeat_action_probability, full_action_space or continuous,
             img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
             reward_clipping, use_fire_reset,
         )  # fmt: skip
-        self.game, self.num_envs, self.copy = game, num_envs, copy
+        self.num_envs, self.copy = num_envs, copy
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             raise ValueError("AtariVectorEnv has the autoreset modes NEXT_STEP and SAME_STEP, as ale_py.AtariVectorEnv has")
@@ -337,14 +340,24 @@ def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
     return EnvCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
 
 
-def rom_path(game: str) -> str:
+def rom_path(game: str) -> tuple[str, str]:
+    """The name of a game, or of the game of an id ``ALE/...``, and where its ROM is.
+
+    Raises:
+        ValueError: If there is no such game.
+    """
     with needs("atari", "an Atari game"):
         from ale_py import roms
 
-    path = roms.get_rom_path(game) if isinstance(game, str) else None
+    spec = gymnasium.registry.get(game) if isinstance(game, str) and game.startswith("ALE/") else None  # ale_py has registered it
+    name = game if spec is None else spec.kwargs["game"]
+    path = roms.get_rom_path(name) if isinstance(name, str) else None
     if path is None:
-        raise ValueError(f'{game!r} is not the name of a game; names are in snake case, "ms_pacman" and not "MsPacman"')
-    return str(path)
+        raise ValueError(
+            f'{game!r} is not the name of a game; names are in snake case, "ms_pacman" and not "MsPacman", or ids of Gymnasium\'s, '
+            '"ALE/MsPacman-v5"'
+        )
+    return name, str(path)
 
 
 def _checked_mask(mask: Any, num_envs: int) -> Bools:

@@ -284,10 +284,17 @@ class ShardedVectorEnv(ProgramVectorEnv):
         failures.sort(key=lambda failure: failure[0])
         last, failure = failures[-1]
         self._life.over = f"{self._unit} {last} raised {type(failure.error).__name__}"
+        alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
+        texts = {}
         for number, of_one in failures:
-            logger.error(f"Received the following error from Worker-{number} - Shutting it down")
-            logger.error(of_one.text)
-        logger.error("Raising the last exception back to the main process.")
+            kind = type(of_one.error).__name__, str(of_one.error)
+            alike.setdefault(kind, []).append(number)
+            texts[kind] = of_one.text
+        raised = type(failure.error).__name__, str(failure.error)
+        for (name, said), numbers in alike.items():
+            whose = f"{self._unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            rest = "" if (name, said) == raised else f", but that of {self._unit} {last} is raised:\n{texts[name, said]}"
+            logger.error(f"{whose} raised {name}: {said}{rest}")
         failure.error.add_note(f"raised in {self._unit} {last} of {self!r}")
         raise failure.error
 

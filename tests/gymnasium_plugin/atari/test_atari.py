@@ -20,7 +20,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Err
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
 
-from reactor_gymnasium import AtariVectorEnv, make_vec
+from reactor_gymnasium import AtariEnv, AtariVectorEnv, make_vec
 from reactor_gymnasium.atari import frames
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_rl import RunError, WorkerDiedError
@@ -33,7 +33,7 @@ LONG = STEPS >= 1000
 
 pytestmark = [
     pytest.mark.timeout(120 + STEPS // 8),
-    pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning"),
 ]
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="ALE's random no-ops are those of the GNU library")
@@ -475,6 +475,17 @@ def test_make_vec_refuses_what_makes_no_sense() -> None:
             make_vec(**{"id": "ALE/Pong-v5", "num_envs": 2, "preprocess": True, **arguments})  # type: ignore[call-overload]
 
 
+def test_an_id_of_gymnasiums_names_its_game() -> None:
+    for by_id, by_name in (("ALE/Pong-v5", "pong"), ("ALE/MsPacman-v5", "ms_pacman")):
+        with AtariVectorEnv(by_id, 2, **INLINE) as one, AtariVectorEnv(by_name, 2, **INLINE) as other:
+            assert one.game == other.game == by_name
+            assert_same(one.reset(seed=1), other.reset(seed=1), "reset")
+            actions = np.array([2, 3])
+            assert_same(one.step(actions), other.step(actions), "step")
+    with AtariEnv("ALE/Pong-v5") as env:
+        assert env.reset(seed=1)[0].shape == (4, 84, 84)
+
+
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -483,6 +494,8 @@ def test_make_vec_refuses_what_makes_no_sense() -> None:
     [
         ({"game": "Pong"}, ValueError, "'Pong' is not the name of a game; names are in snake case"),
         ({"game": "no_such_game"}, ValueError, "not the name of a game"),
+        ({"game": "ALE/NoSuchGame-v5"}, ValueError, 'or ids of Gymnasium\'s, "ALE/MsPacman-v5"'),
+        ({"game": "PongNoFrameskip-v4"}, ValueError, "not the name of a game"),  # its frame skip is another
         ({"game": None}, ValueError, "not the name of a game"),
         ({"num_envs": 0}, ValueError, "`num_envs` must be positive"),
         ({"num_envs": 2.0}, ValueError, "`num_envs` must be an integer"),

@@ -206,7 +206,7 @@ def test_a_wrapper_class_that_is_patched_later_is_seen(
         assert data_equivalence(one, other_one)
 
 
-@pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+@pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("make", [standard, ordered])
 def test_stepping_before_reset_is_refused(make: Any, place: dict[str, Any]) -> None:

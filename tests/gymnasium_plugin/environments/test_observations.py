@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},

@@ -28,7 +28,7 @@ from reactor_rl import Program, RunError
 from reactor_rl.runtime.worker.poison import Poison
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*You are calling 'step:UserWarning"),  # after the end of an episode, in DISABLED mode
 ]
 

@@ -23,7 +23,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_rl import ProgramError, RunError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},

@@ -72,7 +72,7 @@ class Broken(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise ArithmeticError("broken")
 
 
-@pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+@pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 def test_what_an_environment_raises_names_reactor_vec_env() -> None:
     env = ReactorVecEnv([lambda: Broken(cartpole())] * 2, executor="inline")
     env.reset()

@@ -20,7 +20,7 @@ from scripts import alive, end_within, run, shared_memory
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_rl import RunError, WorkerDiedError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
@@ -124,13 +124,25 @@ def test_of_several_exceptions_the_last_ones_is_raised_and_all_are_reported(plac
     envs = ReactorVectorEnv(faulty(faults), **place)
     envs.reset()
     envs.step(ZEROS)
-    with pytest.warns(UserWarning, match="Worker-") as warned, pytest.raises(ValueError, match="two"):
+    with pytest.warns(UserWarning, match="raised") as warned, pytest.raises(ValueError, match="two"):
         envs.step(ZEROS)
-    texts = [str(warning.message) for warning in warned]
-    for index, name in enumerate(("KeyError", "OSError", "ValueError")):
-        assert f"Received the following error from Worker-{index} - Shutting it down" in texts[2 * index]
-        assert name in texts[2 * index + 1]
-    assert "Raising the last exception back to the main process." in texts[6]
+    first, second, last = (str(warning.message) for warning in warned)
+    assert "environment 0 raised KeyError: 'zero', but that of environment 2 is raised:\nTraceback" in first and "in fail" in first
+    assert "environment 1 raised OSError: one, but" in second
+    assert "environment 2 raised ValueError: two" in last and "Traceback" not in last  # which the exception itself has
+    envs.close()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_one_bug_of_many_environments_is_one_line(place: dict[str, Any]) -> None:
+    faults = {index: ("step", LookupError("the same")) for index in (0, 1, 3)}
+    envs = ReactorVectorEnv(faulty(faults), **place)
+    envs.reset()
+    envs.step(ZEROS)
+    with pytest.warns(UserWarning, match="raised LookupError") as warned, pytest.raises(LookupError, match="the same"):
+        envs.step(ZEROS)
+    (warning,) = warned
+    assert "environments 0, 1, 3 raised LookupError: the same" in str(warning.message)
     envs.close()
 
 

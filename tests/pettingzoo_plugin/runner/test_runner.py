@@ -30,7 +30,7 @@ from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.report import Report
 from reactor_rl import RunError, WorkerDiedError
 
-failing = pytest.mark.filterwarnings("ignore:.*(Worker-|Traceback|last exception):UserWarning")
+failing = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
 tag = partial(simple_tag_v3.parallel_env, num_good=1, num_adversaries=3, num_obstacles=2, max_cycles=25)
 zombies = partial(knights_archers_zombies.parallel_env, max_cycles=60, spawn_delay=4)

@@ -124,7 +124,7 @@ def test_pqn_takes_what_is_searched(zoo: SimpleNamespace) -> None:
 
 
 def test_nothing_of_ours_runs_when_python_starts() -> None:
-    """Of a line that a ``.pth`` file brings every start of Python on that machine would pay, and every program's arguments be read."""
+    """A line in a ``.pth`` file would cost every start of Python some 50 us, and read every program's arguments."""
     root = Path(__file__).parents[3]
     assert not [*root.glob("plugins/**/*.pth"), *root.glob("reactor_rl/**/*.pth")]
     assert ".pth" not in (root / "pyproject.toml").read_text() + (root / "hatch_build.py").read_text()
