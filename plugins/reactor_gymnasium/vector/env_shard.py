@@ -230,7 +230,8 @@ class EnvShard(Shard):
 
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         self.done[number] = False
-        self.last[number], info = self.envs[number].env.reset(**kwargs)
+        observation, info = self.envs[number].env.reset(**kwargs)
+        self.last[number] = self._begun(observation)
         if info:
             infos[number] = info
 

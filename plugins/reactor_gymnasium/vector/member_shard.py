@@ -123,7 +123,8 @@ class MemberShard(Shard):
         member = self.envs[number]
         mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
         before = None if mask is None else deepcopy(self.last[number])
-        self.last[number], info = member.env.reset(**kwargs)
+        observations, info = member.env.reset(**kwargs)
+        self.last[number] = self._begun(observations)
         if mask is not None and not isinstance(member.env, VectorWrapper):  # a wrapper may change what it gives of rows left alone
             self._check_left_alone(member, ~mask, before, self.last[number])
         if info:

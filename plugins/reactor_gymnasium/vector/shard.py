@@ -130,6 +130,16 @@ class Shard(Reactor, ABC):
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         """Reset an environment of this shard; its observations go to ``last``."""
 
+    def _begun(self, observation: Any) -> Any:
+        """The observation of a reset, which must be one: in ``last``, ``None`` stands for a row that was never reset.
+
+        Raises:
+            TypeError: If it is none.
+        """
+        if observation is None:
+            raise TypeError(f"reset() returned None as the observation, its space is {self.leaves.space}")
+        return observation
+
     @abstractmethod
     def _write_last(self, failures: Failures) -> None:
         """Write the last observations of all rows."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from envs import Facts, Sleeps
@@ -180,6 +181,32 @@ def test_an_observation_of_another_shape_names_the_environment(bad: Any, place: 
     with pytest.raises(ValueError, match="its space says") as raised:
         envs.reset()
     assert "environment 1" in raised.value.__notes__[-1]
+    envs.close()
+
+
+class NoObservation(Facts):
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        return None if self.index == 1 else observation, info
+
+
+@pytest.mark.parametrize("place", PLACES[:4], ids=str)
+def test_a_reset_without_an_observation_names_the_environment(place: dict[str, Any]) -> None:
+    envs = ReactorVectorEnv([partial(NoObservation, i) for i in range(4)], **place)
+    with pytest.raises(TypeError, match="None as the observation") as raised:
+        envs.reset()
+    assert "environment 1" in raised.value.__notes__[-1]
+    envs.close()
+
+
+def test_a_member_without_observations_at_its_reset_is_named() -> None:
+    class Silent(gymnasium.vector.SyncVectorEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            return None, super().reset(**kwargs)[1]
+
+    envs = ReactorVectorEnv.of([lambda: Silent([partial(Facts, 0)] * 2)] * 2, executor="inline")
+    with pytest.raises(TypeError, match="None as the observation"):
+        envs.reset()
     envs.close()
 
 
