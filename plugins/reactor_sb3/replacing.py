@@ -32,12 +32,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     that was killed, and is removed first. Permissions are those that ``open(path, "wb")`` would have given or left.
 
     Args:
-        path: Of the file. Its folder is made if there is none.
+        path: Of the file. Its folder is made if there is none. Of a symbolic link, the file that it leads to is replaced, as
+            ``open(path, "wb")`` would write it.
 
     Raises:
         OSError: If it cannot be written; what is at ``path`` is then what was there.
     """
     target = Path(path)
+    if target.is_symlink():
+        target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent, re.escape(target.name))
     name, file = _begun(target)

@@ -21,15 +21,20 @@ from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.checks import alike, want
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
-from reactor_sb3.checkpoints.outline_checks import check_arguments, check_outline, check_policy
+from reactor_sb3.checkpoints.outline_checks import check_amounts, check_arguments, check_outline, check_policy
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
-from reactor_sb3.training.arguments import DEVICES, check_devices, check_places
+from reactor_sb3.training.arguments import DEVICES, check_devices, check_executor, check_places
+from reactor_sb3.training.watching import WATCHING, checked_place
 
-__all__ = ["RUN_FORMAT", "is_checkpoint", "load", "save"]
+__all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
 FORMAT = 4
 RUN_FORMAT = "run 1"
 """What the files of :mod:`reactor_sb3.checkpoints.saved_run` have in its place."""
+PLACES = (
+    "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log", *WATCHING,
+)  # fmt: skip
+"""Arguments that never change results: where a run is, how long it waits, where it writes. Only a file that is trusted has a say."""
 
 
 # ---------------------------------------------------------------------- saving
@@ -110,10 +115,16 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         opened.check_all_read()
         check_outline(state, opened.size)
         check_arguments(cls, state["arguments"])
+        if not allow_pickle:
+            check_amounts(state["arguments"])
         if env is None:
             env = _saved_env(state["environment"], allow_pickle)
-    arguments = state["arguments"]
-    given = arguments | changed
+    arguments = _of_the_file(state["arguments"], changed, allow_pickle)
+    given = {**arguments, **changed}
+    if changed:
+        check_executor(given)
+        if given.get("watch") is not None:
+            checked_place(given["watch"], given.get("executor", "auto"))
     check_devices({name: given[name] for name in DEVICES if str(given.get(name)).startswith("cuda")})  # nor are missing ones
     count, normalized = arguments.get("n_actors", 1) * arguments.get("envs_per_actor", 1), state["normalization"]
     if live_count(env) not in (None, count):
@@ -139,6 +150,14 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
         model.close()
         raise
     return model
+
+
+def _of_the_file(saved: Mapping[str, Any], changed: Mapping[str, Any], allow_pickle: bool) -> dict[str, Any]:
+    """Those of the constructor's arguments that come from a file: what to show never does, and nodes belong to their executor."""
+    arguments = {name: value for name, value in saved.items() if name not in (WATCHING if allow_pickle else PLACES)}
+    if "executor" in changed and changed["executor"] != arguments.get("executor"):
+        arguments.pop("nodes", None)
+    return arguments
 
 
 def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:

@@ -15,13 +15,19 @@ from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl.plugin import Pickled
+from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.checks import LARGE, alike, is_count, want
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.training.arguments import NOT_KEPT
 
-__all__ = ["check_arguments", "check_outline", "check_policy"]
+__all__ = ["check_amounts", "check_arguments", "check_outline", "check_policy"]
 
 _MOST_THREADS = 1024
+_MOST = {
+    "learner_threads": 64, "n_learners": 64, "n_epochs": 1000, "gradient_steps": 100_000,
+    "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000,
+}  # fmt: skip
+"""What a round may have of something, where nobody vouches for the file: it must end some day, on this machine."""
 _LARGEST_BATCH = 2**30
 """Bytes of the observations and activations of a batch, where nobody vouches for the file."""
 
@@ -77,6 +83,22 @@ def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
             want(any(_fits(value, one) for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))), name)
 
 
+def check_amounts(arguments: Mapping[str, Any]) -> None:
+    """Refuse what would keep this machine busy for ever, or take all threads that it can have.
+
+    Args:
+        arguments: Of the trainer's constructor, plain data.
+
+    Raises:
+        RefusedError: Names it.
+    """
+    for name, most in _MOST.items():
+        value = arguments.get(name)
+        amount = value[0] if isinstance(value, (list, tuple)) and value else value
+        if isinstance(amount, (int, float)) and amount > most:
+            raise RefusedError(f"wants {name}={str(value)[:100]}: with allow_pickle=False it may be {most} at most")
+
+
 def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
@@ -101,6 +123,8 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     """
     kwargs = arguments.get("policy_kwargs") or {}
     want(type(kwargs) is dict, "policy_kwargs")
+    critics = kwargs.get("n_critics", 1)
+    want(is_count(critics, 1) and critics <= len(weights), "the number of critics")  # they are made one by one
     if "use_sde" in arguments:
         kwargs = {"use_sde": arguments["use_sde"], **kwargs}
     outline = type(policy_class.__name__, (policy_class,), {"device": torch.device("meta")})

@@ -23,7 +23,6 @@ from reactor_sb3.checkpoints.state_checks import check_state
 from reactor_sb3.streams import restore, state_of
 from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
 from reactor_sb3.training.specification import program_of
-from reactor_sb3.training.watching import WATCHING
 
 __all__ = ["Resumable"]
 
@@ -191,10 +190,12 @@ class Resumable(ReactorAlgorithm):
             env: In place of the environment that was saved; must be of the same kind.
             allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
                 checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
-                that you have imported), and nothing is made that is much larger than the file.
-            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``start_method``,
-                ``restarts``, ``round_timeout``, ``verbose``, ``tensorboard_log``; ``device`` and what ends with ``_device``, which
-                change last bits only; and ``watch`` and what begins with ``watch_``, of which a checkpoint has none.
+                that you have imported), and nothing is made that is much larger than the file. Nor does the file say where to
+                run and to write then: of what ``changed`` may name, all but devices are the constructor's defaults, or given here.
+            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``nodes`` (which another
+                executor has to be given anew), ``start_method``, ``restarts``, ``round_timeout``, ``verbose``,
+                ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and ``watch`` and what
+                begins with ``watch_``, of which a checkpoint has none.
 
         Returns:
             The model.
@@ -208,8 +209,7 @@ class Resumable(ReactorAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        places = {"workers", "executor", "nodes", "start_method", "restarts", "round_timeout", *cls.devices}
-        free = {*places, "verbose", "tensorboard_log", *WATCHING}
+        free = {*checkpoint.PLACES, *cls.devices}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         model: Self = checkpoint.load(cls, path, env, allow_pickle, changed)

@@ -14,7 +14,16 @@ from stable_baselines3.common.utils import get_device
 from reactor_gymnasium.plugin import checked_executor, checked_number
 from reactor_rl.plugin import check_nodes, check_timeout
 
-__all__ = ["DEVICES", "NOT_KEPT", "check_devices", "check_parallelism", "check_places", "keeps_arguments", "shared_out"]
+__all__ = [
+    "DEVICES",
+    "NOT_KEPT",
+    "check_devices",
+    "check_executor",
+    "check_parallelism",
+    "check_places",
+    "keeps_arguments",
+    "shared_out",
+]
 
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """Of a constructor's parameters, those that are no argument to make the same trainer again with."""
@@ -46,7 +55,7 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
         TypeError: If a number is none.
         ValueError: If it is too small, or arguments do not go together.
     """
-    pipeline, executor = arguments["pipeline"], arguments["executor"]
+    pipeline = arguments["pipeline"]
     for name in ("learner_threads", "evaluate_episodes"):
         checked_number(name, arguments[name], 1)
     learners, batch_size = arguments["n_learners"], arguments.get("batch_size", math.inf)
@@ -58,12 +67,22 @@ def check_parallelism(arguments: Mapping[str, Any]) -> None:
     for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
         if arguments[name] is not None:
             checked_number(name, arguments[name], 1)
-    checked_executor(executor)
-    check_nodes(executor, arguments["nodes"])
+    check_executor(arguments)
     check_devices(arguments)
     if pipeline not in (0, 1):
         raise ValueError(f"pipeline={pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled")
-    if executor == "threads" and arguments["learner_threads"] > 1:
+
+
+def check_executor(arguments: Mapping[str, Any]) -> None:
+    """Refuse an executor that there is not, or that does not go with nodes or threads of the learner that are asked for.
+
+    Raises:
+        TypeError, ValueError: If there is no such executor, or it does not go with other arguments.
+    """
+    executor = arguments.get("executor", "auto")
+    checked_executor(executor)
+    check_nodes(executor, arguments.get("nodes"))
+    if executor == "threads" and arguments.get("learner_threads", 1) > 1:
         raise ValueError(
             'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
             "actors' threads would find changed"

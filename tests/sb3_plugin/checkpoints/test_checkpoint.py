@@ -41,6 +41,7 @@ from trainers import (
     suited,
 )
 
+from reactor_rl import ProgramError
 from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
@@ -529,6 +530,29 @@ def test_permissions_are_those_of_any_file(tmp_path: Path) -> None:
         os.umask(before)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links as POSIX has them")
+@pytest.mark.parametrize("there", [True, False], ids=["a file", "nothing yet"])
+def test_a_symbolic_link_stays_one(there: bool, tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    link, target = tmp_path / "run.zip", tmp_path / "big" / "run.zip"
+    if there:
+        target.write_bytes(b"old")
+    link.symlink_to(Path("big") / "run.zip")
+    with replacing(link) as file:
+        file.write(b"new")
+        assert target.exists() == there and Path(file.name).parent == target.parent
+    assert link.is_symlink() and target.read_bytes() == link.read_bytes() == b"new"
+    assert os.listdir(tmp_path / "big") == ["run.zip"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links as POSIX has them")
+def test_a_symbolic_link_to_itself_is_an_error_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "run.zip").symlink_to("run.zip")
+    with pytest.raises(OSError, match=r"[Ss]ymbolic links"), replacing(tmp_path / "run.zip"):
+        raise AssertionError("never begun")
+    assert (tmp_path / "run.zip").is_symlink() and os.listdir(tmp_path) == ["run.zip"]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="locks files")
 def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
@@ -664,6 +688,32 @@ def test_what_resume_may_change(tmp_path: Path) -> None:
         SyncDQN.resume(path, gamma=0.5, seed=1)
     with SyncDQN.resume(path, workers=3, executor="threads", verbose=1) as model:
         assert (model.workers, model.verbose) == (3, 1) and "executor='threads', workers=3" in repr(model)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "auto"}], ids=str)
+def test_nodes_do_not_go_to_another_executor(place: dict[str, Any], tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "run.zip", executor="federated", nodes=2, workers=1)
+    with SyncDQN.resume(path, **place) as model:
+        assert model.nodes is None
+        model.learn(64, reset_num_timesteps=False)
+    for same in ({}, {"executor": "federated"}):
+        with SyncDQN.resume(path, **same) as model:
+            assert model.nodes == 2
+    with SyncDQN.resume(path, executor="federated", nodes=1) as model:
+        assert model.nodes == 1
+
+
+def test_what_is_wrong_with_the_call_is_not_the_files_fault(tmp_path: Path) -> None:
+    path = saved("dqn", tmp_path / "run.zip", learner_threads=2)
+    for changed, said in (
+        ({"nodes": 2}, "nodes=2 needs an executor that has several machines"),
+        ({"executor": "threads"}, "needs learner_threads=1"),
+        ({"watch": "film.txt"}, r"choose .*a path that ends with"),
+    ):
+        with pytest.raises((ValueError, ProgramError), match=rf"^(?!.*damaged).*{said}") as raised:
+            SyncDQN.resume(path, **changed)
+        assert type(raised.value) is not CorruptError
 
 
 def test_a_model_without_an_environment(tmp_path: Path) -> None:

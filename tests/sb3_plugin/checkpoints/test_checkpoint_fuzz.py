@@ -25,7 +25,7 @@ from test_checkpoint import Locked
 from trainers import EVALUATED, new
 
 from reactor_rl.serialise import Pickled
-from reactor_sb3 import PQN, SyncDQN
+from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
 from reactor_sb3.environments import kept_env
 
@@ -265,9 +265,58 @@ def test_nothing_is_made_larger_than_the_file_says(argument: str, value: Any, wh
         if pair[0] == argument:
             pair[1] = value
     before = peak(reset=True)
-    with pytest.raises(CorruptError, match=r"cannot have been saved|Error"):
+    with pytest.raises((CorruptError, RefusedError), match=r"cannot have been saved|Error|at most"):
         SyncDQN.resume(write(tmp_path / "edited.zip", with_manifest(entries, manifest)), allow_pickle=False, executor="inline")
     assert peak() - before < 100_000
+
+
+def with_arguments(entries: Entries, **arguments: Any) -> Entries:
+    manifest = json.loads(entries[MANIFEST])
+    pairs = of(manifest["state"], "arguments")["dict"]
+    pairs[:] = [pair for pair in pairs if pair[0] not in arguments] + [[name, value] for name, value in arguments.items()]
+    return with_manifest(entries, manifest)
+
+
+@pytest.mark.timeout(120)
+def test_the_file_says_neither_where_to_run_nor_where_to_write(small: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    plain = {
+        "tensorboard_log": str(there / "logs"), "watch": str(there / "film.gif"), "watch_every": 1, "executor": "federated",
+        "nodes": 2, "workers": 3, "restarts": 5, "start_method": "fork", "round_timeout": 0.001, "verbose": 1,
+    }  # fmt: skip
+    path = write(tmp_path / "edited.zip", with_arguments(read(small), **{name: {"is": value} for name, value in plain.items()}))
+    with PQN.resume(path, allow_pickle=False) as model:
+        found = {name: getattr(model, name) for name in plain}
+        assert found == {
+            "tensorboard_log": None, "watch": None, "watch_every": 100, "executor": "auto", "nodes": None, "workers": None,
+            "restarts": 0, "start_method": None, "round_timeout": None, "verbose": 0,
+        }  # fmt: skip
+        model.learn(8, reset_num_timesteps=False)
+    assert not list(there.iterdir())
+    with PQN.resume(path, allow_pickle=False, tensorboard_log=str(tmp_path / "mine"), executor="inline") as model:
+        assert (model.tensorboard_log, model.executor) == (str(tmp_path / "mine"), "inline")
+    with PQN.resume(path, executor="inline") as model:  # whoever trusts it has all but what is to be seen
+        assert (model.workers, model.tensorboard_log, model.watch) == (3, plain["tensorboard_log"], None)
+
+
+@pytest.mark.parametrize(
+    "argument", [{"n_epochs": 10**9}, {"learner_threads": 1024}, {"n_learners": 1000}, {"evaluate_steps": 10**9}], ids=str
+)
+def test_no_more_work_than_ends_some_day(argument: dict[str, int], small: Path, tmp_path: Path) -> None:
+    ((name, value),) = argument.items()
+    path = write(tmp_path / "edited.zip", with_arguments(read(small), **{name: {"is": value}}))
+    with pytest.raises(RefusedError, match=rf"edited\.zip wants {name}={value}: with allow_pickle=False it may be [0-9]+ at most"):
+        PQN.resume(path, allow_pickle=False)
+
+
+def test_no_more_critics_than_there_are_weights(tmp_path: Path) -> None:
+    with SyncSAC("MlpPolicy", "Pendulum-v1", buffer_size=100, n_actors=1, executor="inline") as model:
+        model.save_checkpoint(tmp_path / "run.zip")
+    kwargs = {"dict": [["n_critics", {"is": 10**12}]]}
+    path = write(tmp_path / "edited.zip", with_arguments(read(tmp_path / "run.zip"), policy_kwargs=kwargs))
+    with pytest.raises(CorruptError, match="the number of critics"):
+        SyncSAC.resume(path, allow_pickle=False)
 
 
 def test_nothing_is_imported(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
