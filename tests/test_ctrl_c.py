@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import multiprocessing
 import os
 import signal
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import product
 from types import FrameType
 from typing import Any
 
@@ -21,9 +23,13 @@ import pytest
 from ctrl_c import CLASSES, interrupt
 
 from reactor_rl import RunError
+from reactor_rl.runtime import child, helpers, lifetime, processes, run, threads, ticks
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
+sharded, life, calling, program_env = (
+    importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "life", "calling", "program_env")
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
 
@@ -31,11 +37,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /pr
 # ---------------------------------------------------------------------- every line
 
 
-CALLERS = tuple(
-    f"/{package}/{name}.py"
-    for package, names in (("runtime", "run ticks helpers processes child threads"), ("reactor_gymnasium", "sharded life calls"))
-    for name in names.split()
-)
+CALLERS = {
+    module.__file__ for module in (run, lifetime, ticks, helpers, processes, child, threads, sharded, life, calling, program_env)
+}  # fmt: skip
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 
 
@@ -44,11 +48,13 @@ class Interrupter:
 
     def __init__(self, line: int) -> None:
         self.left, self.where = line, ""
+        self.files: list[str] = []
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(CALLERS) or in_finaliser(frame):
+        if frame.f_code.co_filename not in CALLERS or in_finaliser(frame):
             return None
         if event == "line":
+            self.files.append(frame.f_code.co_filename)
             self.left -= 1
             if self.left == 0:
                 sys.settrace(None)
@@ -151,23 +157,20 @@ def make(how: dict[str, Any]) -> Any:
     return envs
 
 
-def lines_of(how: dict[str, Any], phase: Callable[[Any], None]) -> int:
-    """How many lines a phase has."""
+def lines_of(how: dict[str, Any], phase: Callable[[Any], None]) -> list[str]:
+    """The file of each line that a phase executes."""
     envs = make(how)
     with interrupted(10**9) as counted:
         phase(envs)
     envs.close()
-    return 10**9 - counted.left
+    return counted.files
 
 
-def struck(how: str, phase: str, line: int) -> bool:
-    """Whether a phase had so many lines, and was interrupted there; what is left closes in any case, and is of no other use."""
-    envs, hit = make(HOW[how]), False
-    try:
-        with interrupted(line) as interrupter:
-            PHASES[phase](envs)
-    except KeyboardInterrupt:
-        hit = True
+def struck(how: str, phase: str, line: int) -> str:
+    """Where a phase was interrupted, empty if it had not so many lines; what is left closes in any case, and is of no other use."""
+    envs = make(HOW[how])
+    with suppress(KeyboardInterrupt), interrupted(line) as interrupter:
+        PHASES[phase](envs)
     let_go()
     try:
         with at_most(5.0):
@@ -178,14 +181,25 @@ def struck(how: str, phase: str, line: int) -> bool:
     envs.close()
     with pytest.raises(gym.error.ClosedEnvironmentError):
         step(envs)
-    return hit
+    return interrupter.where.rpartition(":")[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*Calling .close. while waiting:UserWarning")
+def test_lines_of_every_file_are_interrupted() -> None:
+    struck_in: set[str] = set()
+    for how, phase in product(HOW, PHASES):
+        files = lines_of(HOW[how], PHASES[phase])
+        for file in sorted({*files} - struck_in):
+            of_file = [line for line, one in enumerate(files, 1) if one == file]
+            struck_in.add(struck(how, phase, of_file[len(of_file) // 2]))
+    assert struck_in - {""} == CALLERS
 
 
 @pytest.mark.filterwarnings("ignore:.*Calling .close. while waiting:UserWarning")
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("how", HOW)
 def test_an_interrupt_at_every_line(how: str, phase: str) -> None:
-    lines = min(lines_of(HOW[how], PHASES[phase]) for _ in range(2))  # who has to wait for less executes fewer
+    lines = min(len(lines_of(HOW[how], PHASES[phase])) for _ in range(2))  # who has to wait for less executes fewer
     assert lines > 10
     points = lines // 3 if (how, phase) == ("processes", "step") else POINTS
     struck_at = [
