@@ -335,6 +335,14 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
     def _running(self) -> Run:
         return self.start()
 
+    def _assert_runs(self, run: Run) -> None:
+        """Within ``learn()``: see to it that a callback has not ended what it goes on with."""
+        if self._run is not run:
+            raise RunError(
+                "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
+                "False, which ends the training, and call it after learn()"
+            )
+
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         learners = f", n_learners={self.n_learners}" if self.n_learners > 1 else ""

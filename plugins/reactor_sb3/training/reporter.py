@@ -123,6 +123,8 @@ class Reporter(ReactorAlgorithm):
             if go_on:
                 callback.update_locals(locals())
                 go_on = callback.on_step()
+                if go_on:
+                    self._assert_runs(run)
             ended = [infos[number] for number in np.flatnonzero(dones)]
             self._episode_num += len(ended)
             self._update_info_buffer(ended, np.ones(len(ended), np.bool_))

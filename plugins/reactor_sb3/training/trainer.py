@@ -132,6 +132,7 @@ class Trainer(Resumable, Reporter):
         """What an algorithm does before :meth:`learn` begins."""
 
     def _tick(self, run: Run, watched: bool) -> None:
+        self._assert_runs(run)
         if self._afresh and self.pipeline:
             self._late_cut = self._all_envs()
         elif self._afresh:

@@ -39,6 +39,7 @@ from trainers import (
     suited,
 )
 
+from reactor_rl import RunError
 from reactor_sb3 import StopOnEvaluation
 
 
@@ -213,3 +214,40 @@ def test_the_rates_are_those_since_the_last_log(algorithm: str, steps: int, rows
         model.learn(4 * steps, callback=clock, log_interval=1)
     assert [row["time/sampling_hz"] for row in kept.rows] == [steps // 2] * 4
     assert [row["time/update_frames_hz"] for row in kept.rows] == [learned // 2 for learned in rows]
+
+
+class Ends(BaseCallback):
+    """Closes the model, or gives it another environment, in the middle of a round or after it."""
+
+    def __init__(self, how: str, when: str, go_on: bool = True) -> None:
+        super().__init__()
+        self.how, self.when, self.go_on = how, when, go_on
+
+    def _end(self, when: str) -> None:
+        if when == self.when:
+            model: Any = self.model
+            if self.how == "close":
+                model.close()
+            else:
+                model.set_env(suited("dqn", Toy))
+
+    def _on_step(self) -> bool:
+        if self.n_calls < 11:
+            return True
+        self._end("step")
+        return self.go_on
+
+    def _on_rollout_end(self) -> None:
+        self._end("round")
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("when", ["step", "round"])
+@pytest.mark.parametrize("how", ["close", "set_env"])
+def test_a_callback_that_ends_the_run_is_told_so(how: str, when: str, place: dict[str, Any]) -> None:
+    with new("dqn", Toy, **place) as model:
+        with pytest.raises(RunError, match=r"by close\(\) or set_env\(\) in a callback. Let the callback return False"):
+            model.learn(10 * 32, callback=Ends(how, when))
+        model.learn(2 * 32)  # which goes on as after any error
+        model.learn(10 * 32, callback=Ends(how, "step", go_on=False))  # the last thing that it does
+        assert model.num_timesteps == 64
