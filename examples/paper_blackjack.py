@@ -9,6 +9,7 @@ for the plot.
 
 import argparse
 import time
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from reactor_sb3 import SyncDQN
 
 ACTORS, STEPS = 16, 100
+warnings.filterwarnings("ignore", r"1 update\(s\) for a round")  # one, as in the paper
 
 
 class Flat(gym.ObservationWrapper):
@@ -40,6 +42,7 @@ def train(batch_size, rounds):
         make,
         n_actors=ACTORS,
         rollout_steps=STEPS,
+        gradient_steps=1,  # a large batch once a round, as in the paper
         batch_size=batch_size,
         buffer_size=20_000,
         learning_starts=0,

@@ -1,30 +1,25 @@
-"""Our trainers as SB3's own tests use its algorithms: with one environment, unless they hand over a vector environment."""
+"""Our trainers as SB3's own tests use its algorithms, in this process."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stable_baselines3.common.vec_env import VecEnv
-
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 
 
-class _OneActor:
-    """One actor where there would be eight, in this process; with a vector environment nothing is different."""
-
+class _Inline:
     def __init__(self, policy: Any, env: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("executor", "inline")
-        kwargs.setdefault("n_actors", None if isinstance(env, VecEnv) else 1)
         super().__init__(policy, env, *args, **kwargs)  # type: ignore[call-arg]
 
 
-class HostSyncDQN(_OneActor, SyncDQN):
+class HostSyncDQN(_Inline, SyncDQN):
     pass
 
 
-class HostSyncSAC(_OneActor, SyncSAC):
+class HostSyncSAC(_Inline, SyncSAC):
     pass
 
 
-class HostSyncTD3(_OneActor, SyncTD3):
+class HostSyncTD3(_Inline, SyncTD3):
     pass

@@ -35,11 +35,19 @@ T = TypeVar("T")
 
 
 def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
-    """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again."""
+    """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again.
+
+    ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here.
+    """
     signature = inspect.signature(init)
 
     @wraps(init)
     def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
+        if "n_envs" in kwargs:
+            raise TypeError(
+                f"{type(self).__name__} has no n_envs: its environments are its actors', so pass n_actors={kwargs['n_envs']!r}, "
+                "each with an environment of its own, or n_actors= and envs_per_actor="
+            )
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}

@@ -39,8 +39,9 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     (:meth:`_batch_of`), and what a round's gradient steps are (:meth:`_training`).
     """
 
+    usual_actors: ClassVar[int] = 1  # more of them learn less from each step, even with as many updates
     usual_train_freq: ClassVar[int] = 1
-    """Default of ``train_freq``."""
+    """Default of ``train_freq``, here and in SB3, which has an update for each round then."""
 
     _learner: Any
     _sampler: ReplaySampler | None
@@ -85,6 +86,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             )
         if self.rollout_steps < 1:
             raise ValueError(f"train_freq={self.rollout_steps}: a round has at least one step")
+        self._warn_if_few_updates()
         assert self.replay_buffer is not None
         if self.replay_buffer.buffer_size < self.rollout_steps:
             raise ValueError(
@@ -95,6 +97,18 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
         self._learner, self._sampler = self._learner_of(self.policy), None
         self.shards()  # refuses what cannot be cut into slices
+
+    def _warn_if_few_updates(self) -> None:
+        """Say which number makes as many updates as SB3 does by default: many environments share those that are asked for."""
+        if not 0 < self.update_to_data < 1 / (4 * self.usual_train_freq):
+            return
+        steps = self.rollout_steps * self.n_envs
+        warnings.warn(
+            f"{self._updates()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} "
+            f"environments: {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / self.usual_train_freq:g} by "
+            f"default, and little is learned from each: pass gradient_steps={max(steps // self.usual_train_freq, 1)} for as many",
+            stacklevel=6,
+        )
 
     # ------------------------------------------------------------------ what an algorithm says
 
@@ -140,7 +154,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     @property
     def update_to_data(self) -> float:
-        """Updates for each step of an environment: ``gradient_steps`` of SB3's says how many there are for a round."""
+        """Updates for each step of an environment: a number as ``gradient_steps`` says how many there are for a round."""
         return self._updates() / (self.rollout_steps * self.n_envs)
 
     def exploration_rates(self) -> Array:
@@ -229,7 +243,10 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         return self.batch_size
 
     def _updates(self) -> int:
-        return self.gradient_steps if self.gradient_steps >= 0 else self.rollout_steps * self.n_envs
+        asked: Any = self.gradient_steps  # a number, says SB3, which has no other default
+        if asked is None:  # as many for each step as SB3 has with one environment
+            return self.n_envs
+        return asked if asked >= 0 else self.rollout_steps * self.n_envs
 
     def _round_done(self) -> None:
         super()._round_done()

@@ -39,12 +39,17 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         env: An id, a function that makes one environment, an environment, or a live vector environment of SB3's, as
             ``make_vec_env`` gives it, ``VecNormalize`` included. What is live is copied; see ``n_actors``.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
-        gradient_steps: Updates in a round; -1 for as many as transitions of a round.
+        gradient_steps: Updates in a round; -1 for as many as transitions of a round. ``None``: one for each environment, so that
+            as much is learned from each step as by SB3 with one environment. A number means what it means in SB3 with that many
+            environments, which share its updates: ``update_to_data``, in ``repr`` and in the log, says how many there are for
+            each step of one.
         target_update_interval: Steps of all environments between two updates of the target network. As in SB3, all those of a
             round come before its gradient steps: with ``tau`` below 1, a round that is several intervals long moves it as often.
+        device: Where the learner computes: the processor by default, where SB3 takes a GPU if there is one (``"auto"``).
         rollout_steps: The paper's name for ``train_freq``; give one of them.
-        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
-            the number of its environments, and by default each has an actor.
+        n_actors: How many actors there are, 1 by default: with more, transitions come from older parameters, and less is learned
+            from each. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is the number of its environments, and
+            by default each has an actor.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         double_q: Whether the online network chooses the action that the target network values (van Hasselt et al. 2016).
         loss: ``"huber"``, as SB3, or ``"mse"``.
@@ -78,10 +83,13 @@ class SyncDQN(OffPolicy, QLearning, DQN):
             ``restarts``, the worker is replaced. Actors in the calling process are not timed.
 
     Raises:
-        TypeError: If no environments like ``env`` can be made.
+        TypeError: If no environments like ``env`` can be made, or there is an argument ``n_envs``.
         AssertionError: If its actions are not discrete (SB3's own check).
         ValueError: If a number makes no sense, the replay buffer is smaller than a batch or a round, or something is asked for that
             rounds of fixed length cannot give: episodic ``train_freq``, hindsight replay.
+
+    Warns:
+        UserWarning: If there are less than a quarter as many updates for each step as SB3 has by default, with the number to give.
 
     Example:
         >>> from reactor_sb3 import SyncDQN
@@ -107,7 +115,7 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         tau: float = 1.0,
         gamma: float = 0.99,
         train_freq: int | tuple[int, str] = 4,
-        gradient_steps: int = 1,
+        gradient_steps: int | None = None,
         replay_buffer_class: type[ReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
@@ -157,9 +165,10 @@ class SyncDQN(OffPolicy, QLearning, DQN):
         self._set_parallelism(env)
         self.double_q, self.loss = bool(double_q), loss
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
+        updates: Any = gradient_steps
         super().__init__(
             policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
-            gradient_steps,
+            updates,
             replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, target_update_interval,
             exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size, tensorboard_log,
             policy_kwargs, verbose, seed, device, _init_setup_model,

@@ -36,6 +36,8 @@ from reactor_torch import PPOBatch, Updates, carry_out, torch_stream
 __all__ = ["SyncPPO"]
 
 Array = npt.NDArray[Any]
+USUAL_ROLLOUT = 2048
+"""Steps of a round of SB3's ``PPO``, which has one environment by default."""
 
 
 class SyncPPO(Trainer, PPO):
@@ -49,8 +51,10 @@ class SyncPPO(Trainer, PPO):
     Args:
         policy: As for SB3's ``PPO``, and so is every parameter that is not named here.
         env: As for ``SyncDQN``.
-        n_steps: Steps of each environment in a round.
+        n_steps: Steps of each environment in a round. ``None``: those of SB3's rollout, 2048, shared out among the environments; a
+            few less where they cannot be, in whole minibatches. A number means what it means in SB3 with that many environments.
         rollout_buffer_class: Only SB3's own.
+        device: The processor by default, where SB3 takes a GPU if there is one (``"auto"``).
         n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
             the number of its environments, and by default each has an actor.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
@@ -81,7 +85,7 @@ class SyncPPO(Trainer, PPO):
         policy: str | type[ActorCriticPolicy],
         env: gymnasium.Env[Any, Any] | str | Any,
         learning_rate: float | Schedule = 3e-4,
-        n_steps: int = 2048,
+        n_steps: int | None = None,
         batch_size: int = 64,
         n_epochs: int = 10,
         gamma: float = 0.99,
@@ -127,7 +131,8 @@ class SyncPPO(Trainer, PPO):
         round_timeout: float | None = None,
     ) -> None:
         for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
-            checked_number(name, number, 1)
+            if number is not None:
+                checked_number(name, number, 1)
         if rollout_buffer_class not in (None, RolloutBuffer, DictRolloutBuffer) or rollout_buffer_kwargs:
             raise ValueError(
                 "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
@@ -135,6 +140,8 @@ class SyncPPO(Trainer, PPO):
                 "with ReactorVecEnv"
             )
         self._set_parallelism(env)
+        if n_steps is None:
+            n_steps = _usual_steps(self.n_actors * self.envs_per_actor, batch_size)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
         super().__init__(
             policy, spare, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,
@@ -323,3 +330,12 @@ class SyncPPO(Trainer, PPO):
 
     def _excluded_save_params(self) -> list[str]:
         return [*Trainer._excluded_save_params(self), "_minibatch_stream", "_learner"]
+
+
+def _usual_steps(n_envs: int, batch_size: int) -> int:
+    """Steps of each environment in rounds as long as SB3's with one environment."""
+    steps = max(USUAL_ROLLOUT // n_envs, 1)
+    if USUAL_ROLLOUT % n_envs == 0:
+        return steps
+    whole = batch_size // math.gcd(batch_size, n_envs)  # steps that make whole minibatches, for which SB3 asks
+    return steps // whole * whole or steps

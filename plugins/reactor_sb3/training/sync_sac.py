@@ -40,12 +40,12 @@ class SyncSAC(ContinuousControl, SAC):
         policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
         env: As for :class:`~reactor_sb3.SyncDQN`.
         train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
-        gradient_steps: Updates in a round; -1 for as many as transitions of a round. What that is for each step of an environment
-            is in ``update_to_data``, in ``repr`` and in the log: the same ``gradient_steps`` are fewer of them with more
-            environments.
+        gradient_steps: As for :class:`~reactor_sb3.SyncDQN`: ``None`` for as much learning from each step as by SB3 with one
+            environment, an update a step with the default ``train_freq``.
         action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
             with each episode.
         use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
+        device: As for :class:`~reactor_sb3.SyncDQN`: the processor by default.
         rollout_steps: Another name for ``train_freq``; give one of them.
         n_actors, envs_per_actor, pipeline: As for :class:`~reactor_sb3.SyncDQN`.
         split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
@@ -86,7 +86,7 @@ class SyncSAC(ContinuousControl, SAC):
         tau: float = 0.005,
         gamma: float = 0.99,
         train_freq: int | tuple[int, str] = 1,
-        gradient_steps: int = 1,
+        gradient_steps: int | None = None,
         action_noise: ActionNoise | None = None,
         replay_buffer_class: type[ReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
@@ -140,9 +140,10 @@ class SyncSAC(ContinuousControl, SAC):
             policy_kwargs = dict(policy_kwargs)  # SB3 writes into it
         self._set_parallelism(env)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
+        updates: Any = gradient_steps
         super().__init__(
             policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
-            gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, ent_coef,
+            updates, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, ent_coef,
             target_update_interval, target_entropy, use_sde, sde_sample_freq, use_sde_at_warmup, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, self._learners_device(), _init_setup_model,
         )  # fmt: skip

@@ -38,7 +38,7 @@ class SyncTD3(ContinuousControl, TD3):
     Args:
         policy: As for SB3's ``TD3``, and so is every parameter that is not named here.
         env: As for :class:`~reactor_sb3.SyncDQN`.
-        train_freq, gradient_steps, action_noise: As for :class:`~reactor_sb3.SyncSAC`.
+        train_freq, gradient_steps, action_noise, device: As for :class:`~reactor_sb3.SyncSAC`.
         rollout_steps, n_actors, and everything behind them: As for :class:`~reactor_sb3.SyncSAC`.
 
     Raises:
@@ -69,7 +69,7 @@ class SyncTD3(ContinuousControl, TD3):
         tau: float = 0.005,
         gamma: float = 0.99,
         train_freq: int | tuple[int, str] = 1,
-        gradient_steps: int = 1,
+        gradient_steps: int | None = None,
         action_noise: ActionNoise | None = None,
         replay_buffer_class: type[ReplayBuffer] | None = None,
         replay_buffer_kwargs: dict[str, Any] | None = None,
@@ -113,9 +113,10 @@ class SyncTD3(ContinuousControl, TD3):
     ) -> None:
         self._set_parallelism(env)
         spare: Any = self._spare(env)  # SB3 takes None too, for load()
+        updates: Any = gradient_steps
         super().__init__(
             policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
-            gradient_steps, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, policy_delay,
+            updates, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, policy_delay,
             target_policy_noise, target_noise_clip, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed,
             self._learners_device(), _init_setup_model,
         )  # fmt: skip

@@ -47,14 +47,14 @@ class Training(Target[Trainer]):
 
 
 _shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "evaluate_every": 10, "evaluate_episodes": 3}
-sync_dqn = partial(Training, SyncDQN, "CartPole-v1", rollout_steps=16, gradient_steps=2, pipeline=1, **_shared)
+sync_dqn = partial(Training, SyncDQN, "CartPole-v1", rollout_steps=16, gradient_steps=4, pipeline=1, **_shared)
 pqn = partial(Training, PQN, "CartPole-v1", envs_per_actor=2, rollout_steps=16, **_shared)
 sync_ppo = partial(
     Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, pipeline=1, evaluate_steps=1000, **_shared
 )  # fmt: skip
 _pendulum: dict[str, Any] = {
-    **_shared, "train_freq": 25, "gradient_steps": 2, "batch_size": 32, "learning_starts": 64, "pipeline": 1, "evaluate_steps": 200,
-    "policy_kwargs": {"net_arch": [32, 32]},
+    **_shared, "train_freq": 25, "gradient_steps": 25, "batch_size": 32, "learning_starts": 64, "pipeline": 1,
+    "evaluate_steps": 200, "policy_kwargs": {"net_arch": [32, 32]},
 }  # fmt: skip
 sync_sac = partial(Training, SyncSAC, "Pendulum-v1", **_pendulum)
 sync_td3 = partial(Training, SyncTD3, "Pendulum-v1", **_pendulum)

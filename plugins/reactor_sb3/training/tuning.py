@@ -104,7 +104,7 @@ def _candidates(model: Trainer) -> Iterator[dict[str, Any]]:
         yield from ({"batch_size": rows} for rows in larger if "buffer_size" in arguments or size % rows == 0)
     elif arguments["n_minibatches"] > 1:
         yield {"n_minibatches": arguments["n_minibatches"] // 2}
-    steps = arguments.get("gradient_steps", 0)
+    steps = model.throw_away_update()[1] if "gradient_steps" in arguments else 0
     yield from ({"gradient_steps": other} for other in (steps // 2, 2 * steps) if other > 0)
 
 
