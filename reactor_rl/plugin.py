@@ -29,7 +29,7 @@ from reactor_rl.runtime.snapshot import Snapshot
 from reactor_rl.runtime.supervisor import check_timeout
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
-from reactor_rl.serialise import Pickled, decode, dumps, encode, loads
+from reactor_rl.serialise import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 
@@ -50,6 +50,7 @@ __all__ = [
     "FORKED",
     "ExecutorName",
     "Failure",
+    "Handed",
     "NamedExecutor",
     "WorkerState",
     "Pickled",

@@ -12,7 +12,7 @@ import cloudpickle
 
 from reactor_rl.by_value import loads
 
-__all__ = ["IMMUTABLE", "Pickled", "decode", "dumps", "encode", "loads"]
+__all__ = ["IMMUTABLE", "Handed", "Pickled", "decode", "dumps", "encode", "loads"]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
@@ -29,7 +29,23 @@ class Pickled:
         return Pickled, (self.data,)
 
 
-_KEPT = IMMUTABLE | {Pickled}
+class Handed:
+    """A value that whoever made it keeps nothing of, for one reader, who is given it as it is where both are on one worker."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_it_is, (self.value,)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_KEPT = IMMUTABLE | {Pickled, Handed}
 
 
 def dumps(value: Any) -> bytes:
@@ -50,4 +66,6 @@ def encode(value: Any) -> Any:
 
 def decode(kept: Any) -> Any:
     """The reader's own copy of a value."""
-    return loads(kept.data) if type(kept) is Pickled else kept
+    if type(kept) is Pickled:
+        return loads(kept.data)
+    return kept.value if type(kept) is Handed else kept

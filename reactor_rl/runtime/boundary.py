@@ -94,19 +94,16 @@ class Boundary:
             raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
         return slot
 
-    def watcher(self, name: str) -> Callable[[], bool]:
-        """A function that tells whether an output, or any row of it, was written in the last tick."""
+    def reader(self, name: str) -> Callable[[], list[Any]]:
+        """A function that gives what :meth:`values` gives."""
         kernel, words, port = self._kernel, self._kernel.words, self.outputs[name]
-        stamps = port.stamps()
-        if stamps is None:
-            return lambda: port.any_since(kernel.tick_number)
+        parts = port.stamped_parts()
+        if parts is None:
+            return lambda: port.present_values(kernel.tick_number)
 
-        def written() -> bool:
+        def written() -> list[Any]:
             since = kernel.tick_number
-            for stamp in stamps:
-                if words[stamp] >= since:
-                    return True
-            return False
+            return [read(kernel.time) for stamp, read in parts if words[stamp] >= since]
 
         return written
 

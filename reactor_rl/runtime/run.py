@@ -146,9 +146,13 @@ class Run(Ticking):
         """Have a function say, for messages, what reactors of these names are doing that do not return."""
         self._helpers.whereabouts = whereabouts
 
-    def watcher(self, name: str) -> Callable[[], bool]:
-        """A function that tells whether a boundary output, or any row of it, was written in the last tick."""
-        return self._boundary.watcher(name)
+    def reader(self, name: str) -> Callable[[], list[Any]]:
+        """A function that gives what :meth:`values` gives, for callers that ask at every tick.
+
+        Raises:
+            KeyError: If the program has no such output.
+        """
+        return self._boundary.reader(name)
 
     def values(self, name: str) -> list[Any]:
         """The rows of a boundary output of objects that were written in the last tick, in order.

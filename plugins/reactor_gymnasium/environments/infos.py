@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-__all__ = ["Packed", "merge", "pack", "unpack"]
+__all__ = ["Packed", "merge", "pack", "together", "unpack"]
 
 _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
@@ -141,6 +143,62 @@ def _array_column(values: list[Any]) -> _Column:
         return spec, b"".join(values)
     except (BufferError, TypeError, ValueError):  # some are views that are not contiguous
         return spec, b"".join([value.tobytes() for value in values])
+
+
+def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:
+    """What :func:`merge` makes of the infos of a step, where one shard has all environments; nothing of it is the environments'.
+
+    Args:
+        infos: The infos of the step, by row.
+        rows: How many environments there are.
+
+    Returns:
+        ``None`` unless each of them has the same keys, for numbers or for arrays of one kind: then they are to be packed.
+    """
+    if len(infos) != rows:
+        return None
+    of_rows = list(infos.values())
+    first = of_rows[0]
+    for info in of_rows:
+        if type(info) is not dict or info.keys() != first.keys():
+            return None
+    merged: dict[str, Any] = {}
+    everybody = _everybody(rows)
+    for key, value in first.items():
+        if type(key) is not str or key == "final_obs":
+            return None
+        array = _stacked(type(value), [info[key] for info in of_rows])
+        if array is None:
+            return None
+        merged[key] = array
+        merged[f"_{key}"] = everybody.copy()
+    return merged if len(merged) == 2 * len(first) else None  # else a key is another one's mask
+
+
+@cache
+def _everybody(rows: int) -> npt.NDArray[np.bool_]:
+    return np.ones(rows, np.bool_)
+
+
+def _stacked(kind: type, values: list[Any]) -> Any:
+    """All values of one key as one array, where the first one is of this kind; ``None`` if that takes more care."""
+    kinds = set(map(type, values))
+    try:
+        if kind in _NUMBERS:
+            if len(kinds) == 1:
+                return np.array(values, kind)
+            if not kinds <= _NUMBERS.keys():
+                return None
+            array: npt.NDArray[Any] = np.zeros(len(values), kind)
+            for row, value in enumerate(values):  # which casts as Gymnasium's own assignment does
+                array[row] = value
+            return array
+        if kind is np.ndarray and len(kinds) == 1:
+            (_, dtype, shape), data = _array_column(values)
+            return None if dtype == "O" or not dtype else np.ndarray((len(values), *shape), dtype, bytearray(data))
+    except Exception:  # of several mistakes, merge() raises the one that Gymnasium comes upon first
+        pass
+    return None
 
 
 # ---------------------------------------------------------------------- in the caller

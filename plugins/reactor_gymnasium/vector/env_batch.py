@@ -55,7 +55,7 @@ class EnvBatch:
         self.copy_rewards: Callable[[], npt.NDArray[Any]] = self.rewards.copy
         self.terminations: npt.NDArray[Any] = run.view(f"terminations{self.suffix}")
         self.truncations: npt.NDArray[Any] = run.view(f"truncations{self.suffix}")
-        self.any_extras = run.watcher(f"extras{self.suffix}")
+        self.read_extras = run.reader(f"extras{self.suffix}")
 
     @cached_property
     def info_adder(self) -> VectorEnv[Any, Any, Any]:

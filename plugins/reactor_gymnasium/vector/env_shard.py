@@ -41,6 +41,7 @@ class EnvShard(Shard):
         owner: Name of the class that the user has made, for messages.
         watched: Whether to tell at any time which environment is being stepped.
         ways: How each of them can be saved, if that is known already.
+        whole: Whether it has every environment, in the caller's process.
     """
 
     envs: list[Folded]
@@ -59,9 +60,10 @@ class EnvShard(Shard):
         owner: str,
         watched: bool = False,
         ways: Sequence[str | None] = (),
+        whole: bool = False,
     ) -> None:
         super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting), watched, ways)
-        self.apart, self.owner, self.env_fns = apart, owner, tuple(env_fns)
+        self.apart, self.owner, self.env_fns, self.whole = apart, owner, tuple(env_fns), whole
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.infos import pack
+from reactor_gymnasium.environments.infos import pack, together
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_rl.plugin import Failure, decode, dumps
+from reactor_rl.plugin import Failure, Handed, decode, dumps
 
 __all__ = ["Failures", "Infos", "Shard", "marked"]
 
@@ -73,6 +73,9 @@ class Shard(Reactor, ABC):
     """What each of those that it holds is called in messages."""
     apart = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
+
+    whole = False
+    """Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is pickled."""
 
     def __init__(
         self, first: int, row: int, rows: int, leaves: Leaves, watched: bool = False, ways: Sequence[str | None] = ()
@@ -148,7 +151,11 @@ class Shard(Reactor, ABC):
         """Send what there is besides arrays."""
         if self.leaves.objects:
             self.objects.set([None if last is None else self.leaves.take_objects(last) for last in self.last])
-        if infos or failures or finals:
+        if not (infos or failures or finals):
+            return
+        if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
+            self.extras.set(Handed(merged))
+        else:
             self.extras.set((pack(self.row, finals, infos, apart=self.apart), failures))
 
     def _numbers(self) -> Iterable[int]:

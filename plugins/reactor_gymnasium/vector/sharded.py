@@ -243,11 +243,10 @@ class ShardedVectorEnv(ProgramVectorEnv):
         """What a tick that has just ended brought besides arrays: its infos; raises what its environments raised."""
         if self._leaves.objects:
             batch.objects = [leaves for of_shard in self._run.values(f"objects{batch.suffix}") for leaves in of_shard]
-        parts: list[Any] = []
-        if batch.any_extras():
-            extras = self._run.values(f"extras{batch.suffix}")
-            self._raise_failures([failure for _, failures in extras for failure in failures])
-            parts = [part for part, _ in extras]
+        parts = batch.read_extras()
+        if parts and type(parts[0]) is not dict:  # else it is the infos of the only shard
+            self._raise_failures([failure for _, failures in parts for failure in failures])
+            parts = [part for part, _ in parts]
         return self._infos(batch, parts)
 
     def _drain(self) -> None:

@@ -12,7 +12,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-from reactor_gymnasium.environments.infos import Packed, merge
+from reactor_gymnasium.environments.infos import merge
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
 from reactor_gymnasium.placing.env_costs import env_costs
@@ -245,6 +245,7 @@ class ReactorVectorEnv(CallingVectorEnv):
                 owner=self._title,
                 watched=step_timeout is not None,
                 ways=self._ways(self._encoded[lo:hi]),
+                whole=self._apart and choice.executor == "inline" and hi - lo == self.batch_size,
             )
 
         self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
@@ -327,8 +328,13 @@ class ReactorVectorEnv(CallingVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(iterate(self.action_space, actions))
 
-    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        infos = merge(parts, self if self._alone else batch.info_adder) if parts else {}
+    def _infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
+        if not parts:
+            infos: dict[str, Any] = {}
+        elif type(parts[0]) is dict:
+            infos = parts[0]  # the only shard has put them together
+        else:
+            infos = merge(parts, self if self._alone else batch.info_adder)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos

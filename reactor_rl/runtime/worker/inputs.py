@@ -12,7 +12,7 @@ from reactor_rl.errors import AbsentError
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.runtime.worker.presence import Source
-from reactor_rl.runtime.worker.values import Reading
+from reactor_rl.runtime.worker.values import Read, Reading
 from reactor_rl.serialise import decode, encode
 from reactor_rl.topology import BOUNDARY, MISSING, InputNode
 
@@ -105,9 +105,11 @@ class InputHandle(Handle):
                 return True
         return False
 
-    def stamps(self) -> list[int] | None:
-        """The words of its parts' stamps, if those alone tell when anything of it was written (undelayed inputs)."""
-        return [source.whole for source in self._sources] if all(source.undivided for source in self._sources) else None
+    def stamped_parts(self) -> list[tuple[int, Read]] | None:
+        """Its parts, each with the word of its stamp, if that alone tells when anything of it was written (undelayed inputs)."""
+        if not all(source.undivided for source in self._sources):
+            return None
+        return [(source.whole, read) for source, read in zip(self._sources, self._parts, strict=True)]
 
     def present_values(self, since: int) -> list[Any]:
         """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""

@@ -12,7 +12,7 @@ from reactor_rl.runtime.arena import ArenaLayout
 from reactor_rl.runtime.worker.cells import Cells, Side
 from reactor_rl.topology import InputNode, Part, Topology
 
-__all__ = ["Reading", "Values"]
+__all__ = ["Read", "Reading", "Values"]
 
 View = npt.NDArray[Any]
 Read = Callable[[int], Any]

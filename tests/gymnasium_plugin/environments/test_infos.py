@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import merge, pack
+from reactor_gymnasium.environments.infos import merge, pack, together
 from reactor_rl.serialise import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -69,6 +69,10 @@ def assert_as_gymnasium(infos: Infos, cuts: list[int], fast: bool = False) -> No
     assert_same(outcome(by_columns, infos, cuts, envs), theirs, "infos")
     if fast:
         assert not envs.added
+    if all(ended is None for ended, _ in infos):  # and where one shard has them all
+        merged = together({row: info for row, (_, info) in enumerate(infos) if info}, len(infos))
+        if merged is not None:
+            assert_same(merged, theirs, "infos")
 
 
 # ---------------------------------------------------------------------- any infos
@@ -123,6 +127,33 @@ FAST: dict[str, list[Any]] = {
 @pytest.mark.parametrize("kind", sorted(FAST))
 def test_the_usual_infos_are_never_added_one_by_one(kind: str, cuts: list[int]) -> None:
     assert_as_gymnasium([(None, info) for info in FAST[kind]], cuts, fast=True)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "arrays"])
+def test_one_shard_puts_numbers_and_arrays_together(kind: str) -> None:
+    infos = dict(enumerate(FAST[kind]))
+    assert together(infos, len(infos)) is not None
+    assert together(infos, len(infos) + 1) is None  # one of them has none
+
+
+def test_one_shard_leaves_what_takes_more_care() -> None:
+    kinds: list[list[Any]] = [
+        [{"a": "text"}] * 2, [{"a": 1}, {"b": 1}], [{"a": 1, "_a": 2}] * 2, [{"final_obs": 1}] * 2, [{"a": 1}, {"a": 2**70}],
+        [{"a": 1}, {"a": {}}], [{"a": np.zeros(1)}, {"a": np.zeros(2)}], [{"a": 1}, {"a": float("nan")}],
+    ]  # fmt: skip
+    for infos in kinds:
+        assert together(dict(enumerate(infos)), 2) is None
+
+
+def test_what_one_shard_puts_together_is_nobody_elses() -> None:
+    table, other = np.zeros(2), np.zeros(2)
+    merged = together({0: {"t": table}, 1: {"t": other}}, 2)
+    assert merged is not None
+    table += 1
+    assert not merged["t"].any()
+    merged["_t"][0] = False
+    again = together({0: {"t": table}, 1: {"t": other}}, 2)
+    assert again is not None and again["_t"].all()
 
 
 def test_two_infos_of_one_environment_count_in_their_order() -> None:
