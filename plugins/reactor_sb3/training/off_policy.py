@@ -102,11 +102,11 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         """Say which number makes as many updates as SB3 does by default: many environments share those that are asked for."""
         if not 0 < self.update_to_data < 1 / (4 * self.usual_train_freq):
             return
-        steps = self.rollout_steps * self.n_envs
+        steps, usual = self.rollout_steps * self.n_envs, self.usual_train_freq
         warnings.warn(
-            f"{self._updates()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} "
-            f"environments: {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / self.usual_train_freq:g} by "
-            f"default, and little is learned from each: pass gradient_steps={max(steps // self.usual_train_freq, 1)} for as many",
+            f"{self._updates()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} environments"
+            f": {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / usual:g} by default; pass "
+            f"gradient_steps={max(steps // usual, 1)} for as many",
             stacklevel=6,
         )
 
