@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 from reactor_rl.errors import ProgramError
 
-__all__ = ["Recover", "RecoveryWarning"]
+__all__ = ["Recover", "RecoveryWarning", "tell"]
 
 
 class RecoveryWarning(RuntimeWarning):
-    """A worker has died and was replaced, or could not be replaced from now on."""
+    """A worker has died and was replaced, or could not be replaced from now on.
+
+    Where a filter makes warnings errors it is shown nevertheless: an exception would end the run that was to be saved.
+    """
+
+
+def tell(what: str) -> None:
+    """Warn of what has happened, in the middle of a tick that goes on."""
+    try:
+        warnings.warn(what, RecoveryWarning, stacklevel=3)
+    except RecoveryWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(what, RecoveryWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ node's state is taken between two ticks, and its notes begin anew from there.
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from reactor_rl.errors import WorkerDiedError, WorkerHungError
 from reactor_rl.federation.around import Around
 from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
-from reactor_rl.recovery import Recover, RecoveryWarning
+from reactor_rl.recovery import Recover, tell
 from reactor_rl.runtime.executor import SLICE
 from reactor_rl.serialise import Pickled
 
@@ -181,7 +180,7 @@ class RecoveringCarrier(Around):
             f"anew because {why}"
         )
         notes.calls.clear()
-        warnings.warn(f"from now on no node is replaced: {notes.over}", RecoveryWarning, stacklevel=2)
+        tell(f"from now on no node is replaced: {notes.over}")
 
     # ------------------------------------------------------------------ losses
 
@@ -208,11 +207,11 @@ class RecoveringCarrier(Around):
             self._carrier.send(node, notes.under_way)
         ticks = sum(call.command == "first" for call in done)
         left = self._recover.restarts - len(self._losses)
-        warnings.warn(
+        tell(
             f"node {node}{f' ({where})' if where else ''} {self._losses[-1][2]} in tick {self._time}. It was replaced after "
             f"{time.monotonic() - began:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Nodes may be replaced {left} more "
-            "time(s)", RecoveryWarning, stacklevel=2,
-        )  # fmt: skip
+            "time(s)"
+        )
 
     def _count(self, lost: LostError) -> None:
         node = lost.node

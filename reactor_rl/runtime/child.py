@@ -71,7 +71,9 @@ class Child:
         return status
 
     def end(self, *, kill: bool) -> None:
-        """Terminate or kill the process."""
+        """Terminate or kill the process, if it was started."""
+        if not self.started:
+            return
         if kill:
             self._process.kill()
         else:

@@ -13,7 +13,19 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.cells import Side
 
-__all__ = ["ABORTED", "SLICE", "Aborted", "Commands", "Deadline", "Executor", "Pair", "Reactors", "channels_of", "wait_for"]
+__all__ = [
+    "ABORTED",
+    "ASLEEP",
+    "SLICE",
+    "Aborted",
+    "Commands",
+    "Deadline",
+    "Executor",
+    "Pair",
+    "Reactors",
+    "channels_of",
+    "wait_for",
+]
 
 Pair = tuple[int, int]
 Reactors = Mapping[int, bytes | Reactor]
@@ -66,7 +78,10 @@ class Executor(Protocol):
         """Every helper is up: what only served to find each other can go."""
 
     def send(self, worker: int, message: Any) -> None:
-        """Give a helper a message; it answers when it gets the command MESSAGE."""
+        """Give a helper a message, as much of it as it takes at once; it answers when it gets the command MESSAGE."""
+
+    def sent(self, worker: int, timeout: float) -> bool:
+        """Whether all of a message is on its way, or there is nobody to take it, which is waited for."""
 
     def receive(self, worker: int, timeout: float) -> Any:
         """What a helper answered.
@@ -107,6 +122,10 @@ def wait_for(channel: Channel, patience: Patience, words: memoryview) -> None:
             raise Aborted
 
 
+ASLEEP = 4 * SLICE
+"""Seconds that a look of a SLICE does not take while this process is awake."""
+
+
 class Deadline:
     """Seconds left of a timeout; never-ending if it is None."""
 
@@ -119,3 +138,8 @@ class Deadline:
 
     def over(self) -> bool:
         return self._end is not None and time.monotonic() >= self._end
+
+    def put_off(self, seconds: float) -> None:
+        """These seconds do not count."""
+        if self._end is not None:
+            self._end += seconds

@@ -9,7 +9,7 @@ from typing import Any
 
 from reactor_rl.errors import RunClosedError, WorkerDiedError, WorkerHungError
 from reactor_rl.failure import Failure
-from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor
+from reactor_rl.runtime.executor import ASLEEP, SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.words import Words
@@ -40,7 +40,8 @@ class Helpers:
         self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
         self.deadline = Deadline(None)
         self.limit: float | None = None
-        self._since = 0.0  # when it began to wait for whom it waits
+        self._due = Deadline(None)  # of whom it waits for
+        self._looked = 0.0  # when it has last looked for that
         self.whereabouts: Callable[[tuple[str, ...]], str] = ", ".join
         self._numbers = range(1, plan.schedule.workers)
         channels = executor.channels
@@ -76,10 +77,11 @@ class Helpers:
         for observer in observers:
             observer.before_wait()
         if not self._inbound[worker].wait(self._patience):
-            self._since = time.monotonic()
+            self._expect()
             while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
+                self._look()
                 self.check()
-                if self._late():
+                if self._due.over():
                     self._hung(worker)
                 if self.deadline.over():
                     raise TimeoutError
@@ -99,9 +101,23 @@ class Helpers:
             self._listen(worker)
         self._check_alive()
 
-    def _late(self) -> bool:
-        """Whether the caller has waited for longer than a helper may take."""
-        return self.limit is not None and time.monotonic() - self._since > self.limit
+    def _expect(self) -> None:
+        """The caller begins to wait for a helper, which has as long as it may take."""
+        self._due, self._looked = Deadline(self.limit), time.monotonic()
+
+    def _look(self) -> float:
+        """The caller has waited for a SLICE, or is put off by as long as it slept: Ctrl-Z, a paused container, a closed lid.
+
+        Returns:
+            How long that was, for all others slept, too.
+        """
+        before, self._looked = self._looked, time.monotonic()
+        took = self._looked - before
+        if took < ASLEEP:
+            return 0.0
+        self._due.put_off(took - SLICE)
+        self.deadline.put_off(took - SLICE)
+        return took - SLICE
 
     def _hung(self, worker: int) -> None:
         """The caller has waited for a helper for longer than it may take.
@@ -154,20 +170,29 @@ class Helpers:
         self.begin(Commands.MESSAGE, self.kernel.number)  # first: more than a line holds can only be sent to somebody who reads
         for worker in self._numbers:
             self._executor.send(worker, request)
+        for worker in self._numbers:
+            self._expect()
+            while not self._executor.sent(worker, SLICE):
+                self._unanswered(worker)
 
     def _replies(self) -> list[messages.Reply]:
         return [self._reply(worker) for worker in self._numbers]
 
     def _reply(self, worker: int) -> messages.Reply:
-        self._since = time.monotonic()
+        self._expect()
         while True:
             try:
                 reply: messages.Reply = self._executor.receive(worker, SLICE)
                 return reply
             except (TimeoutError, EOFError):
-                self._check_alive()
-                if self._late():
-                    self._hung(worker)
+                self._unanswered(worker)
+
+    def _unanswered(self, worker: int) -> None:
+        """A helper has not yet taken, or answered, what it is asked."""
+        self._look()
+        self._check_alive()
+        if self._due.over():
+            self._hung(worker)
 
 
 def how_it_ended(status: int | None) -> str:

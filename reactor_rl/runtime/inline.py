@@ -36,6 +36,9 @@ class Inline:
     def send(self, worker: int, message: Any) -> None:
         raise AssertionError("there are no helpers")
 
+    def sent(self, worker: int, timeout: float) -> bool:
+        raise AssertionError("there are no helpers")
+
     def receive(self, worker: int, timeout: float) -> Any:
         raise AssertionError("there are no helpers")
 

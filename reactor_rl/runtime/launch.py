@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -27,6 +28,7 @@ from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
 __all__ = [
     "begin",
     "context_named",
+    "end_server",
     "environment",
     "may_start_processes",
     "new_process",
@@ -163,6 +165,16 @@ def _address(family: str) -> str:
         f"cannot start workers: TMPDIR ({tempfile.gettempdir()!r}) is too long for a socket, and no shorter directory can be "
         f"written to. Set TMPDIR to a path of at most {LONGEST_ADDRESS - 40} characters"
     )
+
+
+def end_server() -> None:
+    """Kill the fork server, which does not answer; who waits for it hears of that, and the next start has another one."""
+    if _server is not None and _server[0] == os.getpid() and _server[1]._forkserver_pid is not None:
+        pid = _server[1]._forkserver_pid
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            if hasattr(os, "waitid"):  # the next start finds it dead
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def _forget_server() -> None:

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -25,25 +24,35 @@ from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
-from reactor_rl.runtime.launch import begin, context_named, environment, new_process, take_environment
+from reactor_rl.runtime.launch import begin, context_named, end_server, environment, new_process, take_environment
 from reactor_rl.runtime.limits import shortages_named
+from reactor_rl.runtime.line import Line
 from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.replay import Stand
+from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.main import serve
 from reactor_rl.serialise import loads
 
-__all__ = ["REPLAYING", "REVIVED", "Processes"]
+__all__ = ["NO_PAST", "REPLAYING", "REVIVED", "Processes"]
 
 REPLAYING = "replaying"
 """What a helper says, now and then, that is being brought back and gets on."""
 REVIVED = "revived"
 """What it says when it has taken the other one's place and is ready."""
 
+_LOST = (ConnectionError, EOFError, ChildProcessError)
+"""What it means if who is started, or the fork server, was killed."""
+
+NO_PAST = "no past"
+"""What a helper is brought back from whose startup reactions have not ended: it begins as the first one did."""
+
 LATEST = 5.0
 """Seconds that the interpreter waits at its exit for processes that are still being started, which are ended then."""
+ENDED = 5.0
+"""Seconds that it may take at most until it is known that the fork server was killed."""
 TERMINATED = 0.3
 """Seconds that a helper gets to end after it was terminated, before it is killed."""
 
@@ -59,7 +68,7 @@ class Processes:
         self._context = context_named(context)
         self._processes: list[Child] = []
         self._start: _Start | None = None
-        self._lines: list[Any] = []
+        self._lines: list[Line] = []
         self.spin = spin
         arena = Block(plan.layout.size, f"the ports of program {plan.topology.name!r}")
         self._blocks: list[Block] = [arena]
@@ -75,16 +84,13 @@ class Processes:
     def launch(self, reactors: Sequence[Reactors]) -> None:
         """Start the helpers, with a fork server behind the caller's back, who builds his own reactors meanwhile."""
         method = self._context.get_start_method()
-        jobs = []
+        jobs: list[_Job] = []
         for worker in range(1, self._plan.schedule.workers):
-            mine, theirs = self._context.Pipe()
-            self._lines.append(mine)
             load: Any = (self._plan, reactors[worker], self._setup, None)
-            if method != "fork":
-                load = cloudpickle.dumps(load)
-            child = Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs)))
+            child, mine, theirs = self._new(worker, load if method == "fork" else cloudpickle.dumps(load))
+            self._lines.append(mine)
             self._processes.append(child)
-            jobs.append((child, theirs))
+            jobs.append((worker, child, theirs))
         self._start = start = _Start(self._context, jobs)
         if method == "fork":  # in the child, who forks is the main thread
             start.run()
@@ -93,8 +99,6 @@ class Processes:
             start.in_background()
             if method == "spawn":  # meanwhile the environment is that of workers
                 start.wait(None)
-        if start.error is not None:
-            raise self._named(*start.error)
 
     def attached(self) -> None:
         for channel in self.channels.values():
@@ -103,57 +107,98 @@ class Processes:
             block.unlink()
 
     def send(self, worker: int, message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # died() tells
+        with contextlib.suppress(OSError):  # died() tells
             self._lines[worker - 1].send(message)
 
-    def receive(self, worker: int, timeout: float) -> Any:
-        line = self._lines[worker - 1]
+    def sent(self, worker: int, timeout: float) -> bool:
         try:
-            if line.poll(timeout):
-                return line.recv()
+            return self._lines[worker - 1].sent(timeout)
+        except OSError:
+            return True
+
+    def receive(self, worker: int, timeout: float) -> Any:
+        try:
+            return self._lines[worker - 1].receive(timeout)
+        except TimeoutError:
+            raise
         except OSError:  # reset, or in the middle of a message
             raise EOFError from None
-        raise TimeoutError
 
     @shortages_named("start the workers")
     def died(self) -> tuple[int, int | None] | None:
-        if self._start is not None and self._start.error is not None:
-            raise self._named(*self._start.error)
-        return next(iter(self.ended()), None)
+        death = next(iter(self.ended()), None)
+        if death is not None and (error := self.not_started(death[0])) is not None:
+            raise self._named(death[0], error)
+        return death
 
+    @shortages_named("start the workers")
     def ended(self) -> list[tuple[int, int | None]]:
-        """The helpers whose processes have ended, each with its exit status."""
-        return [(worker, child.status()) for worker, child in enumerate(self._processes, 1) if child.ended]
+        """The helpers whose processes have ended, or could not be started because others were killed, with their exit status.
+
+        Raises:
+            Exception: What keeps one from being started, if it is anything else.
+        """
+        failed = {} if self._start is None else self._start.failed.copy()
+        for error in failed.values():
+            if not isinstance(error, _LOST):
+                raise error
+        return [
+            (worker, None if worker in failed else child.status())
+            for worker, child in enumerate(self._processes, 1)
+            if worker in failed or child.ended
+        ]
+
+    def not_started(self, worker: int) -> BaseException | None:
+        """Why the process of a helper, or the last one in its place, could not be started, if that is so."""
+        return None if self._start is None else self._start.failed.get(worker)
+
+    def starting(self, timeout: float) -> bool:
+        """Whether processes are still being started, whose end is waited for."""
+        return self._start is not None and not self._start.wait(timeout)
+
+    def give_up_start(self) -> bool:
+        """Who is to start processes does not get on: end the fork server. Returns whether that was it."""
+        end_server()
+        return not self.starting(ENDED)
 
     def kill(self, workers: Iterable[int]) -> None:
         """Kill helpers, wherever they are."""
         children = [self._processes[worker - 1] for worker in workers]
         for child in children:
-            child.end(kill=True)
+            if not child.ended:
+                child.end(kill=True)
         wait_for_all(children, None)
 
     @shortages_named("start the workers")
     def replace(self, pasts: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
         """Put new processes in the place of helpers that have ended, with new channels to those that they signal.
 
+        Returns before they are up; no others may be :meth:`starting`.
+
         Args:
             pasts: What each of them is brought back from, by worker; see :class:`reactor_rl.runtime.replay.Stand`.
             reactors: Those of every worker, as they were launched.
         """
         begin(self._context)
-        self.channels |= {pair: Channel() for pair in self.channels if not pasts.keys().isdisjoint(pair)}
-        started = []
+        anew = [pair for pair in self.channels if not pasts.keys().isdisjoint(pair)]
+        for pair in anew:  # a failed start may keep it, and its name, for a while
+            self.channels[pair].unlink()
+        self.channels |= {pair: Channel() for pair in anew}
+        jobs: list[_Job] = []
         for worker, past in pasts.items():
-            mine, theirs = self._context.Pipe()
-            load = cloudpickle.dumps((self._plan, reactors[worker], self._setup, past))
-            child = Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs)))
+            child, mine, theirs = self._new(worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, past)))
             self._processes[worker - 1].close()
             self._lines[worker - 1].close()
             self._processes[worker - 1], self._lines[worker - 1] = child, mine
-            started.append((child, theirs))
-        for child, theirs in started:
-            child.start(self._context)
-            theirs.close()
+            jobs.append((worker, child, theirs))
+        self._start = start = _Start(self._context, jobs)
+        start.in_background()
+
+    def _new(self, worker: int, load: Any) -> tuple[Child, Line, Any]:
+        """A process for a helper, not started, and the line to it: this end and that one."""
+        mine, theirs = self._context.Pipe()
+        line = Line(mine)
+        return Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs))), line, theirs
 
     def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
         """What the process of a helper is started with."""
@@ -162,8 +207,6 @@ class Processes:
 
     def _named(self, worker: int, error: BaseException) -> BaseException:
         """What went wrong when a helper was started, in words."""
-        if not isinstance(error, (ConnectionError, EOFError, ChildProcessError)):
-            return error
         names = self._plan.names_of(worker)
         named = WorkerDiedError(
             f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}), "
@@ -187,7 +230,7 @@ class Processes:
         If some are still being started by then, who starts them ends them.
         """
         for line in self._lines:  # a helper that is in the middle of a message hears of it
-            _hang_up(line)
+            line.hang_up()
         if self._start is None or self._start.stop(lambda: self._end(0.0)):
             self._end(grace)
 
@@ -207,20 +250,24 @@ class Processes:
             self._blocks.pop().close()
 
 
+_Job = tuple[int, Child, Any]
+"""A worker, its process, and the end of its line that is closed here once the process has it."""
+
+
 class _Start:
     """Starts the helpers' processes, if possible in a thread of its own.
 
     A KeyboardInterrupt strikes in the main thread only, so that there no process is ever started and then not known.
     """
 
-    def __init__(self, context: BaseContext, jobs: Sequence[tuple[Child, Any]]) -> None:
+    def __init__(self, context: BaseContext, jobs: Sequence[_Job]) -> None:
         self._context, self._jobs = context, jobs
         self._thread = threading.Thread(target=self.run, name="reactor_rl start", daemon=True)
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._stopped = False
         self._then: Callable[[], None] | None = None
-        self.error: tuple[int, BaseException] | None = None
+        self.failed: dict[int, BaseException] = {}
 
     def in_background(self) -> None:
         try:
@@ -230,16 +277,18 @@ class _Start:
             raise
 
     def run(self) -> None:
-        worker = 0
         try:
-            for child, theirs in self._jobs:
-                worker += 1
+            for worker, child, theirs in self._jobs:
                 if self._stopped:
                     break
-                child.start(self._context)
+                try:
+                    child.start(self._context)
+                except _LOST as error:  # the next one has another fork server
+                    self.failed[worker] = error
+                except Exception as error:
+                    self.failed[worker] = error
+                    break
                 theirs.close()
-        except Exception as error:
-            self.error = worker, error
         finally:
             with LockGuard(self._lock):
                 self._over.set()
@@ -262,22 +311,6 @@ class _Start:
         if self._thread.ident is not None:
             self._thread.join()
         return True
-
-
-class _End(socket.socket):
-    """Closes when nobody refers to it, without the complaint of other sockets: an interrupt may keep everybody from doing it."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _hang_up(line: Any) -> None:
-    """End a line, also for who has inherited this end of it."""
-    if os.name == "posix":
-        with contextlib.suppress(OSError):
-            _End(fileno=os.dup(line.fileno())).shutdown(socket.SHUT_RDWR)
-    else:
-        line.close()
 
 
 def _main(
@@ -310,18 +343,22 @@ def _main(
         with contextlib.suppress(OSError):
             line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), error))
         return
-    if past is None:
-        sides = [None if block is None else Side(block) for block in side_blocks]
-        serve(plan, worker, arena.view(plan.layout.size), sides, reactors, channels, line, spin)
-        return
-    stand = Stand(plan, worker, arena, side_blocks)
+    if past is None or past == NO_PAST:
+        memory = arena.view(plan.layout.size)
+        sides: Sequence[Side | None] = [None if block is None else Side(block) for block in side_blocks]
+    else:
+        stand = Stand(plan, worker, arena, side_blocks)
+        memory, sides = stand.memory, stand.sides
 
     def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> Kernel:
-        kernel = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
+        if past == NO_PAST:
+            kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
+        else:
+            kernel = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
         line.send(REVIVED)
         return kernel
 
-    serve(plan, worker, stand.memory, stand.sides, reactors, channels, line, spin, revive)
+    serve(plan, worker, memory, sides, reactors, channels, line, spin, None if past is None else revive)
 
 
 def _watch(caller: int) -> None:

@@ -10,18 +10,17 @@ those that it has taken, before it looks at anything that the helpers write anew
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
-from reactor_rl.recovery import Recover, RecoveryWarning
+from reactor_rl.recovery import Recover, tell
 from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
-from reactor_rl.runtime.executor import SLICE, Commands, Reactors
+from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.processes import REPLAYING, REVIVED, Processes
+from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
 from reactor_rl.runtime.replay import BEAT
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker import messages
@@ -33,6 +32,11 @@ OFTEN = 10.0
 """Seconds after which the state of the helpers is taken at the earliest, so that bringing one back takes no longer than that."""
 SHARE = 200
 """It is taken at most every so many times as long as it takes."""
+
+START, SLOWER = 10.0, 4
+"""Seconds that a new helper may take to start beside the limit of a tick, and how many times as long as the first ones did."""
+TRIES = 3
+"""How often the start of others may fail, one time after the other, because processes are killed."""
 
 Death = tuple[int, int | None]
 
@@ -66,6 +70,8 @@ class RecoveringHelpers(Helpers):
         self._causes: dict[int, str] = {}  # why a helper was ended
         self._saved_at = time.monotonic()
         self._pause = OFTEN
+        self._startup = 0.0  # seconds that it took
+        self._failed_starts = 0
 
     def watch(self, kernel: Kernel) -> None:
         """Note what crosses at the end of every pass of the caller's kernel, when all others have ended theirs."""
@@ -84,6 +90,7 @@ class RecoveringHelpers(Helpers):
         notes = self._crossings.note(command == Commands.FIRST, kernel.time, kernel.number)
         if command == Commands.START:
             self._past.startup, self._on = notes, True
+            self._startup = time.monotonic() - self._saved_at
             return
         self._past.passes.append(notes)
         self._bytes += OVERHEAD + len(notes)
@@ -119,7 +126,7 @@ class RecoveringHelpers(Helpers):
             f"begin anew because {why}"
         )
         self._past = Past()
-        warnings.warn(f"from now on no worker is replaced: {self._over}", RecoveryWarning, stacklevel=2)
+        tell(f"from now on no worker is replaced: {self._over}")
 
     # ------------------------------------------------------------------ tokens and questions
 
@@ -154,12 +161,14 @@ class RecoveringHelpers(Helpers):
     # ------------------------------------------------------------------ deaths
 
     def _check_alive(self) -> None:
-        if not self._on:
-            super()._check_alive()
+        if self._processes.starting(0.0):  # who starts the helpers goes on with the next one
             return
         dead = self._processes.ended()
         if self._asked:  # who has answered is not needed before the next tick
             dead = [death for death in dead if death[0] in self._asked]
+        else:
+            for worker, _ in dead:
+                self._listen(worker)
         if dead:
             self._replace(dead)
 
@@ -169,23 +178,44 @@ class RecoveringHelpers(Helpers):
         self._check_alive()
 
     def _end(self, worker: int) -> None:
-        """End a helper that does not return."""
+        """End a helper that does not return, or who is to start it."""
+        if self._processes.starting(0.0) and not self._processes.give_up_start():
+            raise self._error(worker, None, "Another process could not be started for it: nobody answers")
         self._causes[worker], _ = self._where(worker)
         self._processes.kill([worker])
 
     def _replace(self, dead: Sequence[Death]) -> None:
+        """Have others in the place of those that have died, and of those that die meanwhile."""
         began = time.monotonic()
-        for worker, status in dead:
-            self._count(worker, status)
-        workers = [worker for worker, _ in dead]
-        if not self._alone:
-            workers = list(self._numbers)
-            self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
+        deaths: list[tuple[int, str]] = []
+        replaced: set[int] = set()
+        while dead:
+            deaths += [(worker, self._count(worker, status, worker in replaced)) for worker, status in dead]
+            workers = [worker for worker, _ in dead] if self._alone else list(self._numbers)
+            replaced.update(workers)
+            dead = self._bring_back(workers)
+        self._failed_starts = 0
+        self._causes.clear()
+        self._tell(deaths, replaced, time.monotonic() - began)
+        self._expect()
+
+    def _bring_back(self, workers: Sequence[int]) -> list[Death]:
+        """Put new helpers where the old ones are, or were.
+
+        Returns:
+            Those of the new ones that have died meanwhile. If helpers wait for each other, all are to be replaced again then.
+        """
+        self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
+        pasts = {worker: self._past.of(worker) if self._on else NO_PAST for worker in workers}
         try:
-            self._processes.replace({worker: self._past.of(worker) for worker in workers}, self._reactors)
+            self._processes.replace(pasts, self._reactors)
         except (OSError, EOFError) as error:
-            raise self._error(*dead[0], f"Another process could not be started for it: {error!r}") from error
-        self._listen_until_revived(workers)
+            raise self._error(workers[0], None, f"Another process could not be started for it: {error!r}") from error
+        dead = self._listen_until_revived(workers)
+        if dead and not self._alone:
+            return dead
+        lost = {worker for worker, _ in dead}
+        whole, workers = workers, [worker for worker in workers if worker not in lost]
         self._rewire(workers)
         asked = bool(self._asked)
         for worker in workers:
@@ -196,13 +226,16 @@ class RecoveringHelpers(Helpers):
             for _ in range(self._given[worker]):
                 self._outbound[worker]()
         for worker in workers:
-            for _ in range(self._taken[worker]):
-                self._take(worker, workers)
-        self._since = time.monotonic()
-        self._tell(dead, workers, self._since - began)
+            if not self._take_again(worker, workers):
+                break
+        return [death for death in self._processes.ended() if death[0] in whole]
 
-    def _count(self, worker: int, status: int | None) -> None:
-        """Note a death, unless there were too many.
+    def _count(self, worker: int, status: int | None, again: bool) -> str:
+        """Note a death, unless there were too many. Returns what it was.
+
+        Args:
+            worker, status: Who has died, and the exit status.
+            again: Whether it was being brought back.
 
         Raises:
             WorkerDiedError: If it cannot be replaced, or should not.
@@ -210,7 +243,14 @@ class RecoveringHelpers(Helpers):
         tick, how = self.kernel.time, self._how(worker, status)
         if self._over:
             raise self._error(worker, status, f"It was not replaced: {self._over}")
+        if (error := self._processes.not_started(worker)) is not None:  # nobody knows whether that was its own fault
+            self._failed_starts += 1
+            if self._failed_starts > TRIES:
+                raise self._error(worker, status, f"Another process could not be started for it: {error!r}") from error
+            return f"could not be started ({error!r})"
         if before := self._before(worker):
+            if again:
+                raise self._error(worker, status, f"It was being brought back, for the one before it {before}")
             over = f"asked the same ({self._question[0]})" if self._asked else "in the same tick"
             raise self._error(worker, status, f"The one before it {before} {over}, which seems to kill")
         if len(self._deaths) >= self._recover.restarts:
@@ -218,6 +258,7 @@ class RecoveringHelpers(Helpers):
             raise self._error(worker, status, f"No more are replaced than Recover(restarts={self._recover.restarts}) says: {said}")
         self._deaths.append((tick, worker, how))
         self._last[worker] = (self.kernel.number, self._questions), how
+        return how
 
     def _before(self, worker: int) -> str:
         """What the one before it in a worker's place died of, if that was in the same pass, or over the same question."""
@@ -235,65 +276,87 @@ class RecoveringHelpers(Helpers):
             "is over: close() it and start again", worker, names, status,
         )  # fmt: skip
 
-    def _check_revived(self, workers: Sequence[int]) -> None:
-        """Raise what has ended one of those that were to take others' places."""
-        for worker, status in self._processes.ended():
-            if worker in workers:
-                before = f", for the one before it {how}" if (how := self._before(worker)) else ""
-                raise self._error(worker, status, f"It was being brought back{before}")
-
-    def _listen_until_revived(self, workers: Sequence[int]) -> None:
+    def _listen_until_revived(self, workers: Sequence[int]) -> list[Death]:
         """Wait until new helpers are where the dead ones were. To start takes its time, but a pass not more than the limit.
 
+        Returns:
+            Those that have died meanwhile. If helpers wait for each other, the others are not waited for then.
+
         Raises:
-            WorkerDiedError: If one dies too, does not get on, or finds that it cannot get there.
+            WorkerDiedError: If one finds that it cannot get there, or nothing can be started.
         """
-        heard = dict.fromkeys(workers, float("inf"))  # when each one has last said that it gets on
-        while heard:
-            for worker in list(heard):
-                try:
-                    said = self._processes.receive(worker, SLICE)
-                except (TimeoutError, EOFError):
-                    self._check_revived([worker])
-                    if self.limit is not None and time.monotonic() - heard[worker] > self.limit + BEAT:
-                        self._end(worker)
-                    continue
+        limit = self.limit
+        due = {worker: Deadline(limit and limit + max(START, SLOWER * self._startup)) for worker in workers}
+        self._expect()
+        while due:
+            for worker in list(due):
+                starting = self._processes.starting(SLICE)
+                said = None if starting else self._said(worker, SLICE)
+                asleep = self._look()
+                for deadline in due.values():
+                    deadline.put_off(asleep)
                 if said == REVIVED:
-                    del heard[worker]
+                    del due[worker]
                 elif said == REPLAYING:
-                    heard[worker] = time.monotonic()
-                else:
-                    assert isinstance(said, Failure)
-                    raise self._error(worker, None, f"It could not be brought back: {said.error!r}") from said.raised()
+                    due[worker] = Deadline(limit and limit + BEAT)
+                elif due[worker].over():
+                    self._end(worker)
+            dead = [] if starting else [death for death in self._processes.ended() if death[0] in workers]
+            for worker, _ in dead:
+                while self._said(worker, 0.0) is not None:  # at last, it may say why
+                    pass
+                due.pop(worker, None)
+            if dead and not self._alone:
+                break
+        return dead
+
+    def _said(self, worker: int, timeout: float) -> Any:
+        """What a new helper says, if it says anything.
+
+        Raises:
+            WorkerDiedError: If that is why it cannot be brought back.
+        """
+        try:
+            said = self._processes.receive(worker, timeout)
+        except (TimeoutError, EOFError):
+            return None
+        if isinstance(said, Failure):
+            if not self._on:
+                raise said.raised()
+            raise self._error(worker, None, f"It could not be brought back: {said.error!r}") from said.raised()
+        return said
 
     def _rewire(self, workers: Sequence[int]) -> None:
         for (source, target), channel in self._processes.channels.items():
-            channel.unlink()
+            if source in workers or target in workers:  # others may still be looking for theirs
+                channel.unlink()
             if source == 0 and target in workers:
                 self.start[target - 1] = self._outbound[target] = channel.signal
             elif target == 0 and source in workers:
                 self._inbound[source] = channel
 
-    def _take(self, worker: int, workers: Sequence[int]) -> None:
-        """Take a token again that was taken before the helpers were replaced."""
-        self._since = time.monotonic()
-        while not self._inbound[worker].poll(True, SLICE):
-            self._check_revived(workers)
-            if self._late():
-                self._end(worker)
+    def _take_again(self, worker: int, workers: Sequence[int]) -> bool:
+        """Take the tokens again that were taken before the helpers were replaced, unless one of these dies."""
+        for _ in range(self._taken[worker]):
+            self._expect()
+            while not self._inbound[worker].poll(True, SLICE):
+                self._look()
+                if any(dead in workers for dead, _ in self._processes.ended()):
+                    return False
+                if self._due.over():
+                    self._end(worker)
+        return True
 
-    def _tell(self, dead: Sequence[Death], workers: Sequence[int], seconds: float) -> None:
+    def _tell(self, deaths: Sequence[tuple[int, str]], workers: Collection[int], seconds: float) -> None:
         """Warn of what has happened."""
         whom = "; ".join(
-            f"worker {worker} {self._how(worker, status)} in tick {self.kernel.time}; it held "
-            f"{', '.join(self._plan.names_of(worker))}"
-            for worker, status in dead
+            f"worker {worker} {how} in tick {self.kernel.time}; it held {', '.join(self._plan.names_of(worker))}"
+            for worker, how in deaths
         )
-        others = "" if len(workers) == len(dead) else f", and with it all {len(workers)} helpers,"
+        others = "" if len(workers) == len({worker for worker, _ in deaths}) else f", and with it all {len(workers)} helpers,"
         ticks = sum(map(begins_tick, self._past.passes))
         left = self._recover.restarts - len(self._deaths)
-        warnings.warn(
+        tell(
             f"{whom}. It was replaced{others} after {seconds:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Workers may "
-            f"be replaced {left} more time(s)", RecoveryWarning, stacklevel=2,
-        )  # fmt: skip
-        self._causes.clear()
+            f"be replaced {left} more time(s)"
+        )

@@ -108,6 +108,9 @@ class Threads:
     def send(self, worker: int, message: Any) -> None:
         self._lines[worker - 1].send(message)
 
+    def sent(self, worker: int, timeout: float) -> bool:
+        return True
+
     def receive(self, worker: int, timeout: float) -> Any:
         line = self._lines[worker - 1]
         if line.poll(timeout):

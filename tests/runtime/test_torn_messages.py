@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reactor_rl.runtime.line import Line
 from reactor_rl.runtime.processes import Processes
 
 
@@ -18,6 +19,6 @@ def test_a_message_that_breaks_off_is_the_end_of_the_line(said: bytes) -> None:
     mine, theirs = Pipe()
     os.write(theirs.fileno(), said)
     theirs.close()
-    executor: Any = SimpleNamespace(_lines=[mine])
+    executor: Any = SimpleNamespace(_lines=[Line(mine)])
     with mine, pytest.raises(EOFError):
         Processes.receive(executor, 1, 1.0)

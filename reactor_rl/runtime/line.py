@@ -1,0 +1,141 @@
+"""The caller's end of the line to a helper's process: it never waits for longer than it is told to.
+
+A helper may stop at any moment, also in the middle of a message that is larger than what the system keeps of a line. So what is
+sent is kept here until the line takes it, and what has come of a message is kept until the rest is there. The other end is an
+ordinary connection of ``multiprocessing``, in whose format messages are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from multiprocessing import reduction
+from typing import Any
+
+__all__ = ["Line"]
+
+_POSIX = os.name == "posix"
+_LENGTH, _LONG = struct.Struct("!i"), struct.Struct("!Q")
+_MOST = 0x7FFFFFFF
+"""Bytes of the longest message whose length is one number; for longer ones it is -1, and the length follows."""
+
+
+class Line:
+    """One end of a line.
+
+    Args:
+        connection: An end of a duplex pipe of ``multiprocessing``. It belongs to this object from then on.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._unsent: list[memoryview] = []
+        self._begin(_LENGTH)
+        if _POSIX:
+            os.set_blocking(connection.fileno(), False)
+
+    def _begin(self, form: struct.Struct | None, size: int = 0) -> None:
+        """What comes next is a length, or (None) a message of so many bytes."""
+        self._form, self._coming, self._come = form, bytearray(size if form is None else form.size), 0
+
+    def send(self, message: Any) -> None:
+        """Send a message, as much of it as the line takes at once.
+
+        Raises:
+            OSError: If there is nobody at the other end.
+        """
+        if not _POSIX:
+            self._connection.send(message)
+            return
+        data = reduction.ForkingPickler.dumps(message)
+        size = len(data)
+        head = _LENGTH.pack(size) if size <= _MOST else _LENGTH.pack(-1) + _LONG.pack(size)
+        self._unsent += [memoryview(head), memoryview(data)]
+        self._push()
+
+    def sent(self, timeout: float) -> bool:
+        """Whether all that was to be sent is on its way, which is waited for.
+
+        Raises:
+            OSError: If there is nobody at the other end.
+        """
+        if self._unsent:
+            self._wait(select.POLLOUT, timeout)
+            self._push()
+        return not self._unsent
+
+    def receive(self, timeout: float) -> Any:
+        """The next message.
+
+        Raises:
+            TimeoutError: If not all of it has come in time.
+            EOFError, OSError: If there is nobody at the other end.
+        """
+        if not _POSIX:
+            if not self._connection.poll(timeout):
+                raise TimeoutError
+            return self._connection.recv()
+        end = time.monotonic() + timeout
+        while not self._pull():
+            left = end - time.monotonic()
+            if left <= 0.0:
+                raise TimeoutError
+            self._wait(select.POLLIN | (select.POLLOUT if self._unsent else 0), left)
+            with contextlib.suppress(OSError):  # there may still be something to read
+                self._push()
+        data = self._coming
+        self._begin(_LENGTH)
+        return reduction.ForkingPickler.loads(data)
+
+    def _wait(self, events: int, timeout: float) -> None:
+        poll = select.poll()
+        poll.register(self._connection.fileno(), events)
+        poll.poll(1000.0 * timeout)
+
+    def _push(self) -> None:
+        """Send what the line takes."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                gone = os.write(self._connection.fileno(), self._unsent[0])
+                self._unsent[0] = self._unsent[0][gone:]
+                if not self._unsent[0]:
+                    del self._unsent[0]
+
+    def _pull(self) -> bool:
+        """Take what has come. Returns whether a message is whole."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                if self._come == len(self._coming):
+                    if self._form is None:
+                        return True
+                    (size,) = self._form.unpack(self._coming)
+                    self._begin(*(_LONG, 0) if size < 0 else (None, size))
+                    continue
+                came = os.readv(self._connection.fileno(), [memoryview(self._coming)[self._come :]])
+                if not came:
+                    raise EOFError
+                self._come += came
+        return False
+
+    def hang_up(self) -> None:
+        """End the line, also for who has inherited this end of it: a helper that is in the middle of a message hears of it."""
+        if _POSIX:
+            with contextlib.suppress(OSError):
+                _End(fileno=os.dup(self._connection.fileno())).shutdown(socket.SHUT_RDWR)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of this end."""
+        self._connection.close()
+
+
+class _End(socket.socket):
+    """Closes when nobody refers to it, without the complaint of other sockets: an interrupt may keep everybody from doing it."""
+
+    def __del__(self) -> None:
+        self.close()
