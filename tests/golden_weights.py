@@ -22,9 +22,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 sys.path.insert(0, str(Path(__file__).parent / "sb3_plugin"))
-from trainers import BOX, SPACES, Toy, new  # noqa: E402
+from trainers import BOX, SPACES, Toy, new
 
-from reactor_rl.fingerprint import canonical, new_hash  # noqa: E402
+from reactor_rl.fingerprint import canonical, new_hash
 
 FILE = Path(__file__).parent.parent / "build" / "golden_weights.json"
 CONTINUOUS = ("sac", "td3")

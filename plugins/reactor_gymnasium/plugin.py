@@ -5,6 +5,7 @@ from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.env_state import load, save
 from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
+from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.environments.ways import known_way, saved_exactly
@@ -44,6 +45,7 @@ __all__ = [
     "Life",
     "Packed",
     "Shard",
+    "as_number",
     "check_actions",
     "checked_executor",
     "checked_mask",
@@ -59,6 +61,7 @@ __all__ = [
     "merge",
     "pack",
     "repeat_registrations",
+    "own",
     "replacing",
     "save",
     "saved_exactly",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import deepcopy
+from sys import getrefcount
 from typing import Any
 
 import gymnasium
@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.env_state import load
 from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_rl.plugin import decode, loads
@@ -162,6 +163,7 @@ class EnvShard(Shard):
     ) -> None:
         """Step each environment, or reset it where its episode is over: in this step or the next, as the mode says, if at all."""
         done, due, now, last = self.done, self.due, self.now, self.last
+        ndarray, immutable, counted = np.ndarray, IMMUTABLE, getrefcount
         limited = now >= self.soonest
         while True:
             row = 0
@@ -172,22 +174,24 @@ class EnvShard(Shard):
                         observation, info = self._reset(row, env)
                     else:
                         observation, reward, terminated, truncated, info = env.step(action)
-                        rewards[row] = reward
+                        rewards[row] = reward if type(reward) in immutable else own(reward)
                         if limited and now >= due[row]:
                             truncated = True
                         if terminated or truncated:
-                            ended.append((row, terminated, truncated))
+                            ended.append((row, bool(terminated), bool(truncated)))
                             if self.autoreset_mode is AutoresetMode.NEXT_STEP:
                                 done[row] = True
                             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
-                                # The environment may write its next observation into the same array.
-                                finals[row] = {"final_obs": deepcopy(observation), "final_info": deepcopy(info)}
+                                finals[row] = {"final_obs": own(observation), "final_info": own(info)}
                                 observation, info = self._reset(row, env)
-                    last[row] = observation
                     if put:
                         put(row, observation)
+                    # An array that nobody else refers to is ours already; a view's memory is somebody else's.
+                    kind = type(observation)
+                    alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
+                    last[row] = observation if alone else own(observation)
                     if info:
-                        infos[row] = info
+                        infos[row] = own(info)
                 return
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))
@@ -233,9 +237,9 @@ class EnvShard(Shard):
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         self.done[number] = False
         observation, info = self.envs[number].env.reset(**kwargs)
-        self.last[number] = self._begun(observation)
+        self.last[number] = own(self._begun(observation))
         if info:
-            infos[number] = info
+            infos[number] = own(info)
 
     def _write_last(self, failures: Failures) -> None:
         put = self.leaves.writer(self.observations.buffer)

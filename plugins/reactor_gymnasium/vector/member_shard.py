@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from gymnasium.vector import VectorWrapper
 
 from reactor_gymnasium.environments.columns import Block
 from reactor_gymnasium.environments.env_state import load
+from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.vector.arguments import Bools
 from reactor_gymnasium.vector.members import Facts, facts_of
@@ -95,12 +95,12 @@ class MemberShard(Shard):
                 # It may keep the actions that it was given, so they must not be a view of the port.
                 actions = given[member.rows].copy() if together else given[number]
                 observations, *of_rows, info = member.env.step(actions)
-                self.last[number] = observations
+                self.last[number] = own(observations)  # it, or the next member, may write into the same arrays again
                 if rows is not None:
                     self.leaves.write_block(rows, member.rows, observations)
                 self._write_flags(member, flags, of_rows)
                 if info:
-                    infos[number] = _masked(info, flags[1][member.rows] | flags[2][member.rows])
+                    infos[number] = _masked(own(info), flags[1][member.rows] | flags[2][member.rows])
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(number, error))
         self._send({}, infos, failures)
@@ -122,13 +122,13 @@ class MemberShard(Shard):
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         member = self.envs[number]
         mask: Bools | None = (kwargs.get("options") or {}).get("reset_mask")
-        before = None if mask is None else deepcopy(self.last[number])
+        before = self.last[number]
         observations, info = member.env.reset(**kwargs)
-        self.last[number] = self._begun(observations)
+        self.last[number] = own(self._begun(observations))
         if mask is not None and not isinstance(member.env, VectorWrapper):  # a wrapper may change what it gives of rows left alone
             self._check_left_alone(member, ~mask, before, self.last[number])
         if info:
-            infos[number] = info
+            infos[number] = own(info)
 
     def _write_last(self, failures: Failures) -> None:
         rows = self.observations.buffer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import close_all
+from reactor_gymnasium.plugin import as_number, close_all, own
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
@@ -229,9 +228,12 @@ class Actor(Reactor):
         for step in range(steps):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
-            actions = act(step)
+            # Environments may keep the actions that they are given, and change them; the record is ours.
+            actions = act(step).copy()
             for number, kept in enumerate(envs):
                 observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
+                if type(reward) is not float:
+                    reward = as_number(reward)
                 rewards.append(reward)
                 put_next(at, observation)
                 kept.length = length = kept.length + 1
@@ -246,22 +248,19 @@ class Actor(Reactor):
                     if watched:
                         ended.append((step, kept.number, kept.report(info)))
                     elif info and ("episode" in info or "is_success" in info):
-                        ended.append((step, kept.number, {key: info[key] for key in ("episode", "is_success") if key in info}))
+                        ended.append((step, kept.number, {key: own(info[key]) for key in ("episode", "is_success") if key in info}))
                     kept.reset(step + 1)
                     observation = kept.observation
                     if watched and step + 1 == steps:
                         ended.append((steps, kept.number, self._seen(observation, normalizing)))
-                else:
-                    kept.observation = observation
-                    if watched and info:
-                        ended.append((step, kept.number, deepcopy(info)))
+                elif watched and info:
+                    ended.append((step, kept.number, own(info)))
                 if at < last:
                     put(at + n, observation)
+                else:
+                    kept.observation = own(observation)
                 at += 1
-        try:
-            slot.rewards[...] = np.array(rewards, np.float32).reshape(steps, n)
-        except (TypeError, ValueError):  # an array of one element is a reward too
-            slot.rewards[...] = np.array([np.asarray(r).item() for r in rewards], np.float32).reshape(steps, n)
+        slot.rewards[...] = np.array(rewards, np.float32).reshape(steps, n)
         for number, kept in enumerate(envs):
             kept.end_round(slot.record["actions"][:, number])
         return ended

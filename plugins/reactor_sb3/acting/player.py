@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reactor_gymnasium.plugin import as_number, own
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.records import Observations
@@ -116,9 +117,9 @@ class Player:
                 normalizing.observations(self.given, self.rows)
             action = self.greedy(0)[0]
             actions.append(action)
-            observation, reward, terminated, truncated, info = env.inner.step(action)
+            observation, reward, terminated, truncated, info = env.inner.step(action.copy())
             env.length += 1
-            env.total += reward
+            env.total += as_number(reward)
             if terminated or truncated or env.length >= env.limit:
                 found = info.get(
                     "episode", {"r": env.total, "l": env.length}
@@ -129,7 +130,7 @@ class Player:
                 if not episodes:
                     break
             else:
-                env.observation = observation
+                env.observation = own(observation)
         env.end_round(np.array(actions))
 
     def close(self) -> None:

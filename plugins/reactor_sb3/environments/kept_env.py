@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import Folded, known_way, load, save, thrown_away, untouched
+from reactor_gymnasium.plugin import Folded, known_way, load, own, save, thrown_away, untouched
 from reactor_rl.plugin import Pickled, decode
 from reactor_sb3.streams import Purpose, seed_of
 
@@ -37,7 +36,7 @@ class KeptEnv(Folded):
         env: The environment.
         inner: What to step; may leave out wrappers, see :mod:`reactor_gymnasium.environments.folded`.
         limit: Length at which an episode is to be truncated, because the wrapper that does it is left out.
-        observation: The last one, from which the next action follows.
+        observation: The last one before this round or reset, from which the next action follows; a copy.
         length: Steps of this episode.
         total: Return of this episode.
     """
@@ -72,9 +71,10 @@ class KeptEnv(Folded):
         if self._seeded_at is None:
             self._seeded_at, self.log = step, []
             self.logged_seed = seed_of(self.seed, self.purpose, self.number, self.episode)
-            self.observation, _ = self.inner.reset(seed=self.logged_seed)
+            observation, _ = self.inner.reset(seed=self.logged_seed)
         else:
-            self.observation, _ = self.inner.reset()
+            observation, _ = self.inner.reset()
+        self.observation = own(observation)
         self.length, self.total = 0, 0.0
 
     def end_round(self, actions: Array) -> None:
@@ -83,7 +83,7 @@ class KeptEnv(Folded):
 
     def report(self, info: dict[str, Any]) -> dict[str, Any]:
         """The last info of the episode, with what SB3's ``Monitor`` would add, but for the time, which is the caller's."""
-        reported = deepcopy(info)
+        reported: dict[str, Any] = own(info)
         reported.setdefault("episode", {"r": round(float(np.asarray(self.total).item()), 6), "l": self.length})
         return reported
 
@@ -112,11 +112,12 @@ class KeptEnv(Folded):
         elif saved["way"] == "replay":
             self.logged_seed, actions = saved["seed"], saved["actions"]
             self.log = [actions]
-            self.observation, _ = self.env.reset(seed=self.logged_seed)
-            for action in actions:
-                self.observation, _, terminated, truncated, _ = self.env.step(action)
+            observation, _ = self.env.reset(seed=self.logged_seed)
+            for action in actions.copy():  # which it may keep and change; the log is ours
+                observation, _, terminated, truncated, _ = self.env.step(action)
                 if terminated or truncated:
-                    self.observation, _ = self.env.reset()
+                    observation, _ = self.env.reset()
+            self.observation = own(observation)
         elif self.episode >= 0:
             self._seeded_at = None
             self.reset(0)

@@ -1,0 +1,77 @@
+"""Copies of what environments give: they may write into the same arrays and dicts again, in another environment's step too."""
+
+from __future__ import annotations
+
+import sys
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from reactor_rl.plugin import dumps, loads
+
+__all__ = ["IMMUTABLE", "SOLE", "as_number", "own"]
+
+IMMUTABLE = frozenset(
+    {
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(None),
+        np.bool_,
+        *(kind for kind in np.sctypeDict.values() if issubclass(kind, np.number)),
+    }
+)
+"""Types whose values nobody can change."""
+
+
+def _sole() -> int:
+    fresh = object()
+    return sys.getrefcount(fresh)
+
+
+SOLE = _sole()
+"""What :func:`sys.getrefcount` says of an object that one local variable refers to, and nothing else."""
+
+
+def own(value: Any) -> Any:
+    """A copy of what an environment has returned, which nobody else can change: dicts, lists, tuples and arrays throughout.
+
+    Args:
+        value: An observation, an info or a part of one.
+
+    Raises:
+        Exception: If something in it can neither be copied nor pickled.
+    """
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if kind is dict:
+        return {key: part if type(part) in IMMUTABLE else own(part) for key, part in value.items()}
+    if kind is tuple:
+        return tuple([part if type(part) in IMMUTABLE else own(part) for part in value])
+    if kind is list:
+        return [part if type(part) in IMMUTABLE else own(part) for part in value]
+    try:
+        return deepcopy(value)
+    except Exception:  # a module, say, which travels to other workers all the same
+        return loads(dumps(value))
+
+
+def as_number(reward: Any) -> Any:
+    """A reward as a number; an array of one element may be the environment's own, which it writes into again.
+
+    Raises:
+        ValueError: If it is not one number.
+    """
+    if isinstance(reward, (float, int, np.generic)):
+        return reward
+    array = np.asarray(reward)
+    if array.size != 1:
+        raise ValueError(f"the reward must be a number, got {reward!r}")
+    return array.item()

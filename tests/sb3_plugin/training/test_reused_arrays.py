@@ -1,0 +1,109 @@
+"""Trainers learn the same from environments that use their arrays again, and keep or change actions, as from those that do not."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reusing_envs import HABITS, Reusing
+from stable_baselines3.common.vec_env import DummyVecEnv
+from trainers import each, most, new, outcome
+
+from reactor_sb3 import ReactorVecEnv
+
+ACTIONS = {"dqn": "choice", "pqn": "choice", "ppo": "box", "sac": "box", "td3": "box"}
+EVALUATED: dict[str, Any] = {"evaluate_every": 3, "evaluate_episodes": 2, "evaluate_steps": 5}
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "processes", "workers": 2},
+    {"executor": "processes", "workers": 3},
+]
+
+
+def trained(algorithm: str, habits: tuple[str, ...], steps: int = 640, **changed: Any) -> dict[str, Any]:
+    """What comes of a training, and the transitions that it has learned from."""
+    make = partial(Reusing, habits, actions=ACTIONS[algorithm])
+    with new(algorithm, make, **{"n_actors": 2, "envs_per_actor": 2, **EVALUATED, **changed}) as model:
+        found = outcome(model.learn(steps, log_interval=None))
+        buffer = getattr(model, "replay_buffer", None) or getattr(model, "rollout_buffer", None)
+    if buffer is not None:
+        found |= {name: getattr(buffer, name).tobytes() for name in ("observations", "actions", "rewards")}
+    return found
+
+
+@pytest.mark.timeout(120)
+@each
+def test_each_habit_by_itself(algorithm: str) -> None:
+    expected = trained(algorithm, ())
+    for habit in HABITS:
+        assert trained(algorithm, (habit,)) == expected, habit
+
+
+@pytest.mark.timeout(120)
+@each
+@pytest.mark.parametrize("place", PLACES, ids=["inline", "processes2", "processes3"])
+def test_on_any_number_of_workers(algorithm: str, place: dict[str, Any]) -> None:
+    habits = ("class observation", "class reward", "class info", "flags", "keeps actions")
+    assert trained(algorithm, habits, **place) == trained(algorithm, ())
+
+
+@pytest.mark.timeout(120)
+@most
+@pytest.mark.parametrize("steps", [1, 3])
+def test_rounds_of_few_steps(algorithm: str, steps: int) -> None:
+    """Where an action that was kept is compared in the next round, whose record may be the same memory."""
+    habits = ("own observation", "own reward", "keeps actions")
+    few: dict[str, Any] = {"rollout_steps": steps, "learning_starts": 20} if algorithm != "pqn" else {"rollout_steps": 2 * steps}
+    assert trained(algorithm, habits, 160, **few) == trained(algorithm, (), 160, **few)
+
+
+class Locked(Reusing):
+    """Cannot be pickled, so it is saved by the actions since its last seeded reset."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lock = iter(()).__next__  # of a generator, say
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("cannot be pickled")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "ppo"])
+@pytest.mark.parametrize("habit", ["changes actions", "keeps actions", "own observation", "own reward"])
+def test_a_resumed_run_of_what_is_saved_by_its_actions(algorithm: str, habit: str, tmp_path: Path) -> None:
+    make = partial(Locked, (habit,), actions="box", length=40)
+    with new(algorithm, make, n_actors=2) as model:
+        model.learn(96, log_interval=None)
+        model.save_checkpoint(tmp_path / "model.zip")
+        expected = model.learn(96, reset_num_timesteps=False, log_interval=None).fingerprint()
+        kind = type(model)
+    with kind.resume(tmp_path / "model.zip", workers=1) as resumed:
+        resumed.learn(96, reset_num_timesteps=False, log_interval=None)
+        assert resumed.fingerprint() == expected
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("place", PLACES[:2], ids=["inline", "processes2"])
+def test_vec_env_gives_what_honest_ones_give(place: dict[str, Any]) -> None:
+    makes = [partial(Reusing, (habit,)) for habit in HABITS for _ in range(2)]
+    theirs = DummyVecEnv([Reusing for _ in makes])
+    ours = ReactorVecEnv(makes, **place)
+    try:
+        for venv in (theirs, ours):
+            venv.seed(7)
+        np.testing.assert_array_equal(ours.reset(), theirs.reset())
+        random = np.random.default_rng(0)
+        for _ in range(25):
+            actions = random.uniform(-1, 1, (len(makes), 2)).astype(np.float32)
+            found, expected = ours.step(actions.copy()), theirs.step(actions)
+            for part, of_theirs in zip(found[:3], expected[:3], strict=True):
+                np.testing.assert_array_equal(part, of_theirs)
+            for info, of_theirs in zip(found[3], expected[3], strict=True):
+                assert info.keys() == of_theirs.keys()
+                assert info["t"] == of_theirs["t"] and info.get("episode") == of_theirs.get("episode")
+    finally:
+        ours.close()
