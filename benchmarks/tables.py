@@ -148,6 +148,23 @@ def reward(result: Result) -> str:
     return table(["", "median", "lowest to highest", "steps", "seeds that got there"], rows)
 
 
+def one_line(result: Result) -> str:
+    """Mean returns of SB3's and of ours, and how long both took."""
+    rows = []
+    for name, found in result["cases"].items():
+        if not found["seeds"]:
+            continue
+        row = [name, f"{found['steps']:,}", str(found["seeds"])]
+        for who in ("SB3", "ours"):
+            of = found[who]["return"]
+            row.append(f"{of['median']:,.0f}<br>{of['min']:,.0f} to {of['max']:,.0f}".replace("-", "\u2011"))
+        row += [f"{found[who]['updates']['median']:,.0f}" for who in ("SB3", "ours")]
+        row += [f"{found[who]['seconds']['median']:,.0f} s" for who in ("SB3", "ours")]
+        rows.append(row)
+    head = ["", "steps", "seeds", "SB3's return", "ours", "SB3's updates", "ours", "SB3 takes", "ours"]
+    return table(head, rows)
+
+
 def engine(result: Result) -> str:
     """What a message costs. A ring of one is another program than a ring of the other: its rows are no rivals of each other."""
     rows = []
@@ -360,7 +377,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
             vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
-            recovery, kills, faults, federation, federation_delays,
+            recovery, kills, faults, federation, federation_delays, one_line,
         )
     },
     **{name: ((name,), rllib) for name in ("rllib", "rllib_multi_agent")},

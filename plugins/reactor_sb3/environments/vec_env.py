@@ -22,6 +22,7 @@ from reactor_gymnasium.plugin import Casting, EnvFn, Packed, known_way, load, sa
 from reactor_rl.plugin import ExecutorName, Pickled, decode, encode, tick_cost
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.environments.torch_threads import warn_of_threads
 
 if TYPE_CHECKING:
     from reactor_gymnasium.plugin import EnvBatch
@@ -198,6 +199,7 @@ class ReactorVecEnv(VecEnv):
         """Begin new episodes, with the seeds and options of :meth:`seed` and :meth:`set_options`, which count once."""
         if self.waiting:
             self.step_wait()
+        warn_of_threads()
         observations, reported = self._envs.reset_all([
             {"seed": seed, **({"options": options} if options else {})}
             for seed, options in zip(self._seeds, self._options, strict=True)
