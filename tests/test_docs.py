@@ -47,7 +47,7 @@ def script_of(page: str) -> str:
 
 def missing_for(script: str) -> set[str]:
     """What a script imports, or the host library of a plugin that it imports, and is not installed."""
-    imported = {"ale_py"} if re.search(r"Atari|ALE/", script) else set()
+    imported = {name for name, used in (("ale_py", r"Atari|ALE/"), ("moviepy", "RecordVideo")) if re.search(used, script)}
     for node in ast.walk(ast.parse(script)):
         if isinstance(node, ast.Import):
             imported |= {name.name for name in node.names}

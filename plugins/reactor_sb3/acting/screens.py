@@ -137,12 +137,13 @@ class Files(Films):
     """Files: ``run-12800.mp4`` where it is to be ``run.mp4``. Each has its name when it is complete.
 
     Args:
-        path: What the user has named.
+        path: What the user has named. Its folder is made if there is none.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.suffix.lower())
         self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, re.escape(path.stem) + r"-\d+" + re.escape(path.suffix))
 
     def new_file(self) -> AbstractContextManager[Any]:

@@ -14,7 +14,10 @@ from reactor_sb3.acting.player import Player, PlayPlan
 from reactor_sb3.acting.screens import Bytes, Files, Screen, Window
 from reactor_sb3.streams import Purpose
 
-__all__ = ["Showing", "Viewer", "ViewPlan"]
+__all__ = ["Showing", "Viewer", "ViewPlan", "show_whole"]
+
+LONGEST = 10_000
+"""Steps of a showing for which the training's end waits, at most: of some environments no episode ends."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +120,30 @@ class Viewer(Reactor):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def show_whole(plan: ViewPlan, timesteps: int, parameters: npt.NDArray[Any]) -> Showing | None:
+    """A showing from its beginning to its end, here and now.
+
+    Args:
+        plan: As of a viewer.
+        timesteps: Steps of training that the parameters have seen.
+        parameters: Those to play with.
+
+    Returns:
+        What somebody else is to show, if anything.
+    """
+    screen = plan.screen()
+    player = Player(plan.play, Purpose.WATCHING, parameters.dtype)
+    try:
+        player.begin(timesteps, parameters)
+        screen.begin(timesteps)
+        for _ in player.play(LONGEST, plan.play.episodes):
+            screen.take(player.env.env)
+        gif = screen.end()
+        return None if gif is None else Showing(timesteps, gif)
+    finally:
+        try:
+            screen.end()  # what there is of it, after an error
+        finally:
+            player.close()

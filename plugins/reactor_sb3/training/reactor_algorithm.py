@@ -303,7 +303,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
             carrier = carrier_for(self.executor, self.nodes, self.workers)
             choice = choose(specification, self) if carrier is None else spread(specification, carrier.workers)
             self._advice = recommendations(specification, choice)
-            self._shows = specification.viewing is not None
+            self._shows = specification.viewing
             self._saved_ports = len(program_of(specification.unwatched).topology().outputs)
             self._run = program_of(specification).start(
                 executor=choice.executor if carrier is None else carrier,

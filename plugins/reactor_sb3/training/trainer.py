@@ -92,6 +92,9 @@ class Trainer(Resumable, Reporter):
                 callback.on_rollout_end()
             self._write_records()
             self._sent = self._parameters()
+            if self.num_timesteps > self._num_timesteps_at_start:
+                with self.limited_threads():
+                    self._show_trained(max(self._learned_timesteps, 0), self._sent)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()

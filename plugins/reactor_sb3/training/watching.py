@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy.typing as npt
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.film import SUFFIXES, check_encoder
 from reactor_sb3.acting.player import PlayPlan
-from reactor_sb3.acting.viewer import Showing, ViewPlan
+from reactor_sb3.acting.viewer import Showing, ViewPlan, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, maker_of
 from reactor_sb3.environments.rendering import check_like, visible
@@ -36,6 +38,7 @@ class Watched:
     action_space: Any
     tensorboard_log: str | None
     executor: Any
+    logger: Any
     _makes: EnvMaker
 
     def _set_watching(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Watched:
         self.watch_episodes, self.watch_steps = arguments["watch_episodes"], arguments["watch_steps"]
         self._watch_env = None if arguments["watch_env"] is None else maker_of(arguments["watch_env"])
         self._watch_place()
-        self._shows = False  # whether the program has a viewer
+        self._shows: ViewPlan | None = None  # what the program's viewer is made from, if it has one
         return {name: value for name, value in arguments.items() if name not in WATCHING}
 
     def _watch_place(self) -> Place | None:
@@ -88,6 +91,19 @@ class Watched:
         slice_ = self.watch_steps or max(1, steps // FEWER)
         return ViewPlan(played(make=make, every=self.watch_every, episodes=self.watch_episodes, steps=slice_), place)
 
+    def _show_trained(self, timesteps: int, parameters: npt.NDArray[Any]) -> None:
+        """Film what has come of the training. A viewer shows a slice in each round, and there are no more."""
+        plan = self._shows
+        if plan is None or plan.where == "human":  # who looks at a window is not made to wait
+            return
+        try:
+            showing = show_whole(plan, timesteps, parameters)
+        except Exception as error:  # the training has come to its end, and is worth more than a film
+            warnings.warn(f"watch={str(self.watch)!r}: no film of the trained agent, {type(error).__name__}: {error}", stacklevel=3)
+            return
+        if showing is not None:
+            write_showing(self.logger, showing)
+
 
 def checked_place(watch: Any, executor: str) -> Place:
     """Where a trainer's viewer is to show what it plays.
@@ -100,7 +116,7 @@ def checked_place(watch: Any, executor: str) -> Place:
         TypeError: If it is neither a string nor a path.
         ValueError: If nothing can be shown there.
         ModuleNotFoundError: If a package is missing for it.
-        FileNotFoundError: If there is no such folder.
+        NotADirectoryError: If its folder is a file.
     """
     if watch == "human":
         _check_display(executor)
@@ -113,8 +129,8 @@ def checked_place(watch: Any, executor: str) -> Place:
     path = Path(watch).absolute()
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(SUFFIXES)}')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"watch={str(watch)!r}: there is no folder {path.parent}")
+    if path.parent.exists() and not path.parent.is_dir():  # it is made if there is none
+        raise NotADirectoryError(f"watch={str(watch)!r}: {path.parent} is no folder")
     check_encoder(f"watch={str(watch)!r}")
     return path
 

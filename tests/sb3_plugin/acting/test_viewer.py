@@ -107,10 +107,10 @@ def names(folder: Path) -> list[str]:
 def test_a_film_of_each_showing(suffix: str, tmp_path: Path) -> None:
     with new("dqn", Painted, watch=tmp_path / f"run{suffix}", **WATCHED) as model:
         model.learn(10 * 32)
-        assert [f"run-{steps}{suffix}" in names(tmp_path) for steps in (0, 128, 256)] == [True, True, False]
-        assert len(names(tmp_path)) == 3  # what is in the making has no name yet
-    assert names(tmp_path) == [f"run-{steps}{suffix}" for steps in (0, 128, 256)]
-    for steps in (0, 128):
+        assert [f"run-{steps}{suffix}" in names(tmp_path) for steps in (0, 128, 256, 320)] == [True, True, False, True]
+        assert len(names(tmp_path)) == 4  # what is in the making has no name yet
+    assert names(tmp_path) == [f"run-{steps}{suffix}" for steps in (0, 128, 256, 320)]
+    for steps in (0, 128, 320):
         assert steps_of(tmp_path / f"run-{steps}{suffix}") == 2 * EPISODE
     assert steps_of(tmp_path / f"run-256{suffix}") == EPISODE + EPISODE[:3]  # of which there were two rounds before the end
 
@@ -158,6 +158,45 @@ def test_it_acts_as_the_policy_did(kind: str, tmp_path: Path) -> None:
         assert stripes == expected
         acted.add(tuple(stripes))
     assert len(acted) > 1  # it has learned something meanwhile
+
+
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_the_last_showing_is_of_the_trained_agent(pipeline: int, tmp_path: Path) -> None:
+    """It is whole when ``learn()`` ends, and comes of each ``learn()``; its folder is made."""
+    films = tmp_path / "a" / "b"
+    watching = {"watch": films / "run.gif", **WATCHED, "watch_every": 1000, "watch_episodes": 1}
+    with new("dqn", Painted, pipeline=pipeline, **watching) as model:
+        for number in (1, 2):
+            model.learn(number * 320, reset_num_timesteps=False)
+            learned = model._learned_timesteps
+            alone = DummyVecEnv([Painted])
+            alone.seed(seed_of(0, Purpose.WATCHING, 0, 0))
+            observation, expected = alone.reset(), [0]
+            while len(expected) <= LENGTH:
+                action, _ = model.predict(observation, deterministic=True)
+                expected.append(int(action[0]))
+                observation, *_ = alone.step(action)
+            shown = pictures(films / f"run-{learned}.gif")
+            assert [round(float(picture[:4].mean()) / 80) for picture in shown] == expected
+    assert len(names(films)) == 3
+
+
+class Endless(Painted):
+    """No episode of it ends."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+    def render(self) -> Any:
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+def test_nobody_waits_for_an_episode_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reactor_sb3.acting.viewer.LONGEST", 30)
+    with new("dqn", Endless, watch=tmp_path / "run.gif", watch_steps=1) as model:
+        model.learn(64)
+        assert len(pictures(tmp_path / "run-64.gif")) == 30
 
 
 def test_the_usual_slice_is_a_small_one(tmp_path: Path) -> None:
@@ -276,7 +315,7 @@ def test_a_saved_model_is_watched_again_when_it_is_told_to(tmp_path: Path) -> No
         assert model.watch is None
         model.watch, model.watch_steps = tmp_path / "b.gif", 100
         model.learn(64)
-    assert names(tmp_path) == ["a-0.gif", "b-0.gif", "model.zip"]
+    assert names(tmp_path) == ["a-0.gif", "a-64.gif", "b-0.gif", "b-64.gif", "model.zip"]
 
 
 # ---------------------------------------------------------------------- TensorBoard and windows
@@ -291,8 +330,8 @@ def test_tensorboard_gets_the_film(place: dict[str, Any], tmp_path: Path) -> Non
     events = EventAccumulator(str(folder))
     events.Reload()
     shown = events.Images("watch/film")
-    assert [one.step for one in shown] == [0, 256]
-    assert [(one.height, one.width) for one in shown] == [SIZE[:2]] * 2
+    assert [one.step for one in shown] == [0, 256, 640]
+    assert [(one.height, one.width) for one in shown] == [SIZE[:2]] * 3
     (tmp_path / "film.gif").write_bytes(shown[1].encoded_image_string)
     assert steps_of(tmp_path / "film.gif") == 2 * EPISODE
 
@@ -354,7 +393,7 @@ MISTAKES = [
         r"choose .human., .tensorboard., or a path that ends with .gif or .mp4",
     ),
     ({"watch": 3}, TypeError, "watch=3 is neither a string nor a path"),
-    ({"watch": "no/such/run.gif"}, FileNotFoundError, "there is no folder .*no/such"),
+    ({"watch": f"{__file__}/run.gif"}, NotADirectoryError, "test_viewer.py is no folder"),
     ({"watch": "run.gif", "watch_every": 0}, ValueError, "watch_every"),
     ({"watch": "run.gif", "watch_episodes": 1.5}, ValueError, "watch_episodes"),
     ({"watch": "run.gif", "watch_steps": 0}, ValueError, "watch_steps"),
@@ -417,6 +456,15 @@ def test_what_was_filmed_before_an_error_is_a_whole_film(place: dict[str, Any], 
         assert any("viewer" in note for note in caught.value.__notes__)
         assert steps_of(tmp_path / "run-0.gif") == EPISODE
         assert len(names(tmp_path)) == 1
+
+
+def test_a_film_that_cannot_be_made_at_the_end_is_no_loss(tmp_path: Path) -> None:
+    """Of a run whose rounds were over before anything was wrong."""
+    with new("dqn", Fragile, watch=tmp_path / "run.gif", **{**WATCHED, "watch_steps": 1}) as model:
+        with pytest.warns(UserWarning, match=r"no film of the trained agent, ZeroDivisionError: nine"):
+            model.learn(64)
+        assert model.num_timesteps == 64
+        assert steps_of(tmp_path / "run-64.gif") == EPISODE
 
 
 class Interrupt(BaseCallback):
@@ -490,4 +538,4 @@ def test_a_worker_that_is_killed_while_it_films(tmp_path: Path) -> None:
     os.rename(tmp_path / left, tmp_path / left.replace("run-0", "run-96"))  # as of a later showing, that there is no more
     with new("dqn", Painted, watch=tmp_path / "run.gif", **{**WATCHED, "watch_every": 1000}) as model:
         model.learn(320)
-    assert names(tmp_path) == ["run-0.gif"]
+    assert names(tmp_path) == ["run-0.gif", "run-320.gif"]
