@@ -17,6 +17,7 @@ from reactor_rl.federation.gateway import Gateway
 from reactor_rl.federation.recovering import BRING_BACK, KEEP
 from reactor_rl.federation.replies import argument_for, of_whole
 from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arithmetic import Arithmetic, take
 from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
@@ -39,6 +40,7 @@ class Parcel:
         setup: What runs in every process before reactors are built.
         settings: How it runs them.
         arrivals: What comes from other nodes.
+        arithmetic: How the caller's process computes.
     """
 
     part: Part
@@ -46,6 +48,7 @@ class Parcel:
     setup: tuple[Callable[[], None], ...]
     settings: Settings
     arrivals: Arrivals
+    arithmetic: Arithmetic
 
     def packed(self) -> bytes:
         """As it travels."""
@@ -109,6 +112,7 @@ class _PartRun(Run):
 
     def __init__(self, parcel: Parcel) -> None:
         part, settings = parcel.part, parcel.settings
+        take(parcel.arithmetic)
         self._part = part
         self._desk = _Desk()
         self._gateway = Gateway(part, self._desk)

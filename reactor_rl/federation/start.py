@@ -16,6 +16,7 @@ from reactor_rl.federation.post_office import END
 from reactor_rl.federation.recovering import RecoveringCarrier
 from reactor_rl.federation.timed import TimedCarrier
 from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arithmetic import arithmetic
 from reactor_rl.runtime.executor import Reactors
 from reactor_rl.runtime.supervisor import Settings, equip
 from reactor_rl.schedule import Arrivals, check_names, expected_ends
@@ -93,7 +94,7 @@ def _parcel(
         reactor = pickled[whole]
         assert isinstance(reactor, bytes)
         own[index] = reactor
-    return Parcel(part, own, tuple(setup), mine, arrivals)
+    return Parcel(part, own, tuple(setup), mine, arrivals, arithmetic())
 
 
 def _of(mapping: Mapping[str, float] | Mapping[str, int] | None, names: set[str]) -> dict[str, int] | None:

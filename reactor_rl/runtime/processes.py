@@ -20,6 +20,7 @@ from reactor_rl import by_value
 from reactor_rl.errors import WorkerDiedError
 from reactor_rl.failure import Failure
 from reactor_rl.runtime import numeric_threads
+from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.child import Child, wait_for_all
@@ -65,6 +66,7 @@ class Processes:
     @shortages_named("start the workers")
     def __init__(self, plan: Plan, spin: float, context: str | None, setup: Sequence[Callable[[], None]]) -> None:
         self._plan, self._setup, self._variables = plan, tuple(setup), environment()
+        self._arithmetic = arithmetic()
         self._context = context_named(context)
         self._processes: list[Child] = []
         self._start: _Start | None = None
@@ -203,7 +205,8 @@ class Processes:
     def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
         """What the process of a helper is started with."""
         channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
-        return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), self._variables)
+        settings = self._variables, self._arithmetic
+        return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), *settings)
 
     def _named(self, worker: int, error: BaseException) -> BaseException:
         """What went wrong when a helper was started, in words."""
@@ -323,6 +326,7 @@ def _main(
     spin: float,
     caller: int,
     variables: dict[str, str],
+    arithmetic: Arithmetic,
 ) -> None:
     """A worker process."""
     take_environment(variables)  # before anything of the user's is loaded
@@ -336,6 +340,7 @@ def _main(
     try:
         with shortages_named(f"start worker {worker}"):
             _watch(caller)
+        take(arithmetic, alone=True)
         plan, reactors, setup, past = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()

@@ -13,6 +13,7 @@ import numpy as np
 
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arena import aligned_zeros
+from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
 from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
@@ -92,8 +93,8 @@ class Threads:
             mine, theirs = _Line.pair()
             inbound: dict[Pair, Channel] = {pair: c for pair, c in self.channels.items() if worker in pair}
             thread = threading.Thread(
-                target=serve,
-                args=(self._plan, worker, self.memory, self.sides, reactors[worker], inbound, theirs, self.spin),
+                target=_serve,
+                args=(arithmetic(), self._plan, worker, self.memory, self.sides, reactors[worker], inbound, theirs, self.spin),
                 name=f"reactor_rl worker {worker}",
                 daemon=True,  # a reaction that never returns must not keep the interpreter from exiting
             )
@@ -142,3 +143,9 @@ class Threads:
         # Otherwise the memory goes with the last reference to it.
         numeric_threads.ended(id(self.memory))
         self._threads, self._blocks, self._lines = [], [], []
+
+
+def _serve(settings: Arithmetic, *arguments: Any) -> None:
+    """What a thread of a worker does."""
+    take(settings)
+    serve(*arguments)

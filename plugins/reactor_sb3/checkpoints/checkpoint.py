@@ -34,7 +34,7 @@ RUN_FORMAT = "run 1"
 PLACES = (
     "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log", *WATCHING,
 )  # fmt: skip
-"""Arguments that never change results: where a run is, how long it waits, where it writes. Only a file that is trusted has a say."""
+"""Arguments that never change results: where a run is, how long it waits, where it writes. Only a trusted file has a say."""
 
 
 # ---------------------------------------------------------------------- saving

@@ -1,0 +1,138 @@
+"""Settings of the calling process that arithmetic depends on, for helpers to have too: with others, sums come out otherwise.
+
+Which way numbers are rounded, and whether those that are nearly 0 become 0, belongs to each thread; so does what numpy does at an
+overflow. Torch's default dtype and its choice of algorithms belong to a process. They are read when a run starts, and only what is
+not as usual travels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.machinery
+import os
+import platform
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Arithmetic", "arithmetic", "take"]
+
+_SIZE = 256
+"""Bytes that there are for the processor's settings, more than any C library takes."""
+_ERRORS: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_TORCH = {"dtype": "float32", "deterministic": (False, False), "precision": "highest"}
+
+
+class Arithmetic(NamedTuple):
+    """What a calculation's result depends on, besides its numbers; all of it empty where nobody has changed anything.
+
+    Attributes:
+        machine: The kind of processor and of system that ``floats`` belongs to.
+        floats: The processor's settings for this thread (``fegetenv``).
+        errors: What numpy does at which floating-point error.
+        torch: Settings of torch.
+    """
+
+    machine: str
+    floats: bytes
+    errors: dict[str, Any]
+    torch: dict[str, Any]
+
+
+def arithmetic() -> Arithmetic:
+    """What the thread that asks has. Imports nothing."""
+    # Functions to call at an error stay where they are.
+    errors = {kind: "warn" if answer in ("call", "log") else answer for kind, answer in np.geterr().items()}
+    return Arithmetic(_machine(), _floats(), {} if errors == _ERRORS else errors, _of_torch(sys.modules.get("torch")))
+
+
+def take(settings: Arithmetic, alone: bool = False) -> None:
+    """Have it in this thread, which is a helper's. Torch is imported if it is to have other settings than the usual ones.
+
+    Args:
+        settings: Of the caller.
+        alone: Whether the process is the helper's alone.
+
+    Raises:
+        ImportError: If there is no torch then.
+    """
+    if settings.errors:
+        np.seterr(**settings.errors)
+    if _of_torch(sys.modules.get("torch")) != settings.torch:
+        torch: Any = importlib.import_module("torch")
+        wanted: dict[str, Any] = {**_TORCH, **settings.torch}
+        torch.set_default_dtype(getattr(torch, wanted["dtype"]))
+        always, warn_only = wanted["deterministic"]
+        torch.use_deterministic_algorithms(always, warn_only=warn_only)
+        torch.set_float32_matmul_precision(wanted["precision"])
+    if settings.floats and settings.machine == _machine():
+        if alone:
+            _read_source_as_usual()
+        _put(settings.floats)
+
+
+def _of_torch(torch: Any) -> dict[str, Any]:
+    if not hasattr(torch, "set_float32_matmul_precision"):  # not loaded, or not to its end
+        return {}
+    found = {
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "precision": torch.get_float32_matmul_precision(),
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value != _TORCH[name]}
+
+
+# ---------------------------------------------------------------------- the processor
+
+
+def _c_library() -> Any:
+    try:
+        library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
+        library.fegetenv.argtypes = library.fesetenv.argtypes = (ctypes.c_char_p,)
+        library.fegetround.argtypes = ()
+    except (OSError, TypeError, AttributeError):  # then there is no way to change it either
+        return None
+    return library
+
+
+_libc = _c_library()
+
+
+def _machine() -> str:
+    return f"{sys.platform} {platform.machine()}"
+
+
+def _floats() -> bytes:
+    smallest, one, half = sys.float_info.min, 1.0, 0.5  # in variables: what is written out is computed by the compiler
+    if _libc is None or (_libc.fegetround() == 0 and smallest * half > 0.0 and smallest * sys.float_info.epsilon * one != 0.0):
+        return b""
+    return _now()
+
+
+def _now() -> bytes:
+    found = ctypes.create_string_buffer(_SIZE)
+    _libc.fegetenv(found)
+    return found.raw
+
+
+def _put(floats: bytes) -> None:
+    _libc.fesetenv(ctypes.create_string_buffer(floats, _SIZE))
+
+
+def _read_source_as_usual() -> None:
+    """Have numbers in modules that are compiled from here on read as they are written: the caller had imported them before."""
+    usual, loader, compiled = _now(), importlib.machinery.SourceFileLoader, importlib.machinery.SourceFileLoader.source_to_code
+
+    def source_to_code(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mine = _now()
+        _put(usual)
+        try:
+            return compiled(self, *args, **kwargs)
+        finally:
+            _put(mine)
+
+    loader.source_to_code = source_to_code  # type: ignore[method-assign]
