@@ -289,13 +289,19 @@ def papers(result: Result, *ours: Result) -> str:
 
 
 FRONT = (
-    ("64 CartPole: `ReactorVectorEnv`", "vector_env", "CartPole-v1 x 64", "ReactorVectorEnv", ("AsyncVectorEnv", "EnvPool (C++)")),
+    (
+        "64 CartPole: `ReactorVectorEnv`",
+        "vector_env",
+        "CartPole-v1 x 64",
+        "ReactorVectorEnv",
+        ("AsyncVectorEnv", "SyncVectorEnv", "EnvPool (C++)"),
+    ),
     (
         "16 HalfCheetah: `ReactorVectorEnv`",
         "vector_env",
         "HalfCheetah-v5 x 16",
         "ReactorVectorEnv",
-        ("AsyncVectorEnv", "EnvPool (C++)"),
+        ("AsyncVectorEnv", "SyncVectorEnv", "EnvPool (C++)"),
     ),
     (
         "32 Pong, preprocessed: `AtariVectorEnv`",
@@ -307,7 +313,7 @@ FRONT = (
     ("PPO, 16 CartPole: `SyncPPO`", "training", "PPO, 16 CartPole", "reactor_rl", ("SB3", "SBX")),
     ("SAC, 8 HalfCheetah: `SyncSAC`", "training", "SAC, 8 HalfCheetah, an update a step", "reactor_rl", ("SB3", "SBX")),
 )
-"""The README's rows: what, the file and the case, ours, and how the names of two rivals begin: the usual one, and the fastest."""
+"""The README's rows: what, the file and the case, ours, and how the names of rivals begin: the usual ones, and last the fastest."""
 
 
 def against(found: dict[str, Any], rival: str) -> dict[str, float] | None:
@@ -324,7 +330,7 @@ def front(*results: Result) -> str:
         found = files[file]["cases"][case]
         ratios = [against(found, rival) for rival in rivals]
         cells = [f"{digits(ratio['median'])}x {rival}" if ratio else "-" for ratio, rival in zip(ratios, rivals, strict=True)]
-        rows.append([name, f"{found['rates'][ours]['median']:,.0f}", *cells])
+        rows.append([name, f"{found['rates'][ours]['median']:,.0f}", ", ".join(cells[:-1]), cells[-1]])
     return table(["", "steps/s", "beside the usual", "beside the fastest"], rows)
 
 

@@ -1,7 +1,8 @@
-"""What helpers cost on this machine at this moment: ticks of a program that does nothing, on two workers and on one.
+"""What helpers cost on this machine at this moment: ticks of a program that does next to nothing, on two workers and on one.
 
 It is the time of waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one,
-and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep.
+and between callers that tick at once and callers that do something else for so long that helpers have gone to sleep. With work to
+do it is also what two workers take from each other, and what programs take from them that want the same cores.
 """
 
 from __future__ import annotations
@@ -26,24 +27,42 @@ STALE = 10.0
 """Seconds after which a measurement is made again."""
 WARM = 10
 """Ticks that are not timed."""
-BATCHES, FEWEST, SECONDS = 5, 3, 5e-3
+BATCHES, FEWEST, SECONDS = 12, 3, 5e-3
 """Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
 
-The mean of a batch, because on a busy machine it is few ticks that take long; the second-longest batch, because on a quiet one
-a single batch may be hit.
+The mean of a batch, because on a busy machine it is few ticks that take long; a quarter of the batches take longer than the one
+that counts, because on a quiet machine a few may be hit.
 """
+PROBE = 5_000
+"""How far is counted to see how long that takes."""
+LONGEST = 1e-3
+"""Seconds of work in a tick, at most: what others take shows in that already."""
 
-_known: dict[tuple[int, float | None, float, str | None], tuple[float, float]] = {}
+_known: dict[tuple[int, float | None, float, str | None, float], tuple[float, float]] = {}
 
 
-class Idle(Reactor):
-    """Does nothing, at every tick."""
+class Counts(Reactor):
+    """Counts to a number at every tick.
+
+    Args:
+        number: The number, 0 to do nothing.
+    """
 
     beat = Timer(period=1)
 
+    def __init__(self, number: int) -> None:
+        self.number = number
+
     @reaction(beat)
-    def nothing(self) -> None:
-        """Do nothing."""
+    def count(self) -> None:
+        """Count."""
+        count_to(self.number)
+
+
+def count_to(number: int) -> None:
+    """Keep a core busy."""
+    for _ in range(number):
+        pass
 
 
 def parallel_executor(replaced: bool = False) -> NamedExecutor:
@@ -55,7 +74,7 @@ def parallel_executor(replaced: bool = False) -> NamedExecutor:
     return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 
 
-def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None) -> float:
+def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
     """Seconds that a tick with a helper costs beyond its share of the reactions; infinite where no helper can be started.
 
     Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
@@ -64,27 +83,41 @@ def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None 
         spin: Seconds that workers spin; see :meth:`Program.start`.
         away: Seconds that the caller is busy with other things between two ticks.
         context: How helper processes are to start, so that no fork server is started for one measurement.
+        work: Seconds that the share of each worker takes; the next power of two is measured, and no more than a millisecond.
     """
-    key = (os.getpid(), spin, away, context)
+    work = min(LONGEST, 2.0 ** round(math.log2(work))) if work > 0.0 else 0.0
+    key = (os.getpid(), spin, away, context, work)
     if key not in _known or time.monotonic() - _known[key][1] > STALE:
-        _known[key] = (_measured(spin, away, context), time.monotonic())
+        _known[key] = (_measured(spin, away, context, work), time.monotonic())
     return _known[key][0]
 
 
-def _measured(spin: float | None, away: float, context: str | None) -> float:
+def _measured(spin: float | None, away: float, context: str | None, work: float) -> float:
     executor = parallel_executor()
     if executor == "processes" and not may_start_processes():
         return math.inf
     with contextlib.suppress(Exception):
-        alone = min(_ticks("inline", spin, 0.0, None, 2))  # whatever makes it longer is none of its own doing
-        return max(0.0, sorted(_ticks(executor, spin, away, context, BATCHES))[-2] - alone)
+        number = _number(work)
+        alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # whatever makes it longer is none of its own doing
+        shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
+        return max(0.0, shared[3 * len(shared) // 4] - (alone / 2 if number else alone))
     return math.inf
 
 
-def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str | None, batches: int) -> list[float]:
+def _number(work: float) -> int:
+    """How far one counts in so many seconds on a core of one's own."""
+    took = []
+    for _ in range(5 if work else 0):
+        begin = time.perf_counter()
+        count_to(PROBE)
+        took.append(time.perf_counter() - begin)
+    return int(work * PROBE / min(took)) if took else 0
+
+
+def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str | None, number: int, batches: int) -> list[float]:
     program = Composition("what a helper costs")
     for name in ("here", "there"):
-        program.add(Idle, name=name)
+        program.add(Counts, name=name, number=number)
     pickled = program.pickled_reactors()
     settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
     with start(flatten(program), lambda _: pickled, (), settings) as run:

@@ -128,7 +128,7 @@ def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = Ticking(1.0), []
     monkeypatch.setattr(helper_cost, "start", lambda *_, **__: run)
     monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
-    assert helper_cost._ticks("inline", None, 0.0, None, 3) == [1e-6] * 3
+    assert helper_cost._ticks("inline", None, 0.0, None, 0, 3) == [1e-6] * 3
     assert done == [helper_cost.WARM] * 3
 
 
@@ -136,22 +136,41 @@ def test_helpers_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     asked = []
     monkeypatch.setattr(helper_cost, "start", lambda *all: asked.append(all[-1].context) or Ticking(1e-5))
     monkeypatch.setattr(helper_cost, "_batch", lambda run, away: 1e-6)
-    assert helper_cost._measured(None, 0.0, "spawn") == 0.0
+    assert helper_cost._measured(None, 0.0, "spawn", 0.0) == 0.0
     assert asked == [None, "spawn"]
 
 
 def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = {"inline": [90e-6, 3e-6], parallel_executor(): [9e-6, 4e-3, 10e-6, 9e-6, 8e-6]}  # a hiccup does not count
-    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, context, count: batches[executor])
-    assert helper_cost._measured(None, 0.0, None) == pytest.approx(7e-6)
+    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, context, number, count: batches[executor])
+    assert helper_cost._measured(None, 0.0, None, 0.0) == pytest.approx(7e-6)
     batches["inline"] = [11e-6, 12e-6]
-    assert helper_cost._measured(None, 0.0, None) == 0.0
+    assert helper_cost._measured(None, 0.0, None, 0.0) == 0.0
+
+
+def test_with_work_it_is_what_goes_beyond_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = {"inline": [200e-6, 400e-6], parallel_executor(): [150e-6] * 9 + [160e-6] * 3}
+    numbers = []
+    monkeypatch.setattr(
+        helper_cost, "_ticks", lambda executor, spin, away, context, number, count: numbers.append(number) or batches[executor]
+    )
+    assert helper_cost._measured(None, 0.0, None, 100e-6) == pytest.approx(60e-6)
+    assert numbers[0] == numbers[1] > 0
+
+
+def test_like_work_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(helper_cost, "_known", {})
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: asked.append(work) or 1e-6)
+    for work in (100e-6, 130e-6, 1.0, 2.0, 0.0):
+        assert tick_cost(work=work) == 1e-6
+    assert asked == [2.0**-13, helper_cost.LONGEST, 0.0]
 
 
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = [0.0], [1e-6, 2e-6, 3e-6]
     monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context: answers.pop(0))
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: answers.pop(0))
     monkeypatch.setattr(helper_cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assert (tick_cost(), tick_cost(), tick_cost(1e-3), tick_cost()) == (1e-6, 1e-6, 2e-6, 1e-6)
     now[0] = helper_cost.STALE + 1.0
@@ -163,12 +182,12 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
         raise OSError("no processes left")
 
     monkeypatch.setattr(helper_cost, "start", refused)
-    assert helper_cost._measured(None, 0.0, None) == math.inf
+    assert helper_cost._measured(None, 0.0, None, 0.0) == math.inf
 
 
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
-    assert 0.0 <= helper_cost._measured(None, away, None) < math.inf
+    assert 0.0 <= helper_cost._measured(None, away, None, 0.1e-3) < math.inf
 
 
 # ---------------------------------------------------------------------- where no process may be started

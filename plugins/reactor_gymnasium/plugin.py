@@ -10,7 +10,7 @@ from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_gymnasium.placing.env_costs import EnvCosts
-from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.executor_choice import decide, late_helpers
 from reactor_gymnasium.placing.step_cost import drawn, median_step
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
@@ -56,6 +56,7 @@ __all__ = [
     "drawn",
     "encoded",
     "known_way",
+    "late_helpers",
     "load",
     "median_step",
     "merge",

@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -26,7 +25,7 @@ from reactor_gymnasium.atari.shard import AtariShard
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.env_costs import EnvCosts
-from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.executor_choice import decide, late_helpers
 from reactor_gymnasium.vector.arguments import (
     Bools,
     checked_batch_size,
@@ -38,7 +37,7 @@ from reactor_gymnasium.vector.arguments import (
 from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, needs, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, needs, usable_cores
 
 __all__ = ["AtariVectorEnv", "rom_path"]
 
@@ -182,7 +181,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             self.single_action_space = Discrete(len(dummy.actions))
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
-        helper_cost = partial(tick_cost, context=context)
+        helper_cost = late_helpers(context)
         choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, helper_cost, restarts)
         self._leaves = Leaves(self.single_observation_space)
         self._set_actions(self.single_action_space, self.batch_size)

@@ -18,7 +18,7 @@ from reactor_gymnasium.doctor.step_profile import WARM, StepProfile, profile
 from reactor_gymnasium.environments.folded import Folded
 from reactor_gymnasium.environments.ways import way, why_not
 from reactor_gymnasium.placing.env_costs import env_costs
-from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.executor_choice import AWAY, decide
 from reactor_gymnasium.placing.step_cost import drawn
 from reactor_gymnasium.registration.make import find_spec
 from reactor_gymnasium.vector.arguments import encoded
@@ -147,7 +147,7 @@ def _choices(taken: StepProfile, make: Make) -> Iterator[Line]:
         for number in NUMBERS:
             workers = min(cores, number)
             costs = partial(env_costs, env, encoded((make,) * number), workers)
-            choice = decide(costs, number, workers, "auto", True, lambda: cost)
+            choice = decide(costs, number, workers, "auto", True, lambda work: tick_cost(away=AWAY, work=work))
             ran = "inline" if choice.workers == 1 else f"{choice.executor}, {choice.workers} workers"
             gain = "" if workers == 1 else f"; {workers} workers: {taken.speed_up(number, workers, cost):.2f} times as fast as one"
             yield f"{number} environment{'s' if number > 1 else ''}", f"auto takes {ran} ({choice.why}){gain}", None

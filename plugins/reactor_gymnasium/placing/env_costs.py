@@ -27,13 +27,23 @@ ALIKE = 1.5
 
 @dataclass(frozen=True)
 class EnvCosts:
-    """Seconds that a step of each environment takes, ``None`` if they are not known, and where they come from."""
+    """Seconds that a step of each environment takes, ``None`` if they are not known, and where they come from.
+
+    ``infos`` is how much longer the infos of an environment take from a helper than in the caller's own process.
+    """
 
     seconds: tuple[float, ...] | None
     why: str
+    infos: float = 0.0
 
 
-def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[Any], float | None] | None = None) -> EnvCosts:
+def env_costs(
+    dummy: Any,
+    encoded: Sequence[Any],
+    workers: int,
+    cost: Callable[[Any], float | None] | None = None,
+    infos: Callable[[Any], float] | None = None,
+) -> EnvCosts:
     """Time one environment of each kind; none is begun after a second. Global random generators are put back.
 
     What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
@@ -46,6 +56,7 @@ def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[
         workers: How many workers there are. For a single one nothing is timed.
         cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped. By default
             :func:`~reactor_gymnasium.placing.step_cost.step_cost`.
+        infos: Times the infos of one that is thrown away; by default they are taken to cost nothing.
     """
     if workers == 1:
         return EnvCosts(None, "one worker")
@@ -61,7 +72,7 @@ def env_costs(dummy: Any, encoded: Sequence[Any], workers: int, cost: Callable[[
     if _enough(costs):
         costs = {}
     by_kind = {kind: costs.get(number, median) for number, kind in enumerate(makers)}
-    return EnvCosts(tuple(by_kind[kind] for kind in kinds), why)
+    return EnvCosts(tuple(by_kind[kind] for kind in kinds), why, infos(dummy) if infos else 0.0)
 
 
 def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None]) -> dict[int, float]:

@@ -13,13 +13,17 @@ from reactor_rl.plugin import DAEMONIC, may_start_processes, parallel_executor, 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["EnvChoice", "decide"]
+__all__ = ["AWAY", "EnvChoice", "decide", "late_helpers"]
 
 
 WORTH_IT = 0.9
 """With helpers a step must take less than this share of the time: costs are not known any better."""
-LEAST, CERTAIN = 2e-6, 1e-3
-"""What helpers cost is not measured where they would save fewer seconds of a step, or more."""
+LEAST, CERTAIN = 20e-6, 20e-3
+"""What helpers cost is not measured where they would save fewer seconds of a step, or more: a helper that sleeps is not woken in
+less, and beside other programs a step with helpers may take some time slices longer.
+"""
+AWAY = 1.5e-3
+"""Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,25 @@ class EnvChoice:
     why: str
 
 
+def late_helpers(context: str | None, spin: float | None = None) -> Callable[[float], float]:
+    """Measures what helpers cost in a step of a caller who was away before it, by the seconds that the share of each takes.
+
+    Args:
+        context: How helper processes start.
+        spin: Seconds that they wait awake.
+    """
+    return lambda work: tick_cost(spin, away=AWAY, context=context, work=work)
+
+
 def decide(
     costs: Callable[[], EnvCosts],
     batch_size: int,
     workers: int,
     executor: ExecutorName,
     caller_works: bool,
-    helper_cost: Callable[[], float] = tick_cost,
+    helper_cost: Callable[[float], float],
     restarts: int = 0,
+    least: float = LEAST,
 ) -> EnvChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
@@ -51,8 +66,10 @@ def decide(
         workers: How many workers there may be.
         executor: What the user asked for.
         caller_works: Whether the calling thread takes its share.
-        helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments.
+        helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments, which takes so many
+            seconds; see :func:`late_helpers`.
         restarts: How often workers may be replaced.
+        least: Seconds of a step that helpers cost in any case.
     """
     if executor == "inline":
         return EnvChoice("inline", 1, None, "")
@@ -70,7 +87,7 @@ def decide(
     batches = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
-    gain = (WORTH_IT * alone - shared) / len(batches)  # of a step
-    if caller_works and gain < CERTAIN and (gain < LEAST or gain < helper_cost()):
+    gain = (WORTH_IT * alone - shared) / len(batches) - measured.infos * batch_size  # of a step
+    if caller_works and gain < CERTAIN and (gain < least or gain < helper_cost(shared / len(batches))):
         return EnvChoice("inline", 1, None, f"{measured.why}, too little to share")
     return EnvChoice(parallel, workers, seconds, measured.why)

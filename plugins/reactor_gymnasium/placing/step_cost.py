@@ -10,13 +10,17 @@ from typing import Any
 
 import gymnasium
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
-from reactor_rl.plugin import global_random_state
+from reactor_gymnasium.environments.infos import merge, pack, together
+from reactor_rl.plugin import dumps, global_random_state, loads
 
-__all__ = ["drawn", "median_step", "step_cost"]
+__all__ = ["drawn", "info_cost", "median_step", "step_cost"]
 
 STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
+INFOS, TIMES = 8, 5
+"""Infos that are timed together, and how often."""
 
 
 def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
@@ -55,6 +59,32 @@ def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any]
             if end - began > (SECONDS if len(times) >= FEWEST else LONGEST):
                 break
     return sorted(times)[len(times) // 2] if times else None
+
+
+def info_cost(env: gymnasium.Env[Any, Any]) -> float:
+    """How many seconds longer the infos of an environment take from a helper than in the caller's own process.
+
+    Args:
+        env: One that is thrown away afterwards. It is reset and takes a step.
+    """
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
+        env.reset(seed=0)
+        *_, info = env.step(next(drawn(env.action_space)))
+        if info:
+            infos, vector = dict.fromkeys(range(INFOS), info), VectorEnv[Any, Any, Any]()
+            vector.num_envs = INFOS
+            there = _shortest(lambda: merge([loads(dumps(pack(0, {}, infos)))], vector))
+            return max(0.0, there - _shortest(lambda: together(infos, INFOS))) / INFOS
+    return 0.0
+
+
+def _shortest(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(TIMES):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
 
 
 def drawn(space: spaces.Space[Any]) -> Iterator[Any]:

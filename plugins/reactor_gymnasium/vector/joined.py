@@ -16,7 +16,7 @@ from reactor_gymnasium.environments.columns import stack
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.placing.env_costs import env_costs
-from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.executor_choice import decide, late_helpers
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
     check_actions,
@@ -32,7 +32,7 @@ from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
 from reactor_gymnasium.vector.member_shard import MemberShard, Told
 from reactor_gymnasium.vector.members import VectorEnvFn, call, member_cost, members_facts, seeds_of, set_attribute, sliced
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode, tick_cost
+from reactor_rl.plugin import ExecutorName, encode
 
 __all__ = ["JoinedVectorEnv"]
 
@@ -89,7 +89,7 @@ class JoinedVectorEnv(CallingVectorEnv):
             self.metadata = {**getattr(dummy, "metadata", {})}
             self.render_mode = getattr(dummy, "render_mode", None)
             costs = partial(env_costs, dummy, members, most, member_cost)
-            helper_cost = partial(tick_cost, context=context)
+            helper_cost = late_helpers(context)
             choice = decide(costs, len(makers), most, executor, caller_works, helper_cost, restarts)
         finally:
             dummy.close()

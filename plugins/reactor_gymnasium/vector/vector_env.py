@@ -16,7 +16,8 @@ from reactor_gymnasium.environments.infos import merge
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
 from reactor_gymnasium.placing.env_costs import env_costs
-from reactor_gymnasium.placing.executor_choice import decide
+from reactor_gymnasium.placing.executor_choice import decide, late_helpers
+from reactor_gymnasium.placing.step_cost import info_cost
 from reactor_gymnasium.registration.registry import repeat_registrations
 from reactor_gymnasium.vector.arguments import (
     EnvFn,
@@ -38,7 +39,7 @@ from reactor_gymnasium.vector.env_shard import EnvShard
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
 from reactor_gymnasium.vector.members import VectorEnvFn
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode, tick_cost
+from reactor_rl.plugin import ExecutorName, encode
 
 __all__ = ["ReactorVectorEnv"]
 
@@ -217,8 +218,9 @@ class ReactorVectorEnv(CallingVectorEnv):
             )
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            costs = partial(env_costs, dummy, self._encoded, workers)
-            choice = decide(costs, self.batch_size, workers, executor, caller_works, self._helper_cost, restarts)
+            costs = partial(env_costs, dummy, self._encoded, workers, infos=info_cost if self._apart else None)
+            helper_cost = late_helpers(context, self._spin)
+            choice = decide(costs, self.batch_size, workers, executor, caller_works, helper_cost, restarts)
         finally:
             dummy.close()
         self._leaves = Leaves(self.single_observation_space, self._casting)
@@ -251,10 +253,6 @@ class ReactorVectorEnv(CallingVectorEnv):
         self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
         if not self.copy:
             self._make_views()
-
-    def _helper_cost(self) -> float:
-        """Seconds that a step with helpers costs beyond its share of the environments."""
-        return tick_cost(self._spin, context=self.context)
 
     # ------------------------------------------------------------------ reset
 

@@ -34,11 +34,11 @@ def choose(
         restarts: How often workers may be replaced.
     """
 
-    def helper_cost() -> float:
+    def helper_cost(work: float) -> float:
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts)
+    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
     return choice.executor, choice.workers, choice.why
 
 

@@ -29,6 +29,7 @@ from reactor_gymnasium.plugin import (
     decide,
     drawn,
     encoded,
+    late_helpers,
     median_step,
     merge,
     repeat_registrations,
@@ -40,7 +41,7 @@ from reactor_pettingzoo.vector.agent_rows import AgentRows, TriedRows
 from reactor_pettingzoo.vector.attributes import call, set_attribute
 from reactor_pettingzoo.vector.shard import ParallelShard
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode, global_random_state, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, encode, global_random_state, usable_cores
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -144,7 +145,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             dummy = as_parallel(thrown_away(env_fn))
             try:
                 self._describe(dummy)
-                helper_cost = partial(tick_cost, context=context)
+                helper_cost = late_helpers(context)
                 choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works, helper_cost, restarts)
             finally:
                 dummy.close()

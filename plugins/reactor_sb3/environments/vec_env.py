@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.plugin import Casting, EnvFn, Packed, known_way, load, saved_exactly, unpack
-from reactor_rl.plugin import ExecutorName, Pickled, decode, encode, tick_cost
+from reactor_rl.plugin import ExecutorName, Pickled, decode, encode
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.torch_threads import warn_of_threads
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from reactor_rl.plugin import Tracing
 
 __all__ = ["ReactorVecEnv"]
-
-AWAY = 1.5e-3
-"""Seconds for which a policy may well be evaluated between two steps."""
 
 
 class _Envs(ReactorVectorEnv):
@@ -44,9 +41,6 @@ class _Envs(ReactorVectorEnv):
     _spin = 1e-3
     _title = "ReactorVecEnv"
     _context_option = "start_method"
-
-    def _helper_cost(self) -> float:
-        return tick_cost(self._spin, away=AWAY, context=self.context)
 
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)

@@ -19,7 +19,7 @@ from reactor_rl.plugin import UsageError
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reactor_gymnasium.doctor.step_profile.SECONDS", 0.05)
     monkeypatch.setattr("reactor_gymnasium.doctor.environment.STEPS", 30)
-    monkeypatch.setattr("reactor_gymnasium.doctor.environment.tick_cost", lambda: 20e-6)
+    monkeypatch.setattr("reactor_gymnasium.doctor.environment.tick_cost", lambda **_: 20e-6)
 
 
 def examined(name: str) -> tuple[dict[str, str], str]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
@@ -19,27 +20,27 @@ from reactor_gymnasium.placing import executor_choice
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import CERTAIN, LEAST, EnvChoice, decide
 from reactor_gymnasium.placing.placement import SHARD_COST
+from reactor_gymnasium.placing.step_cost import info_cost
 from reactor_rl import helper_cost
 from reactor_rl.helper_cost import parallel_executor
 
 
-def never() -> Any:
+def never(*_: Any) -> Any:
     raise AssertionError("this should not have been measured")
 
 
 def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> EnvChoice:
     arguments = {"executor": "auto", "caller_works": True} | more
-    return decide(
-        lambda: EnvCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=helper if helper is never else lambda: helper,
-        **arguments,
-    )  # fmt: skip
+    cost = helper if helper is never else lambda work: helper
+    return decide(lambda: EnvCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=cost, **arguments)
 
 
 @pytest.mark.parametrize(
     ("seconds", "n", "helper", "shared"),
     [
-        (4e-6, 8, 8e-6, True),  # CartPole: 35 us alone, 19 us and 8 us for the helper
-        (4e-6, 8, 60e-6, False),  # where a helper has to be woken, or the machine is busy
+        (4e-6, 8, 8e-6, False),  # CartPole: 35 us alone, and no sleeping helper is woken in what it would save
+        (4e-6, 16, 8e-6, True),
+        (4e-6, 16, 60e-6, False),  # where waking it takes longer, or the machine is busy
         (4e-6, 64, 60e-6, True),
         (4e-6, 64, 400e-6, False),
         (1.5e-6, 8, 8e-6, False),  # FrozenLake
@@ -53,10 +54,30 @@ def test_helpers_are_taken_where_they_pay(seconds: float, n: int, helper: float,
 
 
 def test_what_is_expected_is_a_tenth_less_than_alone() -> None:
-    alone, shared = 8 * 4e-6 + SHARD_COST, 4 * 4e-6 + SHARD_COST
+    alone, shared = 32 * 4e-6 + SHARD_COST, 16 * 4e-6 + SHARD_COST
     assert 0.9 * alone - shared > LEAST
-    assert decided(4e-6, 0.9 * alone - shared - 1e-9).executor == parallel_executor()
-    assert decided(4e-6, 0.9 * alone - shared + 1e-9).executor == "inline"
+    assert decided(4e-6, 0.9 * alone - shared - 1e-9, 32).executor == parallel_executor()
+    assert decided(4e-6, 0.9 * alone - shared + 1e-9, 32).executor == "inline"
+
+
+def test_what_helpers_cost_is_asked_for_a_worker_s_share() -> None:
+    asked: list[float] = []
+    for batch in (32, 16):
+        decide(lambda: EnvCosts((4e-6,) * 32, ""), batch, 2, "auto", True, lambda work: asked.append(work) or 0.0)  # type: ignore[func-returns-value]
+    assert asked == pytest.approx([16 * 4e-6 + SHARD_COST, 8 * 4e-6 + SHARD_COST])
+
+
+def test_infos_cost_more_from_a_helper() -> None:
+    for infos, executor in ((0.0, parallel_executor()), (1e-6, "inline")):
+        found = decide(lambda: EnvCosts((4e-6,) * 32, "", infos), 32, 2, "auto", True, lambda _: 35e-6)  # noqa: B023
+        assert found.executor == executor
+
+
+def test_infos_are_timed_and_nothing_is_left_behind() -> None:
+    before = repr(np.random.get_state())
+    with contextlib.closing(gym.make("FrozenLake-v1")) as told, contextlib.closing(gym.make("CartPole-v1")) as silent:
+        assert info_cost(told) >= 0.0 == info_cost(silent)
+    assert repr(np.random.get_state()) == before
 
 
 def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
@@ -66,7 +87,8 @@ def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
     assert decided(1e-6, never, executor="inline") == EnvChoice("inline", 1, None, "")
     assert decided(1e-6, never, executor="threads") == EnvChoice("threads", 2, None, "")
     assert decided(1e-6, never, caller_works=False).executor == parallel_executor()
-    assert 8 * 250e-6 > CERTAIN > 8 * 50e-6
+    assert decided(10e-3, never).executor == parallel_executor()
+    assert 8 * 10e-3 > CERTAIN > 8 * 50e-6
     assert decided(50e-6, 0.0).executor == parallel_executor()
 
 
@@ -132,8 +154,8 @@ def _parallel(**how: Any) -> Any:
 def test_what_helpers_cost_is_measured_with_those_that_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     asked = []
     monkeypatch.setattr(executor_choice, "CERTAIN", math.inf)
-    monkeypatch.setattr(executor_choice, "LEAST", -math.inf)
+    monkeypatch.setattr(executor_choice, "WORTH_IT", 1e6)
     monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context: asked.append(context) or math.inf)
+    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: asked.append(context) or math.inf)
     with contextlib.closing(made(workers=2)):
         assert asked == ["fork"]
