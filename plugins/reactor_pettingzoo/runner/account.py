@@ -129,7 +129,7 @@ class Account:
 
     def _sum_up(self) -> None:
         count = self._at
-        rewards = _floats(self._rewards).reshape(count, self.count, self.agents)
+        rewards = np.array(self._rewards, np.float64).reshape(count, self.count, self.agents)
         acted, playing, begun = self._acted[:count], self._playing[:count], self.taken - count
         columns = {"acted": acted, "rewards": rewards}
         columns |= {f"actions.{number}": of_group[:count] for number, of_group in enumerate(self._actions)}
@@ -177,13 +177,3 @@ class Account:
         results = ShardResults(self._episodes, self._steps, busy, digests, log, frames, failed)
         self._forget()
         return results
-
-
-def _floats(rewards: list[float]) -> Array:
-    try:
-        array: Array = np.array(rewards, np.float64)
-        if array.size == len(rewards):
-            return array
-    except (TypeError, ValueError):
-        pass
-    return np.array([np.asarray(reward, np.float64).item() for reward in rewards])  # an array of one element is a reward, too

@@ -5,18 +5,12 @@ That changes no result where a policy's answer for a row depends on nothing but 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from reactor_pettingzoo.runner.account import ShardResults
-from reactor_pettingzoo.runner.copies import Copy
 from reactor_pettingzoo.runner.inference import GroupPolicies
-from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.shard import RunnerShard
 from reactor_rl import Timer, reaction, startup
 from reactor_rl.plugin import Failure
@@ -45,9 +39,6 @@ class ActingShard(RunnerShard):
             part = group.part(self.first, self.first + self.count)
             if part is not None:
                 self.policies.append((group.number, GroupPolicies(part, self.roster)))
-        self.straight: Straight | None = None
-        if len(self.groups) == 1 and len(self.policies) == 1 and Straight.possible(self.policies[0][1]):
-            self.straight = Straight(self.policies[0][1], self.roster)
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
     @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
@@ -63,7 +54,6 @@ class ActingShard(RunnerShard):
                     for _, policies in self.policies:
                         policies.begin(int(order["seed"]))
                     self._begin(order, renders)
-                    self.direct = self._filled()
                 else:
                     for _ in range(steps):
                         self._play(renders)
@@ -78,27 +68,15 @@ class ActingShard(RunnerShard):
         """Take a step in every copy."""
         self.now += 1
         actions = self.account.open(self.acting, self.playing, self.seen)
-        if self.direct:
-            assert self.straight is not None
-            self.straight.choose(actions[0])
-        else:
-            for self.group, policies in self.policies:  # noqa: B020
-                policies(self.seen, actions[self.group])
-            self.group = -1
+        for self.group, policies in self.policies:  # noqa: B020
+            policies(self.seen, actions[self.group])
+        self.group = -1
         if len(actions) == 1 and actions[0].ndim == 2:
             of_copies: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
         else:
             columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
             of_copies = list(zip(*columns, strict=True))
         self._step(of_copies, renders)
-        self.direct = self._filled()
-        if not self.direct:
-            self._show(self.copies)
-
-    def _filled(self) -> bool:
-        """Whether the networks have got the observations straight from the environments."""
-        straight = self.straight
-        return straight is not None and not self.account.keep and straight.fill(self.copies)
 
     def _results(self) -> ShardResults:
         if self.failed is not None:
@@ -106,54 +84,3 @@ class ActingShard(RunnerShard):
         results = self.account.collect(self._busy(), self.frames)
         self.frames = []
         return results
-
-
-class Straight:
-    """The way from environments to networks without a record in between, while all agents of all copies are there.
-
-    Args:
-        policies: The policies.
-        roster: The agents.
-    """
-
-    def __init__(self, policies: GroupPolicies, roster: Roster) -> None:
-        assert policies.stacked is not None
-        group, agents, self.policies = policies.group, roster.agents, policies
-        self.of_agents = itemgetter(*agents) if len(agents) > 1 else lambda of_all: (of_all[agents[0]],)
-        order = [copy * len(agents) + row for copy, row in group.seats.reshape(-1, 2).tolist()]
-        self.order = itemgetter(*order) if len(order) > 1 else None
-        self.inputs = policies.stacked.inputs.reshape(-1)
-        self.lengths = [policies.stacked.inputs.shape[2]] * len(order)
-
-    @staticmethod
-    def possible(policies: GroupPolicies) -> bool:
-        """Whether there may be such a way: best actions by stacked networks for observations that are vectors of float32."""
-        block = policies.group.block
-        plain = policies.stacked is not None and policies.draws is None and not block.mask and policies.answers is not None
-        return plain and block.space.dtype == np.float32 and len(block.space.shape or ()) == 1
-
-    def fill(self, copies: Sequence[Copy]) -> bool:
-        """Give the networks what all agents see; ``False`` if that is not possible."""
-        for copy in copies:
-            if not copy.full:
-                return False
-        try:
-            rows = list(chain.from_iterable([self.of_agents(copy.observations) for copy in copies]))
-            if self.order is not None:
-                rows = self.order(rows)
-            if list(map(len, rows)) != self.lengths:
-                return False
-            np.concatenate(rows, out=self.inputs)
-        except (KeyError, TypeError, ValueError):  # something is wrong, or unusual: what it is, is found out as a record is filled
-            return False
-        return True
-
-    def choose(self, out: Array) -> None:
-        """Write the best actions, ``(copies, rows)``."""
-        policies = self.policies
-        assert policies.stacked is not None
-        policies.stacked()
-        best = policies.stacked.best
-        out[...] = best.T if policies.regular else best.reshape(-1)[policies.answers]
-        if policies.start:
-            out += policies.start

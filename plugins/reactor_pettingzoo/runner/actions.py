@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy.typing as npt
 import torch
 from gymnasium import Space, spaces
 
+from reactor_pettingzoo.runner.streams import OwnStreams, global_generators
+
 __all__ = ["Chooser", "Draws", "choose_discrete", "uniform_choice", "width_of"]
 
 Array = npt.NDArray[Any]
-_torch_generator = threading.Lock()
-"""The threads of a process share torch's generator."""
 AHEAD = 256
 """Ticks for which numbers are drawn at once: a call of a generator costs more than many numbers of it."""
 
@@ -61,22 +60,25 @@ class Chooser:
 
     Attributes:
         uniform: Random numbers for each row, ``(rows, width)``; ``None`` if nothing is drawn.
+        own: What policies are asked with: what they draw from the global generators of torch and numpy is theirs alone.
         generator_state: State of torch's generator for what draws from it; begun with a run.
     """
 
     def __init__(self) -> None:
         self.uniform: Array | None = None
+        self.own = OwnStreams()
         self.generator_state: torch.Tensor | None = None
 
     def begin(self, seed: int, number: int) -> None:
-        """Begin the stream of a group of policies for what draws by torch."""
+        """Begin the streams of a group of policies for what draws by itself."""
+        self.own.begin(seed, number)
         word = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0]
         self.generator_state = torch.Generator().manual_seed(int(word)).get_state()
 
     def by_torch(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Call something that draws from torch's global generator, with a stream of our own in its place."""
+        """Call something that draws from torch's global generator, with a stream in its place that goes on from call to call."""
         assert self.generator_state is not None
-        with _torch_generator:
+        with global_generators:
             before = torch.get_rng_state()
             torch.set_rng_state(self.generator_state)
             try:

@@ -11,14 +11,19 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
-from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.roster import MASK, AgentBlock, Roster
+from reactor_pettingzoo.agents import AgentID, leave_dead
+from reactor_pettingzoo.runner.places import AgentPlace, Part
+from reactor_pettingzoo.runner.roster import MASK, Roster
 
 __all__ = ["Copy", "Together", "Turns"]
 
 Array = npt.NDArray[Any]
+_NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
+"""Types of rewards that cannot change after they were returned."""
 
 
 class Copy:
@@ -34,28 +39,18 @@ class Copy:
     Attributes:
         present: Agents that have been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
-        observations: What the agents see now, as the environment says it, where they act together.
         full: Whether all agents that there may be are there and act together, in the roster's order.
+        masked: Whether an agent that acts together with others has a mask now, where nobody had one after the first reset.
     """
 
     def __init__(self, env: Any, roster: Roster, record: Array, source: Sequence[int], acting: Array) -> None:
         self.env, self.roster, self.record, self.source, self.acting = env, roster, record, source, acting
         self.index = {agent: index for index, agent in enumerate(roster.agents)}
-        self.over = self.full = False
+        self.over = self.full = self.masked = False
         self.present: set[AgentID] = set()
         self.live: list[AgentID] = []
-        self.observations: Mapping[AgentID, Any] = {}
-        # For each agent the arrays that it fills, each with the key of the observation's part, and that of its mask.
-        self.places = {agent: self._places(agent) for agent in roster.agents}
-
-    def _places(self, agent: AgentID) -> tuple[AgentBlock, int, list[tuple[Array, str]], Array | None]:
-        block, row = self.roster.block_of(agent)
-        parts = [(self.record[block.field(f"observation.{key}")][row, ...], key) for key in block.parts]
-        mask = self.record[block.field(MASK)][row] if block.mask else None
-        if block.mask == "observation" and parts[0][1] == "":
-            space: Any = block.observation_space
-            parts = [(parts[0][0], next(key for key in space.spaces if key != MASK))]
-        return block, row, parts, mask
+        self.places = {agent: AgentPlace(roster, record, agent) for agent in roster.agents}
+        self.fields = [name for block in roster.blocks for name, _, _ in block.fields()]
 
     @abstractmethod
     def reset(self, seed: int | None) -> None:
@@ -74,7 +69,7 @@ class Copy:
 
     @abstractmethod
     def show(self) -> None:
-        """Write into the record what the agents see now."""
+        """Write into the record what the agents see now: before another copy steps, which may use the same arrays."""
 
     def took_part(self) -> tuple[bool, ...]:
         """For each agent whether it has been there in this episode."""
@@ -99,11 +94,25 @@ class Copy:
                     f"agent {agent!r} joined, and is none of the environment's possible_agents {list(known)}: list every agent "
                     "that may ever join there"
                 )
-        for block in self.roster.blocks:
-            for name, _, _ in block.fields():
-                self.record[name] = 0
+        for name in self.fields:
+            self.record[name] = 0
         self.live = list(live)
         self.present.update(live)
+
+    def _numbers(self, rewards: Sequence[Any]) -> Sequence[float]:
+        """Rewards that stay as they are now: an array of one element is a reward, too, and may be the environment's own."""
+        if _NUMBERS.issuperset(map(type, rewards)):
+            return rewards
+        return [np.asarray(reward, np.float64).item() for reward in rewards]
+
+    def _mask_by_info(self, place: AgentPlace, info: Mapping[str, Any] | None) -> bool:
+        """Write the mask that an agent may have in its info; whether it has one."""
+        mask = info.get(MASK) if info else None
+        if mask is not None:
+            place.write_mask(mask)
+        elif place.masked:
+            place.free()
+        return mask is not None
 
     def _broken(self, agent: AgentID, what: str, returned: Any) -> ValueError:
         return ValueError(
@@ -118,10 +127,11 @@ class Together(Copy):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         agents = self.roster.agents
+        self.observations: Mapping[AgentID, Any] = {}
         self.infos: Mapping[AgentID, Any] = {}
         self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
         # The group that acts for all of them, each with its own row, in their order.
-        sources, rows = {*self.source}, [self.places[agent][1] for agent in agents]
+        sources, rows = {*self.source}, [self.places[agent].row for agent in agents]
         self.only = sources.pop() if len(sources) == 1 and rows == list(range(len(agents))) else -1
 
     def reset(self, seed: int | None) -> None:
@@ -148,6 +158,7 @@ class Together(Copy):
             for agent in self.live:
                 if agent not in rewards:
                     raise self._broken(agent, "step() returned no reward", list(rewards)) from None
+        gains = self._numbers(gains)
         if True in terminations.values() or True in truncations.values():
             for agent in env.agents:  # one that is kept would never end the episode
                 if terminations.get(agent) or truncations.get(agent):
@@ -157,39 +168,55 @@ class Together(Copy):
             self.over = not self.live
         return gains
 
-    def show(self) -> None:
-        """See :class:`Copy`."""
-        self._show_all(self.observations, self.infos)
-
     def _arrive(self, agents: Sequence[AgentID]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
         self.full = tuple(live) == self.roster.agents
-        self.does = [(agent, self.source[self.index[agent]], places[agent][1]) for agent in live]
+        self.does = [(agent, self.source[self.index[agent]], places[agent].row) for agent in live]
         self.acting[:] = [agent in live for agent in self.roster.agents]
+        self.sees: list[tuple[AgentID, Array, Any, tuple[int, ...], Part]] = []
+        self.sees_parts: list[tuple[AgentID, Part]] = []
+        self.masks: list[tuple[AgentID, AgentPlace]] = []
+        self.may_be_masked: list[tuple[AgentID, AgentPlace]] = []
         for agent in live:
-            self.record[places[agent][0].field("alive")][places[agent][1]] = True
-        self.sees = [(place, agent) for agent in live for place, key in places[agent][2] if not key]
-        self.sees_part = [(place, agent, key) for agent in live for place, key in places[agent][2] if key]
-        for agent in live:
-            block, _, _, mask = places[agent]
-            if mask is not None and block.mask == "observation":
-                self.sees_part.append((mask, agent, MASK))
-        self.masked_by_info = [(places[agent][3], agent) for agent in live if places[agent][0].mask == "info"]
+            place = places[agent]
+            place.alive[...] = True
+            place.free()
+            for part in place.parts:
+                if part.path:
+                    self.sees_parts.append((agent, part))
+                else:
+                    self.sees.append((agent, part.array, part.dtype, part.shape, part))
+            if place.may_be_masked:
+                self.may_be_masked.append((agent, place))
+            elif place.mask is not None:
+                self.masks.append((agent, place))
 
-    def _show_all(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+    def show(self) -> None:
+        """See :class:`Copy`."""
+        observations, infos = self.observations, self.infos
         agent: AgentID = None
         try:
-            for place, agent in self.sees:
-                place[...] = observations[agent]
-            for place, agent, key in self.sees_part:
-                place[...] = observations[agent][key]
-            for mask, agent in self.masked_by_info:
-                mask[...] = infos[agent][MASK]  # type: ignore[index]
+            for agent, array, dtype, shape, part in self.sees:
+                seen = observations[agent]
+                if type(seen) is not ndarray or seen.dtype is not dtype or seen.shape != shape:
+                    seen = part.fitting(seen)
+                array[...] = seen
+            for agent, part in self.sees_parts:
+                part.write(observations[agent])
+            for agent, place in self.masks:
+                place.write_mask((observations if place.block.mask == "observation" else infos)[agent][MASK])
+            if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
+                self.masked = False
+                for agent, place in self.may_be_masked:
+                    self.masked |= self._mask_by_info(place, infos.get(agent) if infos else None)
         except KeyError as error:
             if agent not in observations:
                 raise self._broken(agent, "no observation was returned", list(observations)) from None
             raise self._broken(agent, f"there is no {error} in its observation or info", infos.get(agent)) from None
+        except (TypeError, ValueError) as error:
+            error.add_note(f"in what agent {agent!r} is to see")
+            raise
 
 
 class Turns(Copy):
@@ -210,18 +237,17 @@ class Turns(Copy):
     def step(self, actions: Sequence[Any]) -> Sequence[float]:
         """See :class:`Copy`."""
         env, agent = self.env, self.agent
-        env.step(actions[self.group][self.places[agent][1]])
+        env.step(actions[self.group][self.places[agent].row])
         rewards = env.rewards
-        gains = [rewards.get(one, 0.0) for one in self.roster.agents]
+        gains = self._numbers([rewards.get(one, 0.0) for one in self.roster.agents])
         self._next()
         return gains
 
     def _next(self) -> None:
-        """Find out whose turn it is; agents that are dead are stepped with None, as PettingZoo demands."""
+        """Find out whose turn it is."""
         env = self.env
         self.present.update(env.agents)
-        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
-            env.step(None)
+        leave_dead(env)
         self.over = not env.agents
         self._enter(env.agents)
         self.acting.fill(False)
@@ -233,15 +259,20 @@ class Turns(Copy):
         self.group = self.source[index]
         self.record["acting"] = index
         try:
-            self._show(agent, env.observe(agent), env.infos.get(agent, {}))
+            self._show(self.places[agent], env.observe(agent), env.infos.get(agent, {}))
         except KeyError as error:
             raise self._broken(agent, f"there is no {error} in its observation or info", env.infos.get(agent)) from None
+        except (TypeError, ValueError) as error:
+            error.add_note(f"in what agent {agent!r} is to see")
+            raise
 
-    def _show(self, agent: AgentID, observation: Any, info: Mapping[str, Any]) -> None:
+    def _show(self, place: AgentPlace, observation: Any, info: Mapping[str, Any]) -> None:
         """Write what an agent sees."""
-        block, row, parts, mask = self.places[agent]
-        self.record[block.field("alive")][row] = True
-        for place, key in parts:
-            place[...] = observation[key] if key else observation
-        if mask is not None:
-            mask[...] = observation[MASK] if block.mask == "observation" else info[MASK]
+        place.alive[...] = True
+        for part in place.parts:
+            part.write(observation)
+        if place.may_be_masked:
+            place.free()
+            self._mask_by_info(place, info)
+        elif place.mask is not None:
+            place.write_mask((observation if place.block.mask == "observation" else info)[MASK])

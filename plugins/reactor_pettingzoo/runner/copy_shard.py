@@ -57,7 +57,6 @@ class CopyShard(RunnerShard):
         # Plain numbers are what most environments expect; arrays are theirs to keep.
         columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
         self._step(list(zip(*columns, strict=True)), renders)
-        self._show(self.copies)
 
     def _views(self, actions: Array) -> list[Array]:
         """This shard's part of each group's actions, as what they are."""

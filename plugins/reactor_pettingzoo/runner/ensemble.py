@@ -21,6 +21,7 @@ from reactor_pettingzoo.runner.placing import SPIN, choose
 from reactor_pettingzoo.runner.progress import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
+from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, RunOwner, carrier_for, check_timeout, encode, new_hash, shared_out, usable_cores
@@ -213,10 +214,11 @@ class Ensemble(RunOwner):
         run.set(begin=np.array((seed, episodes, self.num_envs, record), BEGIN))
         for steps in chain((1,), stretches):  # the first tick resets
             ticks, last = divmod(steps - 1, self._pace)
-            if ticks:
-                run.run(ticks=ticks)
-            run.set(collect=(render, last + 1))
-            run.tick()
+            with normals_kept():
+                if ticks:
+                    run.run(ticks=ticks)
+                run.set(collect=(render, last + 1))
+                run.tick()
             results: list[ShardResults] = run.values("results")
             failures = [one.failed for one in results if one.failed is not None]
             if failures:

@@ -88,7 +88,7 @@ class GroupPolicies:
         self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
         self.regular = self._regular()
         self.every = np.arange(group.copies)
-        self.records: dict[int, tuple[Array, Array, Array, Array]] = {}
+        self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
 
     def begin(self, seed: int) -> None:
         """Begin the random streams of a run."""
@@ -108,36 +108,40 @@ class GroupPolicies:
             ValueError, TypeError: If it gives something that is no action.
         """
         known = self.records.get(id(record))
-        _, alive, acting, seen = known or self._known(record)
+        _, alive, acting, seen, masked = known or self._known(record)
         if self.answers is None:
             answers = self.group.answers[self.every, acting][:, None]
             alive = alive & (answers >= 0)
         else:
             answers, alive = self.answers, alive & self.served
         drawn = None if self.draws is None else self.draws.next()  # also when nobody is alive: only ticks count
+        self.chooser.own.tick += 1
+        block = self.group.block
+        masks = record[block.field(MASK)] if block.mask and (masked is None or np.count_nonzero(masked)) else None
         if self.stacked is not None:
-            chosen = self._by_layers(self.stacked, record, seen, acting, drawn)
+            chosen = self._by_layers(self.stacked, masks, seen, acting, drawn)
         elif alive.any():
-            chosen = self._by_policy(record, acting, drawn)
+            chosen = self._by_policy(record, masks, acting, drawn)
         else:
             out.fill(0)
             return
         taken = chosen.reshape(self.regular).T if self.regular else chosen[answers]
-        if self.stacked is None or self.group.block.mask:  # else it cannot be anything that nobody can do
-            self._check(taken, alive, record, acting)
+        if self.stacked is None or masks is not None:  # else it cannot be anything that nobody can do
+            self._check(taken, alive, masks, acting)
         elif self.regular:
             np.multiply(taken, alive, out=out)
             return
         out.fill(0)
         np.copyto(out, taken, where=alive.reshape(*alive.shape, *(1,) * (taken.ndim - 2)), casting="unsafe")
 
-    def _known(self, record: Array) -> tuple[Array, Array, Array, Array]:
+    def _known(self, record: Array) -> tuple[Array, Array, Array, Array, Array | None]:
         """The views of the observations' slot that every tick needs."""
         block = self.group.block
         seen = record[block.field(f"observation.{next(iter(block.parts))}")]
         if self.regular:
             seen = seen.swapaxes(0, 1)
-        known = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen
+        masked = record[block.field("masked")] if block.mask == "later" else None
+        known = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen, masked
         return known
 
     def _regular(self) -> tuple[int, int] | None:
@@ -149,50 +153,47 @@ class GroupPolicies:
         turned = np.arange(agents * copies).reshape(agents, copies).T
         return (agents, copies) if np.array_equal(self.answers, turned) else None
 
-    def _masks(self, record: Array, acting: Array, drawn: Array | None) -> Array | None:
+    def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
         """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the chooser have its random numbers."""
-        block = self.group.block
         if drawn is not None:
             agents = acting[self.copies] if self.agents is None else self.agents[self.rows]
             self.chooser.uniform = drawn[self.copies, agents].reshape(-1, drawn.shape[2])
-        masks: Array | None = record[block.field(MASK)][self.copies, self.rows] if block.mask else None
-        return masks
+        return None if masks is None else masks[self.copies, self.rows]
 
-    def _by_layers(self, stacked: Stacked, record: Array, seen: Array, acting: Array, drawn: Array | None) -> Array:
+    def _by_layers(self, stacked: Stacked, masks: Array | None, seen: Array, acting: Array, drawn: Array | None) -> Array:
         """What stacked networks choose for every row of every policy, ``(policies * rows,)``."""
-        block = self.group.block
         stacked.inputs[...] = seen if self.regular else seen[self.copies, self.rows].reshape(stacked.inputs.shape)
         stacked()
         chosen = stacked.best.reshape(-1)
-        if drawn is not None or block.mask:
-            masks = self._masks(record, acting, drawn)
+        if drawn is not None or masks is not None:
+            masks = self._masks(masks, acting, drawn)
             actions = stacked.scores.shape[-1]
             masks = None if masks is None else masks.reshape(-1, actions)
             chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.chooser.uniform)
         return chosen + self.start if self.start else chosen
 
-    def _by_policy(self, record: Array, acting: Array, drawn: Array | None) -> Array:
+    def _by_policy(self, record: Array, masks: Array | None, acting: Array, drawn: Array | None) -> Array:
         """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""
         assert self.single is not None
         block = self.group.block
-        masks = self._masks(record, acting, drawn)
+        masks = self._masks(masks, acting, drawn)
         parts = {key: _aligned(record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]]) for key in block.parts}
-        actions = self.single(parts.get("", parts), None if masks is None else masks[0], self.chooser)
+        actions = self.single(parts[""] if block.single else parts, None if masks is None else masks[0], self.chooser)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
                 f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
             )
         return actions
 
-    def _check(self, actions: Array, alive: Array, record: Array, acting: Array) -> None:
+    def _check(self, actions: Array, alive: Array, masks: Array | None, acting: Array) -> None:
         """Refuse actions that no agent can take; those are the policies' mistake."""
         block = self.group.block
         space = block.action_space
         if isinstance(space, spaces.Discrete):
             wrong = (actions < space.start) | (actions >= space.start + space.n)
-            if block.mask:
+            if masks is not None:
                 at = np.where(wrong, 0, actions - space.start)
-                wrong |= np.take_along_axis(record[block.field(MASK)], at[..., None], -1)[..., 0] == 0
+                wrong |= np.take_along_axis(masks, at[..., None], -1)[..., 0] == 0
         else:
             low, high = _bounds(space)
             wrong = ~((actions >= low) & (actions <= high)).reshape(*alive.shape, -1).all(-1)  # a NaN is neither
@@ -200,7 +201,7 @@ class GroupPolicies:
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
             agent = self.roster.agents[int(acting[copy])] if self.agents is None else block.agents[row]
-            legal = f" and the action mask {record[block.field(MASK)][copy, row].tolist()}" if block.mask else ""
+            legal = "" if masks is None else f" and the action mask {masks[copy, row].tolist()}"
             raise ValueError(
                 f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "
                 f"environment {self.group.first + copy}, which has {space}{legal}"

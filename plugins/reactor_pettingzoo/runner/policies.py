@@ -19,6 +19,7 @@ from gymnasium import spaces
 from torch import nn
 
 from reactor_pettingzoo.runner.actions import Chooser, uniform_choice
+from reactor_pettingzoo.runner.distributions import choose_by
 from reactor_pettingzoo.runner.roster import MASK, AgentBlock
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
 
@@ -142,28 +143,26 @@ class _Module:
         self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
-        with torch.inference_mode():
-            outputs = self.module(self._tensors(observations))
         rows = _count(observations)
-        if isinstance(outputs, torch.distributions.Distribution):
-            outputs = _distributed(outputs)
-        elif isinstance(outputs, torch.Tensor) and self.probabilities:
+        tensors = self._tensors(observations)
+        with random.own, torch.inference_mode():
+            outputs = self.module(tensors)
+            if isinstance(outputs, torch.distributions.Distribution):
+                return choose_by(random, self.name, self.block.action_space, outputs, masks, rows, self.greedy)
+        if isinstance(outputs, torch.Tensor) and self.probabilities:
             outputs = outputs.log()
         elif not isinstance(outputs, torch.Tensor):
             raise TypeError(f"the policy {self.name!r} returned {type(outputs).__name__}, not a tensor or a distribution")
-        values = outputs.numpy() if isinstance(outputs, torch.Tensor) else outputs
-        return random.choose(self.name, self.block.action_space, values, masks, rows, self.greedy)
+        return random.choose(self.name, self.block.action_space, outputs.numpy(), masks, rows, self.greedy)
 
     def _tensors(self, observations: Any) -> Any:
         """Numbers in the module's own precision; those that only tell things apart as they are."""
-        parts = self.block.parts
-        if "" in parts:
-            observations = {"": observations}
+        observations = {"": observations} if self.block.single else observations
         tensors = {
             key: torch.from_numpy(observations[key]).to(self.dtype if isinstance(space, spaces.Box) else None)
-            for key, space in parts.items()
+            for key, space in self.block.parts.items()
         }
-        return tensors.get("", tensors)
+        return tensors[""] if self.block.single else tensors
 
 
 class _Function:
@@ -173,7 +172,8 @@ class _Function:
         self.name, self.function, self.block = name, function, block
 
     def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
-        actions = self.function(observations) if masks is None else self.function(observations, masks)
+        with random.own:
+            actions = self.function(observations) if masks is None else self.function(observations, masks)
         actions = np.asarray(actions.detach().cpu() if isinstance(actions, torch.Tensor) else actions)
         rows, shape = _count(observations), self.block.action_space.shape or ()
         if actions.shape != (rows, *shape):
@@ -199,10 +199,10 @@ class _Sb3:
         rows = _count(observations)
         tensors, _ = self.policy.obs_to_tensor(observations)
         space = self.block.action_space
-        with torch.inference_mode():
+        with random.own, torch.inference_mode():
             if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
-                outputs = _distributed(self.policy.get_distribution(tensors).distribution)
-                chosen = random.choose("SB3 policy", space, outputs, masks, rows, self.greedy)
+                distribution = self.policy.get_distribution(tensors).distribution
+                chosen = choose_by(random, "SB3 policy", space, distribution, masks, rows, self.greedy)
             elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
                 chosen = random.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
             else:
@@ -215,15 +215,6 @@ class _Sb3:
         space = self.block.observation_space
         assert isinstance(space, spaces.Dict)
         return next(key for key in space.spaces if key != MASK)
-
-
-def _distributed(distribution: Any) -> Any:
-    """What to choose from: scores, or mean and standard deviation."""
-    if isinstance(distribution, list):  # SB3's, one for each component of a MultiDiscrete
-        return torch.cat([part.logits for part in distribution], 1).numpy()
-    if hasattr(distribution, "logits"):
-        return distribution.logits.numpy()
-    return distribution.mean.numpy(), distribution.stddev.numpy()
 
 
 # ---------------------------------------------------------------------- helpers

@@ -19,6 +19,8 @@ __all__ = ["MASK", "AgentBlock", "EnvFn", "Roster"]
 EnvFn = Callable[[], Any]
 """Makes a ``ParallelEnv`` or an ``AECEnv``."""
 MASK = "action_mask"
+MOST_ACTIONS = 4096
+"""With more actions than that, masks must be there after the first reset: else no record has room for them."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class AgentBlock:
         space: What each of them observes, without an action mask.
         observation_space: What each of them observes, as the environment says.
         action_space: What each of them does.
-        mask: Where an agent's action mask is found: ``"observation"``, ``"info"``, or nowhere (``""``).
+        mask: Where an agent's action mask is found: ``"observation"``, ``"info"``, ``"later"`` (in infos, too, but no agent has
+            one after the first reset, and any may go without), or nowhere (``""``).
         rows: Rows for each environment: one for each agent, or a single one where agents take turns.
     """
 
@@ -45,8 +48,18 @@ class AgentBlock:
 
     @property
     def parts(self) -> dict[str, Space[Any]]:
-        """The arrays that an observation consists of, by key; a single one has the key ``""``."""
+        """The arrays that an observation consists of, by key; a :attr:`single` one has the key ``""``."""
         return dict(self.space.spaces) if isinstance(self.space, spaces.Dict) else {"": self.space}
+
+    @property
+    def single(self) -> bool:
+        """Whether an observation is one array."""
+        return not isinstance(self.space, spaces.Dict)
+
+    def path(self, key: str) -> tuple[Any, ...]:
+        """The keys that lead to a part in what the environment returns."""
+        besides = _besides_mask(self.observation_space) if self.mask == "observation" else []
+        return (*(besides if len(besides) == 1 else ()), *(() if self.single else (key,)))
 
     def fields(self) -> list[tuple[str, npt.DTypeLike, tuple[int, ...]]]:
         """The fields of an environment's record that belong to the block."""
@@ -57,11 +70,19 @@ class AgentBlock:
         if self.mask:
             assert isinstance(self.action_space, spaces.Discrete)
             fields.append((self.field(MASK), np.int8, (self.rows, int(self.action_space.n))))
+        if self.mask == "later":
+            fields.append((self.field("masked"), np.bool_, (self.rows,)))
         return fields
 
     def field(self, name: str) -> str:
         """Name of a field of the record."""
         return f"{self.number}.{name}"
+
+    def masks(self, record: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+        """The action masks of all rows of records, ``None`` if nobody has one."""
+        if not self.mask or (self.mask == "later" and not np.count_nonzero(record[self.field("masked")])):
+            return None
+        return record[self.field(MASK)]
 
 
 @dataclass(frozen=True)
@@ -141,10 +162,9 @@ class Roster:
                 alike.append((observation_space, action_space, [agent]))
         blocks = []
         for number, (observation_space, action_space, members) in enumerate(alike):
-            # Those who are to join later have no info yet.
             mask = _mask(observation_space, action_space, [infos.get(agent, {}) for agent in members])
             rows = 1 if turns else len(members)
-            space = _unmasked(observation_space, members[0])
+            space = _unmasked(observation_space, members[0], mask)
             blocks.append(AgentBlock(number, tuple(members), space, observation_space, action_space, mask, rows))
         return cls(agents, turns, tuple(blocks), str(env), float(env.metadata.get("render_fps", 15)))
 
@@ -154,14 +174,23 @@ def _mask(space: Space[Any], action_space: Space[Any], infos: list[dict[str, Any
         return ""
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return "observation"
-    return "info" if any(MASK in info for info in infos) else ""
+    if any(info and info.get(MASK) is not None for info in infos):
+        return "info"
+    return "later" if action_space.n <= MOST_ACTIONS else ""
 
 
-def _unmasked(space: Space[Any], agent: AgentID) -> Space[Any]:
+def _besides_mask(space: Space[Any]) -> list[str]:
+    """The keys of what is observed besides the mask."""
+    assert isinstance(space, spaces.Dict)
+    return [key for key in space.spaces if key != MASK]
+
+
+def _unmasked(space: Space[Any], agent: AgentID, mask: str) -> Space[Any]:
     """What is left of a space without the mask; what is left alone needs no key."""
     if isinstance(space, spaces.Dict):
-        rest = {key: part for key, part in space.spaces.items() if key != MASK}
-        space = next(iter(rest.values())) if MASK in space.spaces and len(rest) == 1 else spaces.Dict(rest)
+        keys = _besides_mask(space) if mask == "observation" else list(space.spaces)
+        alone = mask == "observation" and len(keys) == 1
+        space = space.spaces[keys[0]] if alone else spaces.Dict({key: space.spaces[key] for key in keys})
     for part in space.spaces.values() if isinstance(space, spaces.Dict) else (space,):
         if part.shape is None or part.dtype is None or np.dtype(part.dtype).hasobject:
             raise TypeError(

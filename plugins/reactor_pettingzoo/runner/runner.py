@@ -18,7 +18,7 @@ from reactor_pettingzoo.runner.assignment import assigned, single
 from reactor_pettingzoo.runner.ensemble import Ensemble, Played
 from reactor_pettingzoo.runner.progress import write_movie
 from reactor_pettingzoo.runner.report import Episode, Report
-from reactor_pettingzoo.runner.roster import MASK, EnvFn, Roster
+from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.shard import Resets
 
 if TYPE_CHECKING:
@@ -192,10 +192,11 @@ class MultiAgentRunner(Ensemble):
         for block in self.roster.blocks:
             arrays[f"agents.{block.number}"] = np.array([str(agent) for agent in block.agents])
             for key in block.parts:
-                name = f"observations.{block.number}" + (f".{key}" if key else "")
+                name = f"observations.{block.number}" + ("" if block.single else f".{key}")
                 arrays[name] = np.ascontiguousarray(seen[block.field(f"observation.{key}")])
-            if block.mask:
-                arrays[f"masks.{block.number}"] = np.ascontiguousarray(seen[block.field(MASK)])
+            masks = block.masks(seen)
+            if masks is not None:
+                arrays[f"masks.{block.number}"] = np.ascontiguousarray(masks)
             # Where one group of policies does not act, there are zeros.
             groups = [number for number, group in enumerate(self._groups) if group.block.number == block.number]
             arrays[f"actions.{block.number}"] = sum(played.log(f"actions.{number}") for number in groups)

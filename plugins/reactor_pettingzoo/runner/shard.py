@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class RunnerShard(Reactor):
             self._blame(error)
             raise
         self.playing: Array = np.array(self.left) > 0
-        self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
+        self.frames: list[Any] = [deepcopy(self.copies[0].env.render())] if renders else []
 
     def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
         """Take a step in every copy.
@@ -136,12 +137,11 @@ class RunnerShard(Reactor):
                     continue
                 rewards += copy.step(of_copy)
                 if renders and not number:
-                    self.frames.append(copy.env.render())
+                    self.frames.append(deepcopy(copy.env.render()))
                 if copy.over:
                     self._end(number, copy)
+                copy.show()
         except Exception as error:
-            # What copies before that one show is looked at first, or who is blamed would depend on who shares a shard.
-            self._show(self.copies[:number])
             self.working = number
             self._blame(error)
             raise
@@ -157,15 +157,6 @@ class RunnerShard(Reactor):
         else:
             copy.idle()
             self.playing = np.array(self.left) > 0
-
-    def _show(self, copies: Sequence[Copy]) -> None:
-        """Let copies show what they have come to."""
-        try:
-            for self.working, copy in enumerate(copies):
-                copy.show()
-        except Exception as error:
-            self._blame(error)
-            raise
 
     def _blame(self, error: Exception) -> None:
         error.add_note(f"in environment {self.first + self.working}")

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.plugin import thrown_away
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.roster import MASK, Roster
+from reactor_pettingzoo.runner.roster import Roster
 from reactor_rl.plugin import decode
 
 __all__ = ["TriedCopy"]
@@ -51,8 +51,8 @@ class TriedCopy:
         """Random actions of all agents, for :meth:`act`."""
         actions = []
         for block in self._roster.blocks:
-            masks = self._record[block.field(MASK)] if block.mask else [None] * block.rows
-            actions.append([_sample(block.action_space, mask) for mask in masks])
+            masks = block.masks(self._record)
+            actions.append([_sample(block.action_space, mask) for mask in ([None] * block.rows if masks is None else masks)])
         return actions
 
     def act(self, actions: list[Any]) -> tuple[float, ...]:

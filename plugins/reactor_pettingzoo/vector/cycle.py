@@ -9,6 +9,8 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
+from reactor_pettingzoo.agents import leave_dead
+
 __all__ = ["stepped"]
 
 
@@ -24,6 +26,7 @@ def stepped(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
 
     Raises:
         AssertionError: If an action is not in its space and a wrapper checks that, or if agents do not act in a cycle.
+        ValueError: If agents that have ended stay.
     """
     if type(env) is not aec_to_parallel_wrapper:
         return env.step(actions)
@@ -49,7 +52,6 @@ def stepped(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
             rewards[other] += inner.rewards[other]
     terminations, truncations, infos = dict(inner.terminations), dict(inner.truncations), dict(inner.infos)
     observations = {agent: inner.observe(agent) for agent in inner.agents}
-    while inner.agents and (inner.terminations[inner.agent_selection] or inner.truncations[inner.agent_selection]):
-        inner.step(None)
+    leave_dead(inner)
     env.agents = inner.agents
     return observations, rewards, terminations, truncations, infos
