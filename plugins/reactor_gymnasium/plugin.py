@@ -4,7 +4,7 @@ from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.env_state import load, save
 from reactor_gymnasium.environments.folded import Folded, untouched
-from reactor_gymnasium.environments.infos import Packed, merge, pack, unpack
+from reactor_gymnasium.environments.infos import Packed, merge, note_whose_info, pack, unpack
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.replacing import replacing
 from reactor_gymnasium.environments.storage import Casting, Leaves
@@ -60,6 +60,7 @@ __all__ = [
     "load",
     "median_step",
     "merge",
+    "note_whose_info",
     "pack",
     "repeat_registrations",
     "own",

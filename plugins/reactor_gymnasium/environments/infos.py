@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-__all__ = ["Packed", "merge", "pack", "together", "unpack"]
+from reactor_rl.plugin import dumps
+
+__all__ = ["Packed", "merge", "note_whose_info", "pack", "together", "unpack"]
 
 _Rows = tuple[int, int] | list[int]
 """Indices of environments in ascending order: ``(first, last + 1)`` if they are all between, else each of them."""
@@ -365,3 +367,19 @@ def _values(rows: _Rows, column: _Column) -> Sequence[Any]:
     if form == "numpy":
         return list(values)
     return [values[row, ...].copy() for row in range(len(values))]
+
+
+def note_whose_info(error: Exception, infos: Iterable[tuple[int, Any]], unit: str = "environment") -> None:
+    """Note on an error of pickling infos which environment has given what cannot be pickled.
+
+    Args:
+        error: The error.
+        infos: Those that were to be pickled together, each with the index of its environment.
+        unit: What such an environment is called.
+    """
+    for number, info in infos:
+        try:
+            dumps(info)
+        except Exception:
+            error.add_note(f"raised by an info of {unit} {number}, which must be something that can be pickled")
+            return

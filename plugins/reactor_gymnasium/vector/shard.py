@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.infos import pack, together
+from reactor_gymnasium.environments.infos import note_whose_info, pack, together
 from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
@@ -155,8 +155,13 @@ class Shard(Reactor, ABC):
             return
         if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
             self.extras.set(Handed(merged))
-        else:
+            return
+        try:
             self.extras.set((pack(self.row, finals, infos, apart=self.apart), failures))
+        except Exception as error:
+            of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
+            note_whose_info(error, of_envs, self.unit)
+            raise
 
     def _numbers(self) -> Iterable[int]:
         """The numbers of its environments, to step them in this order."""

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import as_number, close_all, own
+from reactor_gymnasium.plugin import as_number, close_all, note_whose_info, own
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
@@ -33,6 +33,10 @@ of the step, and in the place of the info what the new episode begins with, laid
 
 EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 """Of an episode that ended at this step; a length of 0 where none did."""
+
+
+_KEPT = ("episode", "is_success")
+"""What is reported of the last info of an episode where nobody watches."""
 
 
 class Behaviour(Protocol):
@@ -184,8 +188,12 @@ class Actor(Reactor):
         parameters = self.changed.value if self.changed.present else self.parameters.value
         greedy = self._network(slot, parameters)
         afresh, watched = self.orders.value.tolist()
-        for kept in self.envs:
-            kept.begin_round(afresh)
+        try:
+            for kept in self.envs:
+                kept.begin_round(afresh)
+        except Exception as error:
+            error.add_note(f"raised in environment {kept.number}")
+            raise
         if afresh:
             self.memory = self.blueprint.behaviour.memory(self.index * self.blueprint.envs, self.blueprint.envs)
         normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
@@ -196,7 +204,11 @@ class Actor(Reactor):
             record["rewards"] = normalizing.rewards(slot.rewards)
         self.blueprint.behaviour.end_round(greedy, record, self.memory)
         if ended or watched:
-            self.infos.set(ended)
+            try:
+                self.infos.set(ended)
+            except Exception as error:
+                note_whose_info(error, ((number, info) for _, number, info in ended))
+                raise
 
     def _network(self, slot: Slot, record: Array) -> Greedy:
         """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
@@ -230,36 +242,40 @@ class Actor(Reactor):
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
             # Environments may keep the actions that they are given, and change them; the record is ours.
             actions = act(step).copy()
-            for number, kept in enumerate(envs):
-                observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
-                if type(reward) is not float:
-                    reward = as_number(reward)
-                rewards.append(reward)
-                put_next(at, observation)
-                kept.length = length = kept.length + 1
-                kept.total += reward
-                if length >= kept.limit:
-                    truncated = True
-                if terminated or truncated:
-                    dones[step, number] = True
-                    if not terminated:
-                        timeouts[step, number] = True
-                    returns[step, number], lengths[step, number] = kept.total, length
-                    if watched:
-                        ended.append((step, kept.number, kept.report(info)))
-                    elif info and ("episode" in info or "is_success" in info):
-                        ended.append((step, kept.number, {key: own(info[key]) for key in ("episode", "is_success") if key in info}))
-                    kept.reset(step + 1)
-                    observation = kept.observation
-                    if watched and step + 1 == steps:
-                        ended.append((steps, kept.number, self._seen(observation, normalizing)))
-                elif watched and info:
-                    ended.append((step, kept.number, own(info)))
-                if at < last:
-                    put(at + n, observation)
-                else:
-                    kept.observation = own(observation)
-                at += 1
+            try:
+                for number, kept in enumerate(envs):
+                    observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
+                    if type(reward) is not float:
+                        reward = as_number(reward)
+                    rewards.append(reward)
+                    put_next(at, observation)
+                    kept.length = length = kept.length + 1
+                    kept.total += reward
+                    if length >= kept.limit:
+                        truncated = True
+                    if terminated or truncated:
+                        dones[step, number] = True
+                        if not terminated:
+                            timeouts[step, number] = True
+                        returns[step, number], lengths[step, number] = kept.total, length
+                        if watched:
+                            ended.append((step, kept.number, kept.report(info)))
+                        elif info and ("episode" in info or "is_success" in info):
+                            ended.append((step, kept.number, {key: own(info[key]) for key in _KEPT if key in info}))
+                        kept.reset(step + 1)
+                        observation = kept.observation
+                        if watched and step + 1 == steps:
+                            ended.append((steps, kept.number, self._seen(observation, normalizing)))
+                    elif watched and info:
+                        ended.append((step, kept.number, own(info)))
+                    if at < last:
+                        put(at + n, observation)
+                    else:
+                        kept.observation = own(observation)
+                    at += 1
+            except Exception as error:
+                error.add_note(f"raised in environment {kept.number}")
+                raise
         slot.rewards[...] = np.array(rewards, np.float32).reshape(steps, n)
         for number, kept in enumerate(envs):
             kept.end_round(slot.record["actions"][:, number])

@@ -34,7 +34,7 @@ class Observations:
         normalized: Of which keys the numbers are normalised, and no whole ones any more.
 
     Raises:
-        TypeError: If observations are no arrays of fixed shape.
+        TypeError: If observations are no arrays of fixed shape, or their numbers have another machine's byte order.
     """
 
     def __init__(
@@ -49,6 +49,11 @@ class Observations:
             if space.shape is None or space.dtype is None or np.dtype(space.dtype).hasobject:
                 raise TypeError(f"observations of {space} are not arrays of a fixed shape; wrap the environment so that they are")
             dtype = np.dtype(of_given[key].dtype if original else space.dtype)
+            if not dtype.isnative:
+                raise TypeError(
+                    f"observations of {space} have the byte order of another machine ({dtype.str!r}), which torch does not take; "
+                    "wrap the environment with gymnasium.wrappers.DtypeObservation, say, so that they have this one's"
+                )
             if key in normalized and dtype.kind != "f":
                 dtype = np.dtype(np.float32)
             self.parts[key] = tuple(space.shape), dtype

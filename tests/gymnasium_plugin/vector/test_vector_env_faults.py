@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,23 @@ def test_an_exception_names_the_environment(where: str, index: int, place: dict[
             envs.step(ZEROS)
     envs.close()
     assert envs.closed
+
+
+class Referring(Facts):
+    """An info of the third has something that can be copied, and not be pickled."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, {**info, "env": weakref.ref(self) if self.index == 2 else None}
+
+
+@pytest.mark.parametrize("place", [PLACES[1], PLACES[3]], ids=str)
+def test_an_info_that_cannot_be_pickled_names_the_environment(place: dict[str, Any]) -> None:
+    with ReactorVectorEnv([partial(Referring, i) for i in range(4)], **place) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(TypeError, match="weakref") as raised:
+            envs.step(ZEROS)
+        assert "raised by an info of environment 2, which must be something that can be pickled" in raised.value.__notes__
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
 import time
+import weakref
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -54,12 +56,17 @@ def with_a_lock() -> Any:
     return Other(lock=threading.Lock())
 
 
+def foreign() -> Any:
+    return Other(observation_space=spaces.Box(-1, 1, (3,), np.dtype(np.float32).newbyteorder()))
+
+
 UNBOUNDED = spaces.Box(-np.inf, np.inf, (2,))
 EPISODIC: dict[str, Any] = {"rollout_steps": None, "train_freq": (1, "episode")}
 NOISE = NormalActionNoise(np.zeros(1), np.ones(1))
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = {
     "live": ("discrete", lambda: Unknown([Toy] * 4), {}, TypeError, "a live Unknown cannot be taken apart"),
     "shares": ("each", lambda: DummyVecEnv([Toy] * 5), {}, ValueError, "n_actors=4 cannot share out the 5 environments"),
+    "byte order": ("each", lambda: foreign, {}, TypeError, r"observations of Box\(.* have the byte order of another machine"),
     "vector": ("each", lambda: SyncVectorEnv([Toy]), {}, TypeError, "a vector environment of Gymnasium's cannot be given"),
     "lock": ("each", with_a_lock, {}, TypeError, "cannot be made again: .*Pass a function that makes one environment"),
     "no env": ("each", lambda: 7, {}, TypeError, "env=7 is neither an id"),
@@ -104,6 +111,48 @@ def test_refused(name: str) -> None:
             new(algorithm, given, **arguments)
         if isinstance(given, DummyVecEnv | SyncVectorEnv):
             given.close()
+
+
+class Third(Toy):
+    """One of four, the only one that fails: in its second step, or in its second reset."""
+
+    def __init__(self, index: int, how: str) -> None:
+        super().__init__(length=4)
+        self.how, self.steps, self.resets = how if index == 2 else "", 0, 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.resets += 1
+        if self.resets == 2 and self.how == "reset":
+            raise ArithmeticError("reset")
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.steps += 1
+        if self.steps != 2:
+            return observation, reward, terminated, truncated, info
+        match self.how:
+            case "step":
+                raise ArithmeticError("step")
+            case "shape":
+                observation = np.zeros(4, np.float32)
+            case "lock":
+                info = {"lock": threading.Lock()}
+            case "reference":  # which can be copied, and not be pickled
+                info = {"env": weakref.ref(self)}
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("how", ["step", "reset", "shape", "lock", "reference"])
+def test_an_error_names_the_environment_of_an_actor_that_has_several(how: str, place: dict[str, Any]) -> None:
+    envs = DummyVecEnv([partial(Third, index, how) for index in range(4)])
+    with new("dqn", envs, n_actors=2, envs_per_actor=2, **place) as model:
+        with pytest.raises((ArithmeticError, ValueError, TypeError)) as raised:
+            model.learn(128, callback=lambda *_: True)
+    first, second = raised.value.__notes__
+    assert re.match(r"raised (in|by an info of) environment 2\b", first) and "in reaction actor[1].sample" in second
+    envs.close()
 
 
 def test_names_for_one_number() -> None:
