@@ -20,7 +20,7 @@ from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, maker_of
 from reactor_sb3.environments.rendering import check_like, visible
 
-__all__ = ["WATCHING", "Watched", "write_showing"]
+__all__ = ["WATCHING", "Watched", "checked_place", "write_showing"]
 
 WATCHING = ("watch", "watch_every", "watch_episodes", "watch_steps", "watch_env")
 """Arguments of a trainer that are about its viewer. A checkpoint has none of them: who goes on with it says what to show."""
