@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import importlib.util
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +16,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
-from tqdm import tqdm
 
-from reactor_gymnasium.cli.demo_output import print_fingerprints, print_lines, print_table
+from reactor_gymnasium.cli.demo_output import Progress, Timed, print_fingerprints, print_lines, print_table
 from reactor_gymnasium.cli.rollout import Rollout, without_banner
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 from reactor_rl.plugin import usable_cores
@@ -49,7 +47,7 @@ def main(argv: list[str]) -> int:
     if (busy := _busy(cores)) is not None:
         print_lines(f"other programs are busy on this machine (load {busy:.1f}): what follows is slower than it could be")
     print_lines(f"{cores} cores, Python {sys.version.split()[0]}, Gymnasium {gymnasium.__version__}")
-    with tqdm(total=len(jobs) * (ROUNDS + 1) * 3 + len(jobs) * len(WORKERS), unit="run", leave=False, disable=None) as bar:
+    with Progress(len(jobs) * (ROUNDS + 1) * 3 + len(jobs) * len(WORKERS)) as bar:
         tables = [_measure(job, arguments.seconds, bar) for job in jobs]
         prints = [_fingerprints(job, bar) for job in jobs]
     for job, table in zip(jobs, tables, strict=True):
@@ -82,8 +80,8 @@ def _busy(cores: int) -> float | None:
     return load if load > max(1.0, 0.5 * cores) else None
 
 
-def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:
-    """Median steps per second of the three vector environments, timed in turn so that all see the same machine."""
+def _measure(job: Rollout, seconds: float, bar: Progress) -> Timed:
+    """Steps per second of the three vector environments, timed in turn so that all see the same machine."""
     make = partial(without_banner, job.id)
     rivals: dict[str, Callable[[], VectorEnv[Any, Any, Any]]] = {
         "SyncVectorEnv": lambda: SyncVectorEnv([make] * job.num_envs),
@@ -92,16 +90,27 @@ def _measure(job: Rollout, seconds: float, bar: Any) -> dict[str, float]:
     }
     speeds: dict[str, list[float]] = {name: [] for name in rivals}
     with contextlib.ExitStack() as open_envs:
-        envs = {name: open_envs.enter_context(contextlib.closing(build())) for name, build in rivals.items()}
+        envs: dict[str, Any] = {}
+        for name, build in rivals.items():
+            bar.begin(f"{job.num_envs} x {job.id}: {name} is made")
+            envs[name] = open_envs.enter_context(contextlib.closing(build()))
+        chosen = _choice(envs["ReactorVectorEnv"])
         loops = {name: _loop(env, job) for name, env in envs.items()}
         for turn in range(ROUNDS + 1):
             for name, loop in loops.items():
-                bar.set_description(f"{job.num_envs} x {job.id}: {name}")
+                bar.begin(f"{job.num_envs} x {job.id}: {name}")
                 speed = _speed(loop, job.num_envs, seconds if turn else seconds / 3)
                 if turn:  # the first turn warms up
                     speeds[name].append(speed)
                 bar.update()
-    return {name: statistics.median(of_ours) for name, of_ours in speeds.items()}
+    return Timed(speeds, chosen)
+
+
+def _choice(env: ReactorVectorEnv) -> str:
+    """What it runs on, and why."""
+    on = "one core" if env.workers == 1 else f"{env.workers} workers, {env.executor}"
+    why = repr(env).partition("[")[2].rpartition("]")[0]
+    return f"{on}: {why}" if why else on
 
 
 def _loop(env: VectorEnv[Any, Any, Any], job: Rollout) -> Iterator[None]:
@@ -123,10 +132,10 @@ def _speed(loop: Iterator[None], num_envs: int, seconds: float) -> float:
     return steps * num_envs / (now - begin)
 
 
-def _fingerprints(job: Rollout, bar: Any) -> dict[int, str]:
+def _fingerprints(job: Rollout, bar: Progress) -> dict[int, str]:
     fingerprints = {}
     for workers in WORKERS:
-        bar.set_description(f"{job.num_envs} x {job.id}: fingerprint of {workers} worker(s)")
+        bar.begin(f"{job.num_envs} x {job.id}: fingerprint of {workers} worker(s)")
         fingerprints[workers] = job.fingerprint("processes", workers, ticks=100)
         bar.update()
     return fingerprints

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import threading
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -12,8 +14,8 @@ import pytest
 from gymnasium.wrappers import vector as wrappers
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv
-from reactor_gymnasium.cli import demo
-from reactor_gymnasium.cli.rollout import without_banner
+from reactor_gymnasium.cli import demo, demo_output
+from reactor_gymnasium.cli.rollout import rollout, without_banner
 from reactor_rl import ProgramError
 from reactor_sb3 import ReactorVecEnv
 
@@ -102,6 +104,34 @@ def test_the_demo_refuses_times_that_make_no_sense(seconds: str, capsys: pytest.
         demo.main(["--seconds", seconds, "--out", str(tmp_path / "out")])
     assert "is no number of seconds greater than 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_demo_prints_spreads_and_what_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    speeds = {"SyncVectorEnv": [100.0, 50.0, 200.0], "ReactorVectorEnv": [300.0, 100.0, 200.0]}
+    demo_output.print_table(rollout("CartPole-v1", 8), demo_output.Timed(speeds, "one core: too little to share"))
+    head, theirs, ours, chosen = capsys.readouterr().out.strip().splitlines()
+    assert head.split() == "8 x CartPole-v1 steps/s lowest to highest ReactorVectorEnv is".split()
+    assert theirs.split() == "SyncVectorEnv 100 50 to 200 2.00 x as fast".split()
+    assert ours.split() == "ReactorVectorEnv 200 100 to 300".split()
+    assert chosen.strip() == "ReactorVectorEnv has chosen one core: too little to share"
+
+
+def test_the_demo_says_what_its_vector_environment_runs_on() -> None:
+    with contextlib.closing(ReactorVectorEnv([cartpole], workers=1)) as envs:
+        assert demo._choice(envs) == "one core: one worker"
+
+
+def test_the_demo_says_where_it_is_every_five_seconds_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(demo_output, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with demo_output.Progress(3) as bar:
+        for run, seconds in enumerate((1.0, 4.5, 4.5)):
+            bar.begin(f"run {run}")
+            now[0] += seconds
+            bar.update()
+    assert capsys.readouterr().out.splitlines() == ["2 of 3 runs: run 1"]
 
 
 def test_the_demo_says_when_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
