@@ -10,7 +10,17 @@ from reactor_rl.by_value import own_class
 from reactor_rl.errors import WorkerTraceback
 from reactor_rl.serialise import dumps, loads
 
-__all__ = ["Failure"]
+__all__ = ["Failure", "ordinary"]
+
+
+def ordinary(error: BaseException) -> Exception:
+    """An exception that can be told to others: itself, or what stands for ``SystemExit`` and its like, which end their worker."""
+    if isinstance(error, Exception):
+        return error
+    said = str(error)
+    stands = RuntimeError(f"{type(error).__name__} was raised" + (f": {said}" if said else ""))
+    stands.__cause__ = error
+    return stands
 
 
 @dataclass

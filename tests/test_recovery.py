@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -36,6 +37,7 @@ from reactor_rl import (
     reaction,
     startup,
 )  # fmt: skip
+from reactor_rl.runtime import launch, processes, recovering
 
 
 @contextlib.contextmanager
@@ -425,14 +427,7 @@ class Link(Reactor):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("worker", [1, 2], ids=["who is asked first", "who is asked last"])
 def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worker: int) -> None:
-    program = Program("chain")
-    links = [program.add(Link, name=name) for name in "abc"]
-    program.connect(program.input("given"), links[0].given)
-    for one, other in itertools.pairwise(links):
-        program.connect(one.out, other.given)
-    program.connect(links[-1].out, program.output("sum"))
-    placement = {"a": 0, "b": 1, "c": 2}
-    with program.start(executor="processes", workers=3, placement=placement, recover=Recover(restarts=9)) as run:
+    with chain().start(executor="processes", workers=3, placement=PLACES, recover=Recover(restarts=9)) as run:
         for tick in range(6):
             run.set(given=10 * tick)
             run.tick()
@@ -445,6 +440,183 @@ def test_helpers_that_signal_each_other_are_all_replaced_between_ticks_too(worke
         run.set(given=30)
         run.tick()
         assert run.sum == 42
+
+
+def chain() -> Program:
+    """Three links, of which each one waits for the one before."""
+    program = Program("chain")
+    links = [program.add(Link, name=name) for name in "abc"]
+    program.connect(program.input("given"), links[0].given)
+    for one, other in itertools.pairwise(links):
+        program.connect(one.out, other.given)
+    program.connect(links[-1].out, program.output("sum"))
+    return program
+
+
+class Struck:
+    """The processes of a run, of which some of those that are started in others' places are killed at once."""
+
+    def __init__(self, run: Run, *whom: int) -> None:
+        self.processes, self.whom = run._executor, list(whom)
+        self.replace = self.processes.replace  # type: ignore[attr-defined]
+
+    def __call__(self, pasts: Any, reactors: Any) -> None:
+        self.replace(pasts, reactors)
+        if self.whom:
+            while self.processes.starting(1.0):  # type: ignore[attr-defined]
+                pass
+            os.kill(self.processes._processes[self.whom.pop(0) - 1].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+PLACES = {"a": 0, "b": 1, "c": 2}
+
+
+@pytest.mark.timeout(60)
+def test_another_one_may_die_while_all_are_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with chain().start(executor="processes", workers=3, placement=PLACES, recover=Recover(restarts=9)) as run:
+        run.set(given=0)
+        run.tick()
+        monkeypatch.setattr(run._executor, "replace", Struck(run, 2))
+        killed(run, 1)
+        run.set(given=10)
+        with warns(r"worker 1 was killed by SIGKILL .*; worker 2 was killed by SIGKILL .* Workers may be replaced 7 more"):
+            run.tick()
+        assert run.sum == 16
+    with chain().start(executor="processes", workers=3, placement=PLACES, recover=Recover(restarts=9)) as run:
+        run.set(given=0)
+        run.tick()
+        monkeypatch.setattr(run._executor, "replace", Struck(run, 2, 1))
+        killed(run, 1)
+        run.set(given=10)
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .*It was being brought back, for the one before it was killed"):
+            run.tick()
+
+
+@pytest.mark.timeout(60)
+def test_two_deaths_are_two_restarts_whenever_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    with chain().start(executor="processes", workers=3, placement=PLACES, recover=Recover(restarts=1)) as run:
+        run.set(given=0)
+        run.tick()
+        monkeypatch.setattr(run._executor, "replace", Struck(run, 2))
+        killed(run, 1)
+        run.set(given=10)
+        with pytest.raises(WorkerDiedError, match=r"worker 2 .*No more are replaced than Recover\(restarts=1\)"):
+            run.tick()
+
+
+def fork_server() -> int:
+    pid: int = launch._own_server()._forkserver_pid
+    return pid
+
+
+@pytest.mark.timeout(60)
+def test_another_one_is_started_though_the_fork_server_is_killed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=1)) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        starts = processes.begin
+
+        def begin(context: Any) -> None:
+            starts(context)
+            monkeypatch.setattr(processes, "begin", starts)
+            os.kill(fork_server(), signal.SIGKILL)  # behind its start, before the worker's
+
+        monkeypatch.setattr(processes, "begin", begin)
+        killed(run)
+        run.set(given=(1, -1))
+        with warns("worker 1 was killed by SIGKILL"):
+            run.tick()
+        assert run.sums.tolist() == [2, 4, 6]
+
+
+@pytest.mark.timeout(60)
+def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "START", 1.0)
+    monkeypatch.setattr(recovering, "SLOWER", 0)
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=1.0) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        os.kill(server := fork_server(), signal.SIGSTOP)
+        killed(run)
+        run.set(given=(1, -1))
+        with warns("worker 1 could not be started"):
+            run.tick()
+        assert run.sums.tolist() == [2, 4, 6] and fork_server() != server
+
+
+class Starter(Reactor):
+    """Dies in its startup reaction, or when it is made, in a helper, as often as a file says."""
+
+    out = Output((), np.int64)
+
+    def __init__(self, bank_index: int, path: Path, where: str) -> None:
+        self.number, self.path, self.where = bank_index, path, where
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.die("made")
+
+    def die(self, where: str) -> None:
+        left = self.path.read_text()
+        if where == self.where and left and self.number and multiprocessing.parent_process() is not None:
+            self.path.write_text(left[1:])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @reaction(startup, effects=out)
+    def begin(self) -> None:
+        self.out.set(10 * self.number)
+        self.die("startup")
+
+
+def starters(path: Path, where: str, deaths: int) -> Program:
+    path.write_text("x" * deaths)
+    program = Program("starters")
+    bank = program.bank(Starter, 2, path=path, where=where)
+    reader = program.add(Gather, name="gather")
+    program.connect(bank.out, reader.parts.rows)
+    program.connect(reader.out, program.output("sum"))
+    return program
+
+
+class Gather(Reactor):
+    """Sums rows."""
+
+    parts = Input()
+    out = Output((), np.int64)
+
+    @reaction(parts, effects=out)
+    def add(self) -> None:
+        self.out.set(int(sum(self.parts.value)))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("gather", [0, 2], ids=["helpers side by side", "helpers in a row"])
+@pytest.mark.parametrize("where", ["made", "startup"])
+def test_a_worker_that_dies_before_startup_has_ended_is_replaced(tmp_path: Path, where: str, gather: int) -> None:
+    placement = {"starter[0]": 0, "starter[1]": 1, "gather": gather}
+    how: dict[str, Any] = {"executor": "processes", "workers": 3 if gather else 2, "placement": placement}
+    program = starters(tmp_path / "deaths", where, 1)
+    with warns("worker 1 was killed by SIGKILL"), program.start(recover=Recover(restarts=2), **how) as run:
+        run.tick()
+        assert run.sum == 10
+        run.tick()
+        with warns(" 2 tick"):
+            killed(run)
+            run.snapshot()
+    with silently(), pytest.raises(WorkerDiedError, match="worker 1 was killed by SIGKILL"):
+        starters(tmp_path / "deaths", where, 2).start(recover=Recover(restarts=9), **how)
+
+
+def test_the_warning_of_a_replacement_is_no_error() -> None:
+    with adders().start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
+        run.set(given=(1, -1))
+        run.tick()
+        killed(run)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("error")
+            run.set(given=(1, -1))
+            run.tick()
+        assert run.sums.tolist() == [2, 4, 6] and [one.category for one in said] == [RecoveryWarning]
 
 
 class Reader(Reactor):

@@ -18,7 +18,7 @@ import cloudpickle
 
 from reactor_rl import by_value
 from reactor_rl.errors import WorkerDiedError
-from reactor_rl.failure import Failure
+from reactor_rl.failure import Failure, ordinary
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
 from reactor_rl.runtime.block import Block
@@ -344,9 +344,9 @@ def _main(
         plan, reactors, setup, past = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()
-    except Exception as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
-            line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), error))
+            line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), ordinary(error)))
         return
     if past is None or past == NO_PAST:
         memory = arena.view(plan.layout.size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
 import os
 import signal
@@ -88,8 +90,6 @@ def at_tick_1_in_helper(what: str, self: Any) -> None:
 
 @pytest.mark.parametrize(("what", "says", "code"), [("kill", "was killed by SIGKILL", -9), ("exit", "ended with exit status 3", 3)])
 def test_a_helper_dies_during_a_tick(what: str, says: str, code: int) -> None:
-    import functools
-
     run = bank(functools.partial(at_tick_1_in_helper, what)).start(executor="processes", workers=3)
     run.tick()
     began = time.monotonic()
@@ -106,6 +106,43 @@ def test_a_helper_dies_during_a_tick(what: str, says: str, code: int) -> None:
     run.close()
     run.close()
     assert time.monotonic() - began < 3.0
+
+
+def leaves(error: type[BaseException], self: Any) -> None:
+    if self.tag[0] == 1 and self.index == 1:
+        raise error(3)
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_what_would_end_a_helper_is_told_by_its_name(error: type[BaseException], executor: Any) -> None:
+    with bank(functools.partial(leaves, error)).start(executor=executor, workers=2) as run:
+        run.tick()
+        with pytest.raises(RuntimeError, match=f"{error.__name__} was raised: 3") as caught:
+            run.tick()
+        assert "env[1]" in caught.value.__notes__[0]
+
+
+class Unstable:
+    """Ends whoever loads it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"some": "state"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise SystemExit(4)
+
+    def __call__(self, reactor: Any) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_what_would_end_a_helper_at_its_start_is_told_by_its_name(executor: Any) -> None:
+    program = Program("unstable")
+    each = program.bank(Each, 2, Unstable(), name="env")
+    program.connect(each.pid, program.output("pids").rows)
+    with pytest.raises(RuntimeError, match="SystemExit was raised: 4"):
+        program.start(executor=executor, workers=2, caller_works=False)
 
 
 def test_a_helper_dies_between_ticks() -> None:

@@ -15,7 +15,7 @@ from threading import get_ident
 from typing import Any
 
 from reactor_rl.by_value import Copies, enrol
-from reactor_rl.failure import Failure
+from reactor_rl.failure import Failure, ordinary
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
 from reactor_rl.runtime.words import Words
@@ -274,6 +274,10 @@ class Kernel(Moment):
                 return None
             except Exception as error:
                 self._failed(bit, error)
+            except BaseException as error:
+                if not self.worker:  # the caller may be interrupted; a helper would only be gone
+                    raise
+                self._failed(bit, ordinary(error))
 
     def run_all(self) -> None:
         """Run what is triggered until nothing is: :meth:`run` where nothing comes after it. Most often it is one reaction."""
@@ -296,6 +300,10 @@ class Kernel(Moment):
                 return None
             except Exception as error:
                 self._failed(bit, error)
+            except BaseException as error:
+                if not self.worker:  # the caller may be interrupted; a helper would only be gone
+                    raise
+                self._failed(bit, ordinary(error))
 
     def _run_slowly(self, mask: int) -> None:
         """Run with observers, or at the start, when what ports trigger is kept for tick 0."""
@@ -313,6 +321,10 @@ class Kernel(Moment):
                     self._finish_reaction()
             except Exception as error:
                 self._failed(bit, error)
+            except BaseException as error:
+                if not self.worker:  # the caller may be interrupted; a helper would only be gone
+                    raise
+                self._failed(bit, ordinary(error))
             for observer in self.observers:
                 observer.after_reaction(bit)
         self.current = ALL

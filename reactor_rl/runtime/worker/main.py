@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from reactor_rl.failure import Failure
+from reactor_rl.failure import Failure, ordinary
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
 from reactor_rl.runtime.patience import Patience
@@ -72,11 +72,11 @@ def serve(
             kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
         else:
             kernel = revive(wait, signal)
-    except Exception as error:
+    except BaseException as error:
         where = ", ".join(plan.names_of(worker))
         with contextlib.suppress(OSError):
             doing = "unpickling" if revive is None else "bringing back"
-            connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), error))
+            connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), ordinary(error)))
         return
     try:
         _loop(kernel, words, inbound[0], connection, patience)

@@ -7,7 +7,7 @@ from typing import Any
 
 from reactor_rl.by_value import inside, own_class
 from reactor_rl.errors import RunError
-from reactor_rl.failure import Failure
+from reactor_rl.failure import Failure, ordinary
 from reactor_rl.runtime.worker.checkpoint import checkpoint
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.port_hashes import AllPorts
@@ -36,10 +36,11 @@ def answer(kernel: Kernel, request: tuple[str, Any]) -> Reply:
     try:
         with inside(kernel.copies):
             return Reply(_REQUESTS[name](kernel, argument))
-    except Exception as error:
-        return Reply(
-            failure=Failure.of(-1, f"(answering {name} in worker {kernel.worker})", (kernel.time, kernel.microstep), error)
-        )
+    except BaseException as error:
+        if not kernel.worker and not isinstance(error, Exception):
+            raise
+        where = f"(answering {name} in worker {kernel.worker})"
+        return Reply(failure=Failure.of(-1, where, (kernel.time, kernel.microstep), ordinary(error)))
 
 
 def _failures(kernel: Kernel, _: Any) -> list[Failure]:

@@ -1,0 +1,66 @@
+"""Time in which the caller itself did not run is nobody's delay: Ctrl-Z, a paused container, a closed lid."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reactor_rl import WorkerHungError
+from reactor_rl.runtime import executor, helpers
+from reactor_rl.runtime.executor import SLICE, Deadline
+from reactor_rl.runtime.helpers import Helpers
+
+
+class Slept:
+    """A helper whose token comes after so many looks; before one of them the caller sleeps for an hour."""
+
+    def __init__(self, looks: int, asleep_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks, self.asleep_at, self.now = looks, asleep_at, 1000.0
+        monkeypatch.setattr(helpers.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
+        self.counted = itertools.count()
+
+    def wait(self, patience: Any) -> bool:
+        return False
+
+    def poll(self, block: bool, seconds: float) -> bool:
+        look = next(self.counted)
+        self.now += 3600.0 if look == self.asleep_at else seconds
+        return look >= self.looks
+
+
+def waiting(inbound: Any, limit: float | None) -> Any:
+    """As much of the caller's side as a wait takes."""
+    whole: Any = Helpers.__new__(Helpers)
+    whole.kernel = SimpleNamespace(observers=[], time=3)
+    whole._inbound, whole._patience, whole.deadline, whole.limit = {1: inbound}, None, Deadline(None), limit
+    whole._numbers, whole.words = range(1, 2), [0] * 99
+    whole._plan, whole.whereabouts = SimpleNamespace(names_of=lambda worker: ("reactor",)), ", ".join
+    whole._executor = SimpleNamespace(died=lambda: None, stopped=lambda worker: False, receive=_nothing)
+    return whole
+
+
+def _nothing(worker: int, timeout: float) -> Any:
+    raise TimeoutError
+
+
+def test_a_limit_does_not_count_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting(Slept(20, 7, monkeypatch), 30 * SLICE).wait(1)
+    with pytest.raises(WorkerHungError, match="worker 1 has not ended its part of tick 3"):
+        waiting(Slept(99, 7, monkeypatch), 30 * SLICE).wait(1)
+
+
+def test_a_time_out_does_not_count_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    for looks in (20, 99):
+        inbound = Slept(looks, 7, monkeypatch)
+        whole = waiting(inbound, None)
+        whole.deadline = Deadline(30 * SLICE)
+        if looks == 20:
+            whole.wait(1)
+        else:
+            with pytest.raises(TimeoutError):
+                whole.wait(1)
+            assert next(inbound.counted) < 40
