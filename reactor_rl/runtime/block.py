@@ -8,12 +8,14 @@ memory is reserved before it is used, so that too little of it is an error that 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import secrets
 import sys
 import tempfile
+import weakref
 from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os
 class Block:
     """A growable shared mapping. Its file is closed with the last reference to it, if not before.
 
+    On POSIX nothing but the block has the file open: a map of Python's own would keep a descriptor for as long as there are views.
+
     Pickles only while a process is being started; the copy there maps the same memory.
 
     Args:
@@ -47,6 +51,7 @@ class Block:
         self.purpose, self.size = purpose, 0
         self._owner = os.getpid()
         self._map: mmap.mmap | None = None
+        self._maps: list[weakref.ref[mmap.mmap]] = []
         if _LINUX:
             self._fd = os.memfd_create("reactor_rl", os.MFD_CLOEXEC)
         else:
@@ -87,7 +92,13 @@ class Block:
             end = os.fstat(self._fd).st_size
             if size > end:
                 raise ArenaError(f"{self.purpose}: {size} bytes are wanted of a block of {end}")
-            self._map = mmap.mmap(self._fd, end)  # an older map lives on as long as views of it do
+            # An older map lives on as long as views of it do.
+            if _POSIX:
+                self._map = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                self.map_over(self._map)
+            else:
+                self._map = mmap.mmap(self._fd, end)
+            self._maps.append(weakref.ref(self._map))
         return memoryview(self._map)
 
     @property
@@ -101,15 +112,7 @@ class Block:
         Raises:
             OSError: If the system refuses. (POSIX only.)
         """
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-        first = ctypes.c_char.from_buffer(memory)
-        address = ctypes.addressof(first)
-        access = mmap.PROT_READ | mmap.PROT_WRITE
-        if libc.mmap(address, len(memory), access, mmap.MAP_SHARED | _MAP_FIXED, self._fd, 0) != address:
-            raise OSError(ctypes.get_errno(), "cannot map the arena over its private copy")
-        del first
+        _exchange(memory, mmap.MAP_SHARED, self._fd)
 
     def unlink(self) -> None:
         """Take away the file's name, where it has one. Called once every worker has it open."""
@@ -118,15 +121,24 @@ class Block:
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file. Views stay valid until they are dropped; the memory goes with the last of them."""
+        """Close the file, when nobody else writes any more. Views keep what it had, on POSIX in memory of their own."""
         self._map = None
+        maps, self._maps = self._maps, []
+        if _POSIX:
+            for one in maps:
+                memory = one()
+                if memory is not None:
+                    _detach(memory)
+        self._release()
+
+    def _release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
         self.unlink()
 
     def __del__(self) -> None:
-        self.close()
+        self._release()
 
     def __getstate__(self) -> dict[str, Any]:
         context.assert_spawning(self)
@@ -135,8 +147,33 @@ class Block:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.purpose, self.size, self._owner, self._path, self._map = state["purpose"], state["size"], -1, None, None
+        self._maps = []
         handle = state["handle"]
         self._fd = os.open(handle, _SHARED) if isinstance(handle, str) else handle.detach()
+
+
+def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
+    """Put other pages in the place of a mapping's, at the same address.
+
+    Raises:
+        OSError: If the system refuses. (POSIX only.)
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+    first = ctypes.c_char.from_buffer(memory)
+    address = ctypes.addressof(first)
+    if libc.mmap(address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, kind | _MAP_FIXED, fd, 0) != address:
+        raise OSError(ctypes.get_errno(), "cannot exchange the pages of a mapping")
+    del first
+
+
+def _detach(memory: mmap.mmap) -> None:
+    """Let a mapping have pages of its own, with what is in it."""
+    content = bytes(memory)
+    with contextlib.suppress(OSError):  # then they go with the last view
+        _exchange(memory, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        memory[:] = content
 
 
 def available_memory() -> int | None:

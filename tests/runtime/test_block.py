@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import multiprocessing
 import os
+import sys
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +139,24 @@ def test_closing_twice_closes_one_descriptor() -> None:
     finally:
         os.close(other)
     assert fd >= 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors and maps as Linux shows them")
+def test_closing_gives_the_memory_back_and_views_keep_what_was_in_it() -> None:
+    def ours() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("memfd:reactor_rl")
+
+    gc.collect()
+    descriptors, maps = ours()
+    block = Block(PAGE, "a test")
+    small = block.view(PAGE)
+    small[3] = 1
+    block.grow(3 * PAGE)
+    large = block.view(3 * PAGE)
+    large[4] = 2
+    assert ours() == (descriptors + 1, maps + 2)
+    block.close()
+    assert ours() == (descriptors, maps)
+    assert (small[3], small[4], large[3], large[4]) == (1, 2, 1, 2)
+    large[3] = 9
+    assert small[3] == 1

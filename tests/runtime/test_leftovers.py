@@ -329,3 +329,24 @@ def test_a_forked_child_is_refused_by_every_method(begun: bool) -> None:
             run.tick_wait()
         run.tick()
         assert len(set(run.pids)) == 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors as Linux shows them")
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_close_gives_everything_back_at_once_and_outputs_can_still_be_read(executor: Any) -> None:
+    program().start(executor=executor, workers=2).close()  # starts what stays
+    gc.collect()
+    gc.disable()
+    try:
+        before, closed = len(os.listdir("/proc/self/fd")), []
+        for _ in range(5):
+            run = program().start(executor=executor, workers=2)
+            run.run(2)
+            pids = run.pids
+            run.close()
+            assert run.pids == pids
+            closed.append(run)
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert "memfd:reactor_rl" not in Path("/proc/self/maps").read_text()
+    finally:
+        gc.enable()
