@@ -120,7 +120,18 @@ def _preparation_without_main(name: str) -> dict[str, Any]:
 
 
 def begin(context: BaseContext) -> None:
-    """Start what is needed to start processes."""
+    """Start what is needed to start processes.
+
+    Raises:
+        RunError: If the working directory, which they begin in, is not there.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise RunError(
+            "cannot start workers: the working directory of this process has been deleted, and they begin in it; os.chdir() to one "
+            "that is there"
+        ) from error
     if context.get_start_method() == "forkserver" and may_start_processes():
         with LockGuard(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
             try:

@@ -26,6 +26,7 @@ from reactor_rl import (
     ProgramError,
     Reactor,
     RunClosedError,
+    RunError,
     Timer,
     WorkerDiedError,
     WorkerHungError,
@@ -143,6 +144,18 @@ def test_what_would_end_a_helper_at_its_start_is_told_by_its_name(executor: Any)
     program.connect(each.pid, program.output("pids").rows)
     with pytest.raises(RuntimeError, match="SystemExit was raised: 4"):
         program.start(executor=executor, workers=2, caller_works=False)
+
+
+def test_a_working_directory_that_was_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = tmp_path / "deleted"
+    deleted.mkdir()
+    monkeypatch.chdir(deleted)
+    deleted.rmdir()
+    with pytest.raises(RunError, match="the working directory of this process has been deleted"):
+        bank().start(executor="processes", workers=2)
+    monkeypatch.chdir(tmp_path)
+    with bank().start(executor="processes", workers=2) as run:
+        run.tick()
 
 
 def test_a_helper_dies_between_ticks() -> None:

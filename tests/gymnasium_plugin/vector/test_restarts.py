@@ -114,8 +114,8 @@ def test_shards_go_on_from_what_was_saved_of_them(monkeypatch: pytest.MonkeyPatc
     make = partial(make_vec, "CartPole-v1", 6, shards=3)
     with make(executor="inline") as envs:
         expected = trajectory(envs, 20)
-    with (
-        pytest.warns(RecoveryWarning, match=r" 0 tick\(s\) were replayed"),
+    with (  # one tick, if it dies when it has ended its part of it and is asked for its state
+        pytest.warns(RecoveryWarning, match=r" [01] tick\(s\) were replayed"),
         make(executor="processes", workers=2, restarts=9) as envs,
     ):
         assert_same(trajectory(envs, 20, kills=2), expected)
