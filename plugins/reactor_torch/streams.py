@@ -1,7 +1,7 @@
 """Random streams for torch: what draws inside of a block draws from a generator of ours, and torch's own is left alone.
 
-Dropout and many others take no generator, and lending them torch's own (set its state, draw, set it back) would let another thread of
-the program draw from our numbers, and us from its. So calls that draw are intercepted, in this thread only, and are given the
+Dropout and many others take no generator, and lending them torch's own (set its state, draw, set it back) would let another thread
+of the program draw from our numbers, and us from its. So calls that draw are intercepted, in this thread only, and are given the
 generator as their argument.
 """
 
@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = ["torch_state", "torch_stream"]
 
 _TAKES_GENERATOR = frozenset({
-    "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "normal", "normal_",
-    "poisson", "rand", "randint", "randn", "random_", "randperm", "uniform_",
+    "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "normal",
+    "normal_", "poisson", "rand", "randint", "randn", "random_", "randperm", "uniform_",
 })  # fmt: skip
 """Functions and methods of torch's that draw, and take a generator where Python calls them."""
 

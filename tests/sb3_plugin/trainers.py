@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache, partial
 from typing import Any
@@ -17,6 +19,7 @@ from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.streams import drawing_from, restore, state_of
 
 _CONTINUOUS: dict[str, Any] = {
     "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
@@ -131,6 +134,18 @@ def outcome(model: Any) -> dict[str, Any]:
         "counters": (model.num_timesteps, model._episode_num, model._n_updates),
         "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer],
     }
+
+
+@contextmanager
+def same_draws(model: Any, random: np.random.Generator) -> Iterator[None]:
+    """Ours draws from its own generators what SB3's buffers draw from ``np.random``: the numbers of this one."""
+    kept = state_of(model._replay_stream)
+    restore(model._replay_stream, state_of(random))
+    try:
+        with drawing_from(random):
+            yield
+    finally:
+        restore(model._replay_stream, kept)
 
 
 # ---------------------------------------------------------------------- determinism

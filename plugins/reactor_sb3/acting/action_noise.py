@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import (
+    ActionNoise,
+    NormalActionNoise,
+    OrnsteinUhlenbeckActionNoise,
+    VectorizedActionNoise,
+)
 
 from reactor_sb3.streams import drawing_from
 
@@ -58,10 +63,15 @@ class EnvNoises:
         if all(type(one) is NormalActionNoise for one in self.noises):
             return self._normal(random, len(dones)).__getitem__
 
+        ours = all(type(one) in (NormalActionNoise, OrnsteinUhlenbeckActionNoise) for one in self.noises)
+
         def of_step(step: int) -> Array:
             if step:
                 self._reset(dones[step - 1])
-            with drawing_from(random):  # which is what a class of the user's draws from
+            if ours:
+                draws = np.random.RandomState(random.bit_generator)  # whose numbers are those of np.random's functions
+                return np.stack([_noise(one, draws) for one in self.noises])
+            with drawing_from(random):  # all that a class of the user's can draw from
                 return np.stack([one() for one in self.noises])
 
         return of_step
@@ -79,3 +89,12 @@ class EnvNoises:
     def _reset(self, dones: Array) -> None:
         for number in np.flatnonzero(dones):
             self.noises[number].reset()
+
+
+def _noise(one: Any, draws: np.random.RandomState) -> Array:
+    """What ``one()`` gives, drawn from a generator that is not the process's."""
+    if type(one) is NormalActionNoise:
+        return np.asarray(draws.normal(one._mu, one._sigma)).astype(one._dtype)
+    drift = one._theta * (one._mu - one.noise_prev) * one._dt
+    one.noise_prev = one.noise_prev + drift + one._sigma * np.sqrt(one._dt) * draws.normal(size=one._mu.shape)
+    return np.asarray(one.noise_prev).astype(one._dtype)

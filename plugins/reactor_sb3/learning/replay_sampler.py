@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
 
 __all__ = ["ReplaySampler"]
 
@@ -16,19 +17,27 @@ Array = npt.NDArray[Any]
 
 
 class ReplaySampler:
-    """Gives what ``buffer.sample(batch_size)`` gives, bit for bit and after the same draws from ``np.random``.
+    """Gives what ``buffer.sample(batch_size, env)`` gives, bit for bit, and draws from a generator of its own.
+
+    The buffer's own method draws from ``np.random``, which another thread of the program may draw from, too.
 
     Args:
         buffer: Of a class in :data:`reactor_sb3.learning.replay.BLOCKWISE`.
         batch_size: Rows of a minibatch.
+        random: Where the rows come from.
+        normalizer: What normalises observations and rewards, if anything does.
 
     Attributes:
         buffer: As given.
         batch_size: As given.
+        normalizer: As given.
     """
 
-    def __init__(self, buffer: ReplayBuffer, batch_size: int) -> None:
-        self.buffer, self.batch_size = buffer, batch_size
+    def __init__(
+        self, buffer: ReplayBuffer, batch_size: int, random: np.random.Generator, normalizer: VecNormalize | None = None
+    ) -> None:
+        self.buffer, self.batch_size, self.normalizer = buffer, batch_size, normalizer
+        self._random = np.random.RandomState(random.bit_generator)  # whose numbers are those of np.random's functions
         n_steps = buffer.n_steps if isinstance(buffer, NStepReplayBuffer) else 1
         self._observations = _Observations(buffer.observations, batch_size, buffer.device)
         following = buffer.observations if buffer.optimize_memory_usage else buffer.next_observations
@@ -51,24 +60,28 @@ class ReplaySampler:
             each = rows[:, None]
             dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
             dones *= 1 - timeouts
+            rewards = self._normalized_rewards(rewards)
         device = buffer.device
         return ReplayBufferSamples(
-            self._observations.take(rows),
+            self._observations.take(rows, self.normalizer),
             torch.from_numpy(self._actions.take(rows)).to(device),
-            self._next_observations.take(last),
+            self._next_observations.take(last, self.normalizer),
             torch.from_numpy(dones).to(device),
-            torch.from_numpy(rewards).to(device),
+            torch.as_tensor(rewards).to(device),
             None if discounts is None else torch.from_numpy(discounts).to(device),
         )
+
+    def _normalized_rewards(self, rewards: Array) -> Array:
+        return rewards if self.normalizer is None else self.normalizer.normalize_reward(rewards).astype(np.float32)
 
     def _drawn(self) -> tuple[Array, Array]:
         """Steps and environments of the rows, ``(batch_size,)``."""
         buffer = self.buffer
         if buffer.optimize_memory_usage and buffer.full:  # what follows the newest one has been overwritten by the oldest
-            steps = (np.random.randint(1, buffer.buffer_size, size=self.batch_size) + buffer.pos) % buffer.buffer_size
+            steps = (self._random.randint(1, buffer.buffer_size, size=self.batch_size) + buffer.pos) % buffer.buffer_size
         else:
-            steps = np.random.randint(0, buffer.size(), size=self.batch_size)
-        return steps, np.random.randint(0, buffer.n_envs, size=self.batch_size)
+            steps = self._random.randint(0, buffer.size(), size=self.batch_size)
+        return steps, self._random.randint(0, buffer.n_envs, size=self.batch_size)
 
     def _of_n_steps(self, buffer: NStepReplayBuffer, steps: Array, envs: Array) -> tuple[Array, Array, Array, Array]:
         """Rewards of up to n steps that follow each other.
@@ -84,6 +97,7 @@ class ReplaySampler:
         buffer.timeouts[newest] = np.logical_or(before, buffer.dones[newest] == 0)  # the oldest one does not follow it
         dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
         buffer.timeouts[newest] = before
+        rewards = self._normalized_rewards(rewards)
         ends = np.logical_or(dones, timeouts)
         count = np.where(ends.any(1), ends.argmax(1), buffer.n_steps - 1)[:, None]
         rewards *= buffer.gamma ** later.astype(np.float32)
@@ -115,7 +129,16 @@ class _Observations:
         parts = observations if self.keyed else {"": observations}
         self.columns = {key: _Column(part, rows) for key, part in parts.items()}
 
-    def take(self, rows: Array) -> Any:
+    def take(self, rows: Array, normalizer: VecNormalize | None) -> Any:
         """Observations as SB3 has them."""
-        parts = {key: torch.from_numpy(column.take(rows)).to(self.device) for key, column in self.columns.items()}
-        return parts if self.keyed else parts[""]
+        taken: Any = {key: column.take(rows) for key, column in self.columns.items()}
+        if normalizer is None:
+            parts = {key: torch.from_numpy(part).to(self.device) for key, part in taken.items()}
+            return parts if self.keyed else parts[""]
+        normalized: Any = normalizer.normalize_obs(taken if self.keyed else taken[""])
+        # In memory of torch's, see _Column.
+        return (
+            {key: torch.tensor(part, device=self.device) for key, part in normalized.items()}
+            if self.keyed
+            else torch.tensor(normalized, device=self.device)
+        )

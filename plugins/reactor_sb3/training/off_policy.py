@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,7 +75,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         self._setup_actors()
-        with one_numeric_thread():  # a policy of the user's may draw its weights by linear algebra
+        with one_numeric_thread(), self._initial_stream():  # a policy of the user's may draw its weights by linear algebra
             super()._setup_model()
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:
@@ -165,19 +164,13 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Store a round and make the gradient steps."""
         if steps := self._receive(transitions, infos):
-            with self.limited_threads(), drawing_from(self._replay_stream), torch_stream(self._torch_stream):
+            with self.limited_threads(), torch_stream(self._torch_stream):
                 self.train(steps, self.batch_size)
 
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
         """As :meth:`learn_from`, for gradients that shards compute."""
         if steps := self._receive(transitions, infos):
-            sample = self._sampling(self.batch_size)
-
-            def drawn() -> ReplayBufferSamples:
-                with drawing_from(self._replay_stream):
-                    return sample()
-
-            yield from self._training(steps, drawn)
+            yield from self._training(steps, self._sampling(self.batch_size))
 
     def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
         """What comes before the gradient steps; returns how many there are to be."""
@@ -214,13 +207,18 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
         """What samples the replay buffer."""
-        buffer = self.replay_buffer
+        buffer, normalizer, sampler = self.replay_buffer, self._vec_normalize_env, self._sampler
         assert buffer is not None
-        if type(buffer) not in BLOCKWISE or self._vec_normalize_env is not None:
-            return partial(buffer.sample, batch_size, env=self._vec_normalize_env)
-        if self._sampler is None or self._sampler.buffer is not buffer or self._sampler.batch_size != batch_size:
-            self._sampler = ReplaySampler(buffer, batch_size)
-        return self._sampler.sample
+        if type(buffer) not in BLOCKWISE:
+
+            def sample() -> ReplayBufferSamples:
+                with drawing_from(self._replay_stream):  # all that such a class can draw from
+                    return buffer.sample(batch_size, env=normalizer)
+
+            return sample
+        if sampler is None or (sampler.buffer, sampler.batch_size, sampler.normalizer) != (buffer, batch_size, normalizer):
+            sampler = self._sampler = ReplaySampler(buffer, batch_size, self._replay_stream, normalizer)
+        return sampler.sample
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
         """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""

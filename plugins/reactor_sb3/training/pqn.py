@@ -170,7 +170,7 @@ class PQN(QLearning):
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class
-        with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
+        with one_numeric_thread(), self._initial_stream():  # weights that are drawn orthogonal come from a decomposition
             made = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
         self.policy = made.to(self.device)
         self.policy.set_training_mode(False)  # but for the updates themselves

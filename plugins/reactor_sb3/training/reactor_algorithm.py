@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,6 +38,7 @@ from reactor_torch import (
     Updates,
     parameter_record,
     torch_state,
+    torch_stream,
     torch_threads,
     write_parameters,
 )
@@ -236,6 +237,10 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         for name, tensor in self.broadcast_state().items():
             canonical((name, tensor.detach().cpu().numpy()), digest)
         return str(digest.hexdigest())
+
+    def _initial_stream(self) -> AbstractContextManager[None]:
+        """What the first weights are drawn from: the numbers that SB3's seeding gives, whoever else draws from torch meanwhile."""
+        return nullcontext() if self.seed is None else torch_stream(torch_state(self.seed))
 
     def limited_threads(self) -> AbstractContextManager[None]:
         """As many threads for torch as the learner is to have, whatever a callback has left."""

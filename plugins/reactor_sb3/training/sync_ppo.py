@@ -164,7 +164,7 @@ class SyncPPO(Trainer, PPO):
             raise TypeError(
                 f"{self.policy_class.__name__} is no ActorCriticPolicy, which is what actors know how to ask for values"
             )
-        with one_numeric_thread():  # weights that are drawn orthogonal come from a decomposition
+        with one_numeric_thread(), self._initial_stream():  # weights that are drawn orthogonal come from a decomposition
             super()._setup_model()
         self.policy.set_training_mode(False)  # but for the updates themselves
         self._learner = PPOLearner(self.policy, self.max_grad_norm)

@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
-from trainers import SPACES, Toy, both, new
+from trainers import SPACES, Toy, both, new, same_draws
 
 from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, drawing_from, stream
@@ -84,7 +84,7 @@ def test_each_update_is_that_of_sb3(case: str) -> None:
         ours.set_parameters(deepcopy(theirs.get_parameters()))  # torch's optimisers keep what they are given
         before = [weights.clone() for weights in theirs.q_net.parameters()]
         for model in (theirs, ours):
-            with ours.limited_threads(), drawing_from(stream(update, Purpose.REPLAY)):
+            with ours.limited_threads(), same_draws(ours, stream(update, Purpose.REPLAY)):
                 model.train(1, batch_size)
         learned = False
         for old, mine, wanted in zip(before, ours.policy.parameters(), theirs.policy.parameters(), strict=False):

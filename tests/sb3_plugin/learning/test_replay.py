@@ -22,10 +22,11 @@ from trainers import (
     Seen,
     Toy,
     new,
+    same_draws,
 )
 
 from reactor_sb3.learning.replay import store
-from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.streams import Purpose, drawing_from, seed_of, stream
 
 # ---------------------------------------------------------------------- what is stored
 
@@ -128,11 +129,9 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
                 if isinstance(one, np.ndarray):
                     assert np.array_equal(one, other), attribute
         for batch_size in (20, 7):
-            np.random.seed(1)
-            expected = theirs.replay_buffer.sample(batch_size)
-            np.random.seed(1)
-            check_samples(ours._sampling(batch_size)(), expected)
-            assert np.random.randint(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
+            with same_draws(ours, stream(1, Purpose.REPLAY)):
+                check_samples(ours._sampling(batch_size)(), theirs.replay_buffer.sample(batch_size))
+                assert ours._replay_stream.integers(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
 
 
 def check_samples(sampled: Any, expected: Any) -> None:
@@ -147,10 +146,11 @@ def check_samples(sampled: Any, expected: Any) -> None:
 
 
 def random_after(draw: Any) -> int:
-    """What is drawn next from ``np.random`` when something has been drawn since it was seeded with 1."""
-    np.random.seed(1)
-    draw()
-    return int(np.random.randint(2**31))
+    """What a generator gives next when something has been drawn from it as ``np.random``."""
+    random = stream(1, Purpose.REPLAY)
+    with drawing_from(random):
+        draw()
+    return int(random.integers(2**31))
 
 
 def test_another_replay_buffer_is_sampled() -> None:

@@ -19,9 +19,11 @@ from trainers import (
     AfterRounds,
     Toy,
     new,
+    same_draws,
 )
 
 from reactor_sb3 import PQN, SyncDQN
+from reactor_sb3.streams import Purpose, stream
 
 # ---------------------------------------------------------------------- what is learned
 
@@ -52,8 +54,8 @@ def test_a_step_of_dqn(loss: Any, double_q: bool, n_steps: int) -> None:
     )  # fmt: skip
     with model:
         model.learn(320)
-    np.random.seed(7)
-    batch = model.replay_buffer.sample(64)
+    with same_draws(model, stream(7, Purpose.REPLAY)):
+        batch = model.replay_buffer.sample(64)
     net, target, every = deepcopy(model.q_net), model.q_net_target, torch.arange(64)
     with torch.no_grad():
         for parameter in target.parameters():
@@ -68,9 +70,9 @@ def test_a_step_of_dqn(loss: Any, double_q: bool, n_steps: int) -> None:
     values = wrong**2 if loss == "mse" else torch.where(far < 1, 0.5 * wrong**2, far - 0.5)
     expected = descended(list(net.parameters()), values.mean(), 0.05, 0.5)
 
-    np.random.seed(7)
     updates = model._n_updates
-    model.train(1, 64)
+    with same_draws(model, stream(7, Purpose.REPLAY)):
+        model.train(1, 64)
     close(model.q_net.parameters(), expected)
     assert model._n_updates == updates + 1
     assert model.logger.name_to_value["train/loss"] == pytest.approx(float(values.detach().mean()), rel=1e-4)
@@ -83,11 +85,11 @@ def test_an_optimiser_of_your_own(optimizer: Any) -> None:
     with model:
         model.learn(256)
     other = deepcopy(model.policy)
-    np.random.seed(7)
-    model.train(3, 16)
-    np.random.seed(7)
-    for _ in range(3):
-        batch = model.replay_buffer.sample(16)
+    with same_draws(model, stream(7, Purpose.REPLAY)):
+        model.train(3, 16)
+    with same_draws(model, stream(7, Purpose.REPLAY)):
+        batches = [model.replay_buffer.sample(16) for _ in range(3)]
+    for batch in batches:
         with torch.no_grad():
             wanted = batch.rewards + model.gamma * (1 - batch.dones) * other.q_net_target(batch.next_observations).amax(1, True)
         found = other.q_net(batch.observations).gather(1, batch.actions)
