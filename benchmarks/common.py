@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from showing import bar_plot
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "reactor_rl"
+NOBODY = "(nobody)"
+"""What no rival is called."""
 ENDS = "REACTOR_RL_CASE_ENDS"
 """Names the time, in seconds since the epoch, after which a case begins nothing more: with ``--budget`` it has a share of that."""
 
@@ -88,7 +90,8 @@ def interleaved(
     """Time contenders in turn.
 
     Args:
-        builders: Makes each contender, by name. One whose package is missing (ImportError) is skipped, and said so.
+        builders: Makes each contender, by name. One whose package is missing (ImportError) is skipped, and said so; so is a rival
+            that fails, whenever it does.
         rounds: Slices of each contender.
         seconds: Length of a slice.
         warm_up: Seconds that a contender runs before anything is timed; they also tell how much fits into a slice.
@@ -112,6 +115,27 @@ def interleaved(
             return False
         except (ImportError, NotImplementedError) as error:
             figures.skipped[name] = f"{type(error).__name__}: {error}"
+            return False
+        except (Exception, SystemExit) as error:
+            fails(name, error)
+            return False
+        return True
+
+    def fails(name: str, error: BaseException) -> None:
+        """Leave out a rival that has failed, and what it has done so far."""
+        if is_ours(name):
+            raise error
+        figures.skipped[name] = f"failed ({type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]})"
+        figures.rates.pop(name, None)
+        if name in live:
+            with suppress(Exception, SystemExit):
+                live.pop(name).close()
+
+    def works(name: str, what: Callable[[str], None]) -> bool:
+        try:
+            what(name)
+        except (Exception, SystemExit) as error:
+            fails(name, error)
             return False
         return True
 
@@ -137,8 +161,7 @@ def interleaved(
     try:
         if not rebuild:
             names = [name for name in names if build(name)]
-            for name in names:
-                warm(name)
+            names = [name for name in names if works(name, warm)]
         for number in range(rounds if names else 0):
             if number and time.time() > ends:
                 break
@@ -147,17 +170,16 @@ def interleaved(
                 if name in figures.skipped:
                     continue
                 if not rebuild:
-                    slice_of(name)
-                    continue
-                if build(name):
-                    try:
-                        warm(name)
-                        slice_of(name)
-                    finally:
-                        live.pop(name).close()
+                    works(name, slice_of)
+                elif build(name) and works(name, warm) and works(name, slice_of):
+                    live.pop(name).close()
     finally:
-        for contender in live.values():
-            contender.close()
+        for name, contender in live.items():
+            try:
+                contender.close()
+            except (Exception, SystemExit):
+                if is_ours(name):
+                    raise
     return figures
 
 
@@ -326,6 +348,11 @@ def run_cases(
             print(f"{name}: {cases[name]['error']}")
             continue
         lines = [line for line in said.splitlines() if line.startswith("@@")]
+        if (process.returncode or not lines) and (alone := _alone(command, options, environment, allowed, process.returncode)):
+            cases[name] = alone
+            if show:
+                show(name, alone)
+            continue
         if process.returncode or not lines:
             cases[name] = {"error": f"exit status {process.returncode}"}
             print(f"{name}: {cases[name]['error']}\n{said}")
@@ -334,6 +361,29 @@ def run_cases(
         if show:
             show(name, cases[name])
     return cases
+
+
+def _alone(
+    command: list[str], options: argparse.Namespace, environment: dict[str, str], allowed: float, status: int
+) -> dict[str, Any] | None:
+    """What is left of a case whose process has ended: a rival may have ended it, so ours is measured again without any."""
+    if options.rivals:
+        return None
+    process = subprocess.Popen([*command, "--rivals", NOBODY], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        said, _ = process.communicate(timeout=allowed)
+    except BaseException as error:
+        end_tree(process.pid)
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return None
+    lines = [line for line in said.splitlines() if line.startswith("@@")]
+    if process.returncode or not lines:
+        return None
+    found: dict[str, Any] = json.loads(lines[-1][2:])
+    found["skipped"] = {**found.get("skipped", {}), "rivals": f"failed (with them the case ended with exit status {status})"}
+    return found
 
 
 def _passed_on() -> list[str]:

@@ -194,6 +194,9 @@ def main(arguments: Sequence[str]) -> int:
     state["ended"] = _now()
     write(options.output, state, runs)
     print(f"wrote {page} and {options.output / 'results.json'}")
+    for one in runs:
+        if one.status != "done":
+            print(f"not done: {one.name}, {one.status}: {one.why}")
     if len(runs) < len(options.suites) or any(one.status == "interrupted" for one in runs):
         return 130
     return int(any(one.status != "done" for one in runs))

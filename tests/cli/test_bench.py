@@ -94,6 +94,8 @@ def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benc
     process = bench(benchmarks, "--seconds", "7", "engine", "atari", "learner")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1, said
+    assert re.search(r"^not done: atari, failed: .*No module named 'a_rival_that_is_missing'$", said, re.M)
+    assert re.search(r"^not done: learner, over time: it was ended", said, re.M) and "not done: engine" not in said
     report = benchmarks.parent / "report"
     found = json.loads((report / "results.json").read_text())
     assert {name: run["status"] for name, run in found["suites"].items()} == {
@@ -202,3 +204,70 @@ print(json.dumps(found.as_json("reactor_rl")))
     found = json.loads(done.stdout)
     assert list(found["ratios"]) == ["rival"] and len(found["rates"]["rival"]["all"]) == 1
     assert found["skipped"] == {"slow": "it did not start in time", "late": "no time left"}
+
+
+def test_a_rival_that_fails_is_a_row_that_says_so() -> None:
+    script = """
+import json
+from common import Contender, interleaved
+class Work(Contender):
+    def __init__(self, where=""): self.where, self.slices = where, 0
+    def fail(self, where):
+        if where == self.where: raise (SystemExit if where == "exit" else RuntimeError)(f"no {where}\\nmore")
+    def go(self, count):
+        self.slices += 1
+        self.fail("warming")
+        if self.slices == 3: self.fail("slice"); self.fail("exit")
+        return count
+    def close(self): self.fail("close")
+def builds():
+    raise RuntimeError("the server did not start")
+def rivals(places): return {place: lambda place=place: Work(place) for place in places}
+places = ("warming", "slice", "exit", "close")
+found = {}
+for rebuild in False, True:
+    builders = {"server": builds, **rivals(places[:1] if rebuild else places), "reactor_rl": Work}
+    found[rebuild] = interleaved(builders, rounds=3, seconds=0.01, fixed=4, rebuild=rebuild).as_json("reactor_rl")
+try: interleaved({"reactor_rl": lambda: Work("slice"), "rival": Work}, rounds=3, seconds=0.01, fixed=4)
+except RuntimeError as error: found["ours"] = str(error)
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=True, timeout=50
+    )
+    found = json.loads(done.stdout)
+    server, warming = "failed (RuntimeError: the server did not start)", "failed (RuntimeError: no warming)"
+    assert found["false"]["skipped"] == {
+        "server": server, "warming": warming, "slice": "failed (RuntimeError: no slice)", "exit": "failed (SystemExit: no exit)",
+    }  # fmt: skip
+    assert list(found["false"]["ratios"]) == ["close"] and len(found["false"]["rates"]["reactor_rl"]["all"]) == 3
+    assert found["true"]["skipped"] == {"server": server, "warming": warming}
+    assert found["ours"].startswith("no slice")
+
+
+FATAL = '''"""Is there a rival that ends the process?"""
+import os, time
+from common import OURS, Contender, arguments, benchmark, compared
+
+class Work(Contender):
+    def go(self, count): time.sleep(1e-4 * count); return count
+
+def fatal(): os._exit(1)
+
+def measure(name, options):
+    return compared({OURS: Work, "Ray": fatal}, options).as_json(OURS)
+
+if __name__ == "__main__":
+    options = arguments(__doc__).parse_args()
+    benchmark(__file__, options, ["ping-pong"], measure, lambda name, found: None, "title")
+'''
+
+
+def test_a_rival_that_ends_the_process_does_not_end_the_suite(benchmarks: Path) -> None:
+    (benchmarks / "engine.py").write_text(FATAL)
+    process = bench(benchmarks, "--quick", "--seconds", "40", "engine")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    (one,) = json.loads((benchmarks.parent / "report" / "results.json").read_text())["skipped"]
+    assert (one["rival"], one["why"]) == ("rivals", "failed (with them the case ended with exit status 1)")
+    assert "rivals: skipped, failed" in Page((benchmarks.parent / "report" / "index.html").read_text()).text
