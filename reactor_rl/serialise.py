@@ -12,7 +12,7 @@ import cloudpickle
 
 from reactor_rl.by_value import loads
 
-__all__ = ["IMMUTABLE", "Handed", "Pickled", "decode", "dumps", "encode", "loads"]
+__all__ = ["IMMUTABLE", "KEPT", "Handed", "Pickled", "decode", "dumps", "encode", "loads"]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
@@ -45,7 +45,8 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-_KEPT = IMMUTABLE | {Pickled, Handed}
+KEPT = IMMUTABLE | {Pickled, Handed}
+"""Types whose values are kept as they are."""
 
 
 def dumps(value: Any) -> bytes:
@@ -61,7 +62,7 @@ def dumps(value: Any) -> bytes:
 
 def encode(value: Any) -> Any:
     """What is kept of a value: itself if nobody can change it or it has been encoded already, else its pickle."""
-    return value if type(value) in _KEPT else Pickled(dumps(value))
+    return value if type(value) in KEPT else Pickled(dumps(value))
 
 
 def decode(kept: Any) -> Any:

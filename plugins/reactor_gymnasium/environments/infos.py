@@ -161,8 +161,11 @@ def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:
         return None
     of_rows = list(infos.values())
     first = of_rows[0]
-    for info in of_rows:
-        if type(info) is not dict or info.keys() != first.keys():
+    if type(first) is not dict:
+        return None
+    keys = first.keys()
+    for info in of_rows[1:]:
+        if type(info) is not dict or info.keys() != keys:
             return None
     merged: dict[str, Any] = {}
     everybody = _everybody(rows)

@@ -191,7 +191,8 @@ class EnvShard(Shard):
                     alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
                     last[row] = observation if alone else own(observation)
                     if info:
-                        infos[row] = own(info)
+                        alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
+                        infos[row] = info if alone else own(info)
                 return
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(row, error))

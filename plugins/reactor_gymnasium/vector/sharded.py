@@ -244,7 +244,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
         if self._leaves.objects:
             batch.objects = [leaves for of_shard in self._run.values(f"objects{batch.suffix}") for leaves in of_shard]
         parts = batch.read_extras()
-        if parts and type(parts[0]) is not dict:  # else it is the infos of the only shard
+        if parts and type(parts[0]) is not dict:  # else they are the infos of the only shard
             self._raise_failures([failure for _, failures in parts for failure in failures])
             parts = [part for part, _ in parts]
         return self._infos(batch, parts)

@@ -303,7 +303,7 @@ class ReactorVectorEnv(CallingVectorEnv):
             if type(actions) in (list, tuple):
                 actions = self._joined(actions)
             if isinstance(actions, np.ndarray):
-                if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
+                if actions.shape == self._action_shape and actions.dtype == self._action_dtype:
                     return actions
                 if actions.ndim:
                     check_actions(actions, self.single_action_space, self.batch_size)

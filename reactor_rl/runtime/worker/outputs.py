@@ -12,7 +12,7 @@ from reactor_rl.runtime.worker.cells import Cells
 from reactor_rl.runtime.worker.handle import Handle
 from reactor_rl.runtime.worker.moment import Moment
 from reactor_rl.runtime.worker.presence import Stamps
-from reactor_rl.serialise import IMMUTABLE, encode
+from reactor_rl.serialise import KEPT, encode
 
 __all__ = ["ArrayOutput", "LocalObjectOutput", "ObjectOutput", "OutputHandle"]
 
@@ -258,7 +258,7 @@ class LocalObjectOutput(ObjectOutput):
         def put(value: Any) -> None:
             if not kernel.current & allowed:
                 raise self._undeclared("effects")
-            cells[0] = value if type(value) in IMMUTABLE else encode(value)
+            cells[0] = value if type(value) in KEPT else encode(value)
             words[whole] = kernel.number
             kernel.pending |= mask
 
@@ -267,7 +267,7 @@ class LocalObjectOutput(ObjectOutput):
                 raise self._undeclared("effects")
             time = kernel.time
             slot = time % ring
-            cells[slot] = value if type(value) in IMMUTABLE else encode(value)
+            cells[slot] = value if type(value) in KEPT else encode(value)
             words[whole], words[times[slot]] = kernel.number, time
             kernel.pending |= mask
             kernel.soon |= soon
