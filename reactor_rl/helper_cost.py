@@ -30,8 +30,8 @@ WARM = 10
 BATCHES, FEWEST, SECONDS = 12, 3, 5e-3
 """Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
 
-The mean of a batch, because on a busy machine it is few ticks that take long; a quarter of the batches take longer than the one
-that counts, because on a quiet machine a few may be hit.
+The mean of a batch, because on a busy machine it is few ticks that take long; the second-longest batch, because on a quiet one
+a single batch may be hit.
 """
 PROBE = 5_000
 """How far is counted to see how long that takes."""
@@ -100,7 +100,7 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
         number = _number(work)
         alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # whatever makes it longer is none of its own doing
         shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
-        return max(0.0, shared[3 * len(shared) // 4] - (alone / 2 if number else alone))
+        return max(0.0, shared[-2] - (alone / 2 if number else alone))
     return math.inf
 
 
