@@ -22,7 +22,7 @@ __all__ = ["Arithmetic", "arithmetic", "take"]
 _SIZE = 256
 """Bytes that there are for the processor's settings, more than any C library takes."""
 _ERRORS: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-_TORCH = {"dtype": "float32", "deterministic": (False, False), "precision": "highest"}
+_TORCH = {"dtype": "float32", "deterministic": (False, False)}
 
 
 class Arithmetic(NamedTuple):
@@ -66,7 +66,6 @@ def take(settings: Arithmetic, alone: bool = False) -> None:
         torch.set_default_dtype(getattr(torch, wanted["dtype"]))
         always, warn_only = wanted["deterministic"]
         torch.use_deterministic_algorithms(always, warn_only=warn_only)
-        torch.set_float32_matmul_precision(wanted["precision"])
     if settings.floats and settings.machine == _machine():
         if alone:
             _read_source_as_usual()
@@ -74,14 +73,13 @@ def take(settings: Arithmetic, alone: bool = False) -> None:
 
 
 def _of_torch(torch: Any) -> dict[str, Any]:
-    if not hasattr(torch, "set_float32_matmul_precision"):  # not loaded, or not to its end
+    if not hasattr(torch, "is_deterministic_algorithms_warn_only_enabled"):  # not loaded, or not to its end
         return {}
     found = {
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "deterministic": (
             torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
-        "precision": torch.get_float32_matmul_precision(),
     }  # fmt: skip
     return {name: value for name, value in found.items() if value != _TORCH[name]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,19 @@ def test_one_result(algorithm: str, pipeline: int, place: dict[str, Any]) -> Non
     assert len(expected["evaluations"]) >= 2
     assert len(expected["episodes"]) > 10
     assert expected["counters"][0] == 640
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+def test_trainings_in_several_threads_do_not_know_of_each_other(place: dict[str, Any]) -> None:
+    def train(algorithm: str) -> str:
+        with new(algorithm, **{**INLINE, **place}) as model:
+            return model.learn(320).fingerprint()  # type: ignore[no-any-return]
+
+    algorithms = ["dqn", "dqn", "sac"]
+    expected = [train(algorithm) for algorithm in algorithms]
+    with ThreadPoolExecutor(len(algorithms)) as pool:
+        assert list(pool.map(train, algorithms)) == expected
 
 
 @most
