@@ -87,9 +87,10 @@ class Ticking(Lifetime):
 
     def _pass(self) -> None:
         kernel, words = self._kernel, self._words
+        if not (self._start or kernel.observers):
+            kernel.tick_alone(self._ticks, self._number)
+            return
         kernel.first_pass(self._ticks, self._number)
-        if kernel.again and not self._start and not kernel.observers:
-            kernel.passes_alone()
         while words[Words.AGAIN] == kernel.number:
             if self._start:
                 self._helpers.begin(Commands.AGAIN, kernel.number + 1)

@@ -18,7 +18,7 @@ __all__ = ["AWAY", "EnvChoice", "decide", "late_helpers"]
 
 WORTH_IT = 0.9
 """With helpers a step must take less than this share of the time: costs are not known any better."""
-LEAST, CERTAIN = 20e-6, 20e-3
+LEAST, CERTAIN = 40e-6, 20e-3
 """What helpers cost is not measured where they would save fewer seconds of a step, or more: a helper that sleeps is not woken in
 less, and beside other programs a step with helpers may take some time slices longer.
 """

@@ -157,13 +157,24 @@ class Kernel(Moment):
             self.again += [action for action in again if action.arrive()]
         self.execute()
 
-    def passes_alone(self) -> None:
-        """Run the further passes of a tick in which no other worker takes part."""
+    def tick_alone(self, time: int, number: int) -> None:
+        """Run all passes of a tick in which no other worker takes part."""
+        self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
+        agenda = self.agenda
+        self.pending |= agenda.always | self.soon
+        self.soon = 0
+        if agenda.times and agenda.times[0] <= time:
+            self._due(time)
         try:
-            self._enter()
-            self._passes()
+            if get_ident() != self._thread:
+                self._moved()
+            self._limit.enter()
+            self.run_all()
+            if self.again:
+                self._passes()
         finally:
-            self._leave()
+            self.current = ALL  # an interrupt may have left it in a reaction
+            self._limit.leave(self._at >= 0)
 
     def _passes(self) -> None:
         while self.again:

@@ -39,8 +39,8 @@ def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: in
     ("seconds", "n", "helper", "shared"),
     [
         (4e-6, 8, 8e-6, False),  # CartPole: 35 us alone, and no sleeping helper is woken in what it would save
-        (4e-6, 16, 8e-6, True),
-        (4e-6, 16, 60e-6, False),  # where waking it takes longer, or the machine is busy
+        (4e-6, 32, 8e-6, True),
+        (4e-6, 32, 60e-6, False),  # where waking it takes longer, or the machine is busy
         (4e-6, 64, 60e-6, True),
         (4e-6, 64, 400e-6, False),
         (1.5e-6, 8, 8e-6, False),  # FrozenLake
@@ -63,13 +63,13 @@ def test_what_is_expected_is_a_tenth_less_than_alone() -> None:
 def test_what_helpers_cost_is_asked_for_a_worker_s_share() -> None:
     asked: list[float] = []
     for batch in (32, 16):
-        decide(lambda: EnvCosts((4e-6,) * 32, ""), batch, 2, "auto", True, lambda work: asked.append(work) or 0.0)  # type: ignore[func-returns-value]
-    assert asked == pytest.approx([16 * 4e-6 + SHARD_COST, 8 * 4e-6 + SHARD_COST])
+        decide(lambda: EnvCosts((9e-6,) * 32, ""), batch, 2, "auto", True, lambda work: asked.append(work) or 0.0)  # type: ignore[func-returns-value]
+    assert asked == pytest.approx([16 * 9e-6 + SHARD_COST, 8 * 9e-6 + SHARD_COST])
 
 
 def test_infos_cost_more_from_a_helper() -> None:
     for infos, executor in ((0.0, parallel_executor()), (1e-6, "inline")):
-        found = decide(lambda: EnvCosts((4e-6,) * 32, "", infos), 32, 2, "auto", True, lambda _: 35e-6)  # noqa: B023
+        found = decide(lambda: EnvCosts((4e-6,) * 32, "", infos), 32, 2, "auto", True, lambda _: 45e-6)  # noqa: B023
         assert found.executor == executor
 
 
