@@ -138,9 +138,9 @@ class Waiting:
 
 def test_microsteps_go_on_as_long_as_something_waits(worker: Worker) -> None:
     worker.kernel.again.append(Waiting(worker, 3))
-    assert worker.tick(4, A) == [("a", 4, 0)]
-    worker.kernel.passes_alone()
-    assert worker.log[1:] == [("c", 4, 1), ("c", 4, 2), ("c", 4, 3)]
+    worker.kernel.pending |= A
+    worker.kernel.tick_alone(4, worker.kernel.number + 1)
+    assert worker.log == [("a", 4, 0), ("c", 4, 1), ("c", 4, 2), ("c", 4, 3)]
     assert worker.kernel.again == []
 
 
