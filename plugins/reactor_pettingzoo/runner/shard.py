@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import close_all, own
+from reactor_gymnasium.plugin import close_all
 from reactor_pettingzoo.runner.account import Account
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
 from reactor_pettingzoo.runner.groups import Group
@@ -118,7 +118,7 @@ class RunnerShard(Reactor):
             self._blame(error)
             raise
         self.playing: Array = np.array(self.left) > 0
-        self.frames: list[Any] = [own(self.copies[0].env.render())] if renders else []
+        self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
 
     def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
         """Take a step in every copy.
@@ -136,7 +136,7 @@ class RunnerShard(Reactor):
                     continue
                 rewards += copy.step(of_copy)
                 if renders and not number:
-                    self.frames.append(own(copy.env.render()))
+                    self.frames.append(copy.env.render())
                 if copy.over:
                     self._end(number, copy)
                 copy.show()
