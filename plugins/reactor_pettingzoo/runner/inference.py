@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class GroupPolicies:
         self.answers = None if roster.turns else group.answers[:, indices]
         self.served = None if self.answers is None else self.answers >= 0
         self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
-        self.regular = self._regular()
+        self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
 
@@ -125,10 +126,10 @@ class GroupPolicies:
         else:
             out.fill(0)
             return
-        taken = chosen.reshape(self.regular).T if self.regular else chosen[answers]
+        taken = chosen[answers] if self.layout is None else self.layout(chosen)
         if self.stacked is None or masks is not None:  # else it cannot be anything that nobody can do
             self._check(taken, alive, masks, acting)
-        elif self.regular:
+        elif self.layout is not None:
             np.multiply(taken, alive, out=out)
             return
         out.fill(0)
@@ -138,20 +139,24 @@ class GroupPolicies:
         """The views of the observations' slot that every tick needs."""
         block = self.group.block
         seen = record[block.field(f"observation.{next(iter(block.parts))}")]
-        if self.regular:
-            seen = seen.swapaxes(0, 1)
         masked = record[block.field("masked")] if block.mask == "later" else None
         known = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen, masked
         return known
 
-    def _regular(self) -> tuple[int, int] | None:
-        """The numbers of agents and environments if each agent has its own policy everywhere: rows are turned then."""
+    def _layout(self) -> Callable[[Array], Array] | None:
+        """Of what has a row for each answer, a view as ``(copies, rows of the block, ...)``: where each agent has its own policy
+        everywhere, or all of them have the same one. ``None`` if it is less simple.
+        """
         group = self.group
-        agents, copies = group.seats.shape[:2]
-        if self.stacked is None or self.answers is None or (agents, copies) != (group.block.rows, group.copies):
+        policies, rows = group.seats.shape[:2]
+        copies, agents = group.copies, group.block.rows
+        if (policies, rows) == (1, copies * agents):
+            layout = _by_copy(copies, agents)
+        elif (policies, rows) == (agents, copies):
+            layout = _by_agent(copies, agents)
+        else:
             return None
-        turned = np.arange(agents * copies).reshape(agents, copies).T
-        return (agents, copies) if np.array_equal(self.answers, turned) else None
+        return layout if self.answers is not None and np.array_equal(self.answers, layout(np.arange(copies * agents))) else None
 
     def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
         """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the chooser have its random numbers."""
@@ -162,7 +167,10 @@ class GroupPolicies:
 
     def _by_layers(self, stacked: Stacked, masks: Array | None, seen: Array, acting: Array, drawn: Array | None) -> Array:
         """What stacked networks choose for every row of every policy, ``(policies * rows,)``."""
-        stacked.inputs[...] = seen if self.regular else seen[self.copies, self.rows].reshape(stacked.inputs.shape)
+        if self.layout is None:
+            stacked.inputs[...] = seen[self.copies, self.rows].reshape(stacked.inputs.shape)
+        else:
+            self.layout(stacked.inputs.reshape(-1, *seen.shape[2:]))[...] = seen
         stacked()
         chosen = stacked.best.reshape(-1)
         if drawn is not None or masks is not None:
@@ -177,13 +185,24 @@ class GroupPolicies:
         assert self.single is not None
         block = self.group.block
         masks = self._masks(masks, acting, drawn)
-        parts = {key: _aligned(record[block.field(f"observation.{key}")][self.copies[0], self.rows[0]]) for key in block.parts}
+        parts = {key: self._aligned(record[block.field(f"observation.{key}")]) for key in block.parts}
         actions = self.single(parts[""] if block.single else parts, None if masks is None else masks[0], self.chooser)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
                 f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
             )
         return actions
+
+    def _aligned(self, seen: Array) -> Array:
+        """A copy of all rows that begins with a cache line: the last bits of what a policy multiplies it with depend on where it
+        begins.
+        """
+        aligned = aligned_zeros((self.rows.shape[1], *seen.shape[2:]), seen.dtype)
+        if self.layout is None:
+            aligned[...] = seen[self.copies[0], self.rows[0]]
+        else:
+            self.layout(aligned)[...] = seen
+        return aligned
 
     def _check(self, actions: Array, alive: Array, masks: Array | None, acting: Array) -> None:
         """Refuse actions that no agent can take; those are the policies' mistake."""
@@ -216,8 +235,9 @@ def _bounds(space: Any) -> tuple[Any, Any]:
     return 0, 1
 
 
-def _aligned(rows: Array) -> Array:
-    """A copy that begins with a cache line: the last bits of what a policy multiplies it with depend on where it begins."""
-    aligned = aligned_zeros(rows.shape, rows.dtype)
-    aligned[...] = rows
-    return aligned
+def _by_copy(copies: int, agents: int) -> Callable[[Array], Array]:
+    return lambda rows: rows.reshape(copies, agents, *rows.shape[1:])
+
+
+def _by_agent(copies: int, agents: int) -> Callable[[Array], Array]:
+    return lambda rows: rows.reshape(agents, copies, *rows.shape[1:]).swapaxes(0, 1)

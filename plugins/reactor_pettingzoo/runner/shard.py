@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -119,7 +118,7 @@ class RunnerShard(Reactor):
             self._blame(error)
             raise
         self.playing: Array = np.array(self.left) > 0
-        self.frames: list[Any] = [deepcopy(self.copies[0].env.render())] if renders else []
+        self.frames: list[Any] = [self.copies[0].env.render()] if renders else []
 
     def _step(self, actions: Sequence[Sequence[Any]], renders: bool) -> None:
         """Take a step in every copy.
@@ -137,7 +136,7 @@ class RunnerShard(Reactor):
                     continue
                 rewards += copy.step(of_copy)
                 if renders and not number:
-                    self.frames.append(deepcopy(copy.env.render()))
+                    self.frames.append(copy.env.render())
                 if copy.over:
                     self._end(number, copy)
                 copy.show()

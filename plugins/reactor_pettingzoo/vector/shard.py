@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard, load
+from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard, load, own
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_rl.plugin import decode, loads
@@ -107,9 +106,8 @@ class ParallelShard(Shard):
                     for row, terminated, truncated in ends:
                         terminations[lo + row], truncations[lo + row] = terminated, truncated
                     if ends and self.autoreset_mode is AutoresetMode.SAME_STEP:
-                        # The environment may write its next observations into the same arrays.
                         for row in sorted(row for row, _, _ in ends):
-                            finals[lo + row] = deepcopy({"final_obs": observations[row], "final_info": of_rows.get(row, {})})
+                            finals[lo + row] = own({"final_obs": observations[row], "final_info": of_rows.get(row, {})})
                         if copy.over:
                             observations, of_rows = copy.reset()
                 self._keep(number, observations, of_rows, infos)
@@ -144,10 +142,11 @@ class ParallelShard(Shard):
         self._keep(number, *self.envs[number].reset(**kwargs), infos)
 
     def _keep(self, number: int, observations: list[Any], of_rows: Infos, infos: Infos) -> None:
-        """Take down what the rows of a copy have now."""
-        lo = number * len(self.agents)
-        self.last[lo : lo + len(self.agents)] = observations
-        infos.update((lo + row, info) for row, info in of_rows.items())
+        """Take down what the rows of a copy have now: it, or the next copy, may write into the same arrays again."""
+        lo, array = number * len(self.agents), np.ndarray
+        self.last[lo : lo + len(self.agents)] = [one.copy() if type(one) is array else own(one) for one in observations]
+        for row, info in of_rows.items():
+            infos[lo + row] = own(info)
 
     # ------------------------------------------------------------------ snapshots
 

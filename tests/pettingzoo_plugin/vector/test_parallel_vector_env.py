@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_envs import AGENTS, Broken, Crowd, Steered, Turns, Unlike, Unlisted
+from aliasing_envs import ACTIONS, OBSERVATIONS, Hoarders, answer
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -506,3 +507,64 @@ def test_importing_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ParallelVectorEnv(Crowd, 1, executor="inline").close()
+
+
+# ---------------------------------------------------------------------- environments that use arrays again
+
+
+def _plain_rows(env: Any, seed: int, space: Any, steps: int) -> list[Any]:
+    """Of each step what every agent was told, and the rewards; the episode after follows at once."""
+    told = []
+    observations, infos = env.reset(seed=seed)
+    for _ in range(steps):
+        actions = {agent: answer(space, observations[agent], infos[agent].get("action_mask")) for agent in env.agents}
+        observations, rewards, terminations, _, infos = env.step(actions)
+        gains = {agent: float(np.asarray(reward).item()) for agent, reward in rewards.items()}
+        ended = deepcopy({agent: (observations[agent], infos[agent]) for agent, over in terminations.items() if over})
+        if not env.agents:
+            observations, infos = env.reset()
+        told.append((deepcopy({agent: observations[agent] for agent in env.agents}), gains, ended, deepcopy(infos)))
+    return told
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("seen", OBSERVATIONS)
+@pytest.mark.parametrize(("shared", "views"), [(True, False), (True, True), (False, True)])
+def test_environments_that_use_arrays_again(shared: bool, views: bool, seen: str, actions: str) -> None:
+    """What they keep, change and write into again: rows are those of a plain loop over each of them."""
+    make = partial(Hoarders, shared=shared, views=views, observations=seen, actions=actions, masks=True)
+    wanted = [_plain_rows(make(), 5 + copy, ACTIONS[actions], 30) for copy in range(3)]
+    for place in ({"executor": "inline"}, {"executor": "processes", "workers": 2}):
+        envs = ParallelVectorEnv(make, num_envs=3, **place)
+        agents, space = envs.agents, envs.single_action_space
+        observations, infos = envs.reset(seed=5)
+        for step in range(30):
+            masks = [
+                _row(infos["action_mask"], at) if there else None for at, there in enumerate(infos.get("_action_mask", [0] * 9))
+            ]
+            chosen = [answer(space, _row(observations, at), mask) for at, mask in enumerate(masks)]
+            observations, rewards, terminations, _, infos = envs.step(np.array(chosen))
+            for copy, (live, gains, ended, of_agents) in enumerate(told[step] for told in wanted):
+                for at, agent in enumerate(agents, copy * len(agents)):
+                    where = (place, step, copy, agent)
+                    assert rewards[at] == gains.get(agent, 0.0), where
+                    if agent in live:
+                        _is_same(_row(observations, at), live[agent], where)
+                        _is_same(infos["drawn"][at], of_agents[agent]["drawn"], where)
+                    if agent in ended:
+                        assert terminations[at]
+                        _is_same(infos["final_obs"][at], ended[agent][0], where)
+        envs.close()
+
+
+def _row(batch: Any, at: int) -> Any:
+    return {key: part[at] for key, part in batch.items()} if isinstance(batch, dict) else batch[at]
+
+
+def _is_same(one: Any, other: Any, where: Any) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            _is_same(one[key], other[key], where)
+    else:
+        assert np.array_equal(one, other), where
