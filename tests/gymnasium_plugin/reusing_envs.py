@@ -77,12 +77,13 @@ class Reusing(gymnasium.Env[Any, Any]):
         info = {"t": self.t, "place": np.full(2, float(self.t)), "nested": {"t": self.t}, **values}
         if not self.habits & {"own info", "class info"}:
             return info
-        kept: dict[str, Any] = self._place("info", "all", lambda: {"place": np.zeros(2), "nested": {}})
+        kept: dict[str, Any] = self._place("info", "all", lambda: {"place": np.zeros(2)})
         for key in kept.keys() - info.keys():
             del kept[key]
         for key, value in info.items():
             if isinstance(value, dict):
-                kept.setdefault(key, {}).update(value)
+                kept[key] = self._place("info", key, dict)
+                kept[key].update(value)
             elif isinstance(value, np.ndarray):
                 kept[key][...] = value
             else:

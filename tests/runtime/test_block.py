@@ -67,6 +67,15 @@ def test_too_much_is_refused_before_it_is_used() -> None:
         Block(4 * free, "a test")
 
 
+def test_of_a_block_that_grows_only_what_is_new_has_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = Block(4 * PAGE, "a test")
+    monkeypatch.setattr("reactor_rl.runtime.block.available_memory", lambda: 2 * PAGE)
+    block.grow(6 * PAGE)
+    assert block.size == 6 * PAGE
+    with pytest.raises(ArenaError, match="cannot reserve"):
+        block.grow(9 * PAGE)
+
+
 def test_it_does_not_pickle_but_into_a_process() -> None:
     import pickle
 

@@ -557,6 +557,19 @@ def test_a_timeout_can_be_waited_out(executor: str, caller_works: bool) -> None:
             assert run.x.tolist() == [tick, tick]
 
 
+@pytest.mark.parametrize("executor", ["inline", "threads"])
+def test_a_tick_that_was_done_too_late_is_found_done_by_the_next_wait(executor: str) -> None:
+    program = Program("slow")
+    program.connect(program.add(Slow, 0).out, program.output("x"))
+    with program.start(executor=executor, workers=1) as run:
+        for tick in (1, 2):
+            run.tick_async()
+            with pytest.raises(TimeoutError):
+                run.tick_wait(0)
+            run.tick_wait(0)
+            assert run.x == tick
+
+
 class Heavy(Reactor):
     beat = Timer(period=1)
     out = Output((), np.int64)

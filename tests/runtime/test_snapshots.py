@@ -233,6 +233,29 @@ def test_shutdown_is_one_microstep_after_the_last_tick(tmp_path: Path, way: Any,
     assert [(tmp_path / str(index)).read_text() for index in range(2)] == [repr(tag)] * 2
 
 
+class Beats(Reactor):
+    """Says something at every fourth tick."""
+
+    beat, said = Timer(period=4), Output()
+
+    @reaction(beat, effects=said)
+    def say(self) -> None:
+        self.said.set(self.tag)
+
+
+@pytest.mark.parametrize("way", [{"executor": "inline"}, {"executor": "threads", "workers": 2}], ids=str)
+def test_it_does_not_show_which_ticks_were_left_out(way: Any) -> None:
+    program = Program("beats")
+    program.bank(Beats, 2)
+    with program.start(**way) as run:
+        run.run(3)
+        left_out = content(run.snapshot())
+    with program.start(**way) as run:
+        for _ in range(3):
+            run.tick()
+        assert content(run.snapshot()) == left_out
+
+
 class Refuses(Reactor):
     beat = Timer(period=1)
 

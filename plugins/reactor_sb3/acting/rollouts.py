@@ -94,7 +94,7 @@ def advantages(rewards: Array, values: Array, following: Array, dones: Array, ga
     distance = 1
     while distance < len(total):
         total[:-distance] += weight[:-distance] * total[distance:]
-        weight[:-distance] *= weight[distance:].copy()
+        weight[:-distance] *= weight[distance:]  # numpy takes care of the overlap
         distance *= 2
     return total.astype(np.float32)
 

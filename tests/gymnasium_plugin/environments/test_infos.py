@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import merge, pack, together
+from reactor_gymnasium.environments.infos import merge, pack, together, unpack
 from reactor_rl.serialise import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -154,6 +154,13 @@ def test_what_one_shard_puts_together_is_nobody_elses() -> None:
     merged["_t"][0] = False
     again = together({0: {"t": table}, 1: {"t": other}}, 2)
     assert again is not None and again["_t"].all()
+
+
+def test_arrays_that_are_unpacked_are_whose_info_it_is() -> None:
+    packed = loads(dumps(pack(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)})))
+    (_, first), *others = unpack(packed)[1]
+    first["place"][...] = 9
+    assert [info["place"].tolist() for _, info in others] == [[1, 1], [2, 2]]
 
 
 def test_two_infos_of_one_environment_count_in_their_order() -> None:

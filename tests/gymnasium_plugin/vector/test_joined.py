@@ -450,6 +450,23 @@ def test_a_shard_that_fails_is_named(place: dict[str, Any]) -> None:
             envs.step(np.zeros(6, np.int64))
 
 
+class Reuses(Simulator):
+    """Writes all its observations into one array, and knows nothing of masks."""
+
+    def observe(self) -> Any:
+        rows = self.__dict__.setdefault("rows", np.zeros((self.num_envs, 3), np.float32))
+        rows[...] = super().observe()
+        return rows
+
+
+def test_rows_that_are_left_alone_are_told_from_those_of_before_though_the_array_is_used_again() -> None:
+    with ReactorVectorEnv.of([partial(Reuses, 2)] * 2, executor="inline") as envs:
+        envs.reset(seed=0)
+        envs.step(np.ones(4, np.int64))
+        with pytest.raises(ValueError, match="Reuses has reset rows that"):
+            envs.reset(options={"reset_mask": np.array([True, True, True, False])})
+
+
 class Unfit(Simulator):
     """Gives something of another shape than it says."""
 

@@ -83,6 +83,19 @@ def test_an_error_ends_its_reaction_and_nothing_else(worker: Worker) -> None:
     assert worker.kernel.words[Words.FAILED] == 1
 
 
+def test_what_comes_behind_a_reaction_does_not_come_behind_one_that_has_failed(worker: Worker) -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        worker.kernel.after_reaction(lambda: done.append("a"))
+        raise ValueError("no")
+
+    worker.then[A] = fail
+    worker.then[B] = lambda: worker.kernel.after_reaction(lambda: done.append("b"))
+    worker.tick(0, A | B)
+    assert done == ["b"]
+
+
 def test_an_interrupt_in_a_step_is_found_again_and_gone_on_from(worker: Worker) -> None:
     interrupted = [True]
 
