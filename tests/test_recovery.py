@@ -25,6 +25,7 @@ from random_programs import QUIET, advance, ended, placements, programs, told
 
 from reactor_rl import (
     Input,
+    LogicalAction,
     Output,
     Program,
     ProgramError,
@@ -351,6 +352,45 @@ def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
         killed(run)
         with pytest.raises(WorkerDiedError, match="was not replaced: the notes"):
             run.tick()
+
+
+class Passing(Reactor):
+    """Passes on what it is given one microstep later, and something before that at its start."""
+
+    given, later = Input(), LogicalAction()
+    out = Output()
+
+    def __init__(self, bank_index: int) -> None:
+        pass
+
+    @reaction(startup, effects=later)
+    def begin(self) -> None:
+        self.later.schedule(0, "started")
+
+    @reaction(given, effects=later)
+    def take(self) -> None:
+        self.later.schedule(0, self.given.value)
+
+    @reaction(later, effects=out)
+    def give(self) -> None:
+        self.out.set(self.later.value)
+
+
+def test_what_was_scheduled_at_the_start_does_not_come_again_from_a_saved_state() -> None:
+    program = Program("starters")
+    bank = program.bank(Passing, 2)
+    program.connect(program.input("given"), bank.given)
+    program.connect(bank.out, program.output("out").rows)
+    with silently() as said, program.start(executor="processes", workers=2, recover=Recover(log_bytes=1)) as run:
+        run.tick()
+        assert run.out == ["started"] * 2
+        for number in range(1, 4):
+            run.set(given=number)
+            run.tick()
+            assert run.out == [number] * 2
+            if number == 2:
+                killed(run)
+    assert len(said) == 1
 
 
 def test_notes_are_bounded_by_log_bytes() -> None:

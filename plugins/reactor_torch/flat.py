@@ -79,7 +79,7 @@ class FlatParameters:
         for name, parameter, value, gradient in zip(self.names, self.parameters, self._values, self._gradients, strict=True):
             if parameter.data_ptr() != value.data_ptr() or parameter.stride() != value.stride():
                 self._check(name, parameter)
-                value.copy_(parameter.data)
+                value.copy_(parameter.data.clone())  # it may be the same memory, turned
                 parameter.data = value
             if parameter.grad is not gradient:
                 parameter.grad = gradient

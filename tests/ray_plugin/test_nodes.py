@@ -33,6 +33,8 @@ def test_machines_that_are_alike_are_no_news() -> None:
         warn_of_differences(here, {"other": dict(here)})
     with pytest.warns(RuntimeWarning, match=r"other has numpy 1\.0 \(here 2"):
         warn_of_differences(here | {"numpy": "2.0"}, {"same": here | {"numpy": "2.0"}, "other": here | {"numpy": "1.0"}})
+    with pytest.warns(RuntimeWarning, match=r"other has mujoco None \(here 3\.0\)"):
+        warn_of_differences(here | {"mujoco": "3.0"}, {"other": {name: of for name, of in here.items() if name != "mujoco"}})
 
 
 def test_nothing_imports_ray_unless_asked_for() -> None:

@@ -87,6 +87,16 @@ def test_what_happens_to_modules(happens: Any) -> None:
     assert is_bound(flat, module)
 
 
+def test_a_parameter_that_is_turned_in_its_place_is_bound_again() -> None:
+    module = nn.Linear(3, 3)
+    flat = flat_of(module)
+    turned = module.weight.detach().t().clone()
+    module.weight.data = module.weight.data.t()
+    flat.bind()
+    assert torch.equal(module.weight, turned)
+    assert is_bound(flat, module)
+
+
 def test_a_network_that_has_become_another_kind_is_refused() -> None:
     module = network()
     flat = flat_of(module)
@@ -139,6 +149,14 @@ def test_clip(scale: float) -> None:
     torch.testing.assert_close(found, expected, equal_nan=True)
     for one, theirs in zip(module.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one.grad, theirs.grad, equal_nan=True)
+
+
+def test_gradients_that_are_short_enough_are_not_made_longer() -> None:
+    flat = flat_of(network())
+    flat.gradients.fill_(0.4 / len(flat.gradients) ** 0.5)
+    before = flat.gradients.clone()
+    flat.clip(0.5)
+    assert torch.equal(flat.gradients, before)
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.25, 0.0])

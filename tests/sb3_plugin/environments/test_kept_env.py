@@ -72,6 +72,45 @@ def rewards_of(kept: KeptEnv, rounds: int) -> list[float]:
     return found
 
 
+class Spoils(gymnasium.Env[Any, Any]):
+    """Writes into the actions that it is given, and cannot be pickled."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("cannot be pickled")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = np.zeros(1, np.float32)
+        return self.place, {}
+
+    def step(self, action: Any) -> Any:
+        self.place += action.sum()
+        action[...] = 0
+        return self.place, 0.0, False, False, {}
+
+
+def test_what_is_noted_of_actions_is_nobody_elses() -> None:
+    kept = KeptEnv(encode(Spoils), 0, Purpose.EPISODES, 0)
+    taken, record = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 4, 2), np.zeros((4, 2), np.float32)
+    for of_round in taken:
+        record[...] = of_round  # the memory of every round
+        kept.begin_round(False)
+        for action in of_round:
+            kept.observation = kept.inner.step(action.copy())[0]
+        kept.end_round(record)
+    saved = kept.saved()
+    for _ in range(2):  # what was put back can be saved again
+        assert saved["way"] == "replay"
+        np.testing.assert_array_equal(saved["actions"], np.concatenate(taken))
+        other = KeptEnv(encode(Spoils), 0, Purpose.EPISODES, 0)
+        other.put_back(saved)
+        assert other.observation == kept.observation
+        saved = other.saved()
+
+
 def test_an_environment_may_change_its_step() -> None:
     kept = KeptEnv(encode(wrapped), 0, Purpose.EPISODES, 0)
     found = rewards_of(kept, 10)
