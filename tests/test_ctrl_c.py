@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import product
 from types import FrameType
@@ -224,6 +224,126 @@ def test_an_interrupt_at_every_line_of_the_constructor(how: str) -> None:
         let_go()
         gc.collect()
     assert hit > POINTS - 2
+
+
+def _rollout(envs: Any) -> list[Any]:
+    first, _ = envs.reset(seed=3)
+    return [first, *(part for _ in range(12) for part in envs.step(np.arange(6) % 2)[:4])]
+
+
+def _refusal(envs: Any) -> str:
+    """What a step says; what was begun and not ended is ended."""
+    try:
+        envs.step(np.zeros(6, np.int64))
+    except gym.error.AlreadyPendingCallError as error:
+        next(getattr(envs, f"{name}_wait") for name in ("reset", "step", "call") if f"call to `{name}`" in str(error))()
+    except RunError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("phase", ["step", "async", "timeout", "reset", "call"])
+def test_a_reset_will_do_where_all_is_done_by_the_caller(phase: str) -> None:
+    """At whatever line it was interrupted: episodes begin anew, as if nothing had happened."""
+    inline = {"executor": "inline"}
+    with closing(make(inline)) as envs:
+        expected = _rollout(envs)
+    lines = len(lines_of(inline, PHASES[phase]))
+    struck_at = refused = 0
+    for line in range(1, lines + 1, 1 + lines // 60):
+        with closing(make(inline)) as envs:
+            with suppress(KeyboardInterrupt), interrupted(line) as interrupter:
+                PHASES[phase](envs)
+            let_go()
+            struck_at += bool(interrupter.where)
+            said = _refusal(envs)
+            if "interrupted" in said:
+                refused += 1
+                assert "reset() will do" in said, (interrupter.where, said)
+            for part, wanted in zip(_rollout(envs), expected, strict=True):
+                np.testing.assert_array_equal(part, wanted, interrupter.where)
+    assert struck_at > 20 and refused > 5
+
+
+def _of_every_kind() -> dict[str, tuple[Callable[[], Any], int]]:
+    """What makes each, and of how many rows."""
+    from mpe2 import simple_spread_v3
+
+    from reactor_gymnasium import AtariVectorEnv
+    from reactor_pettingzoo import ParallelVectorEnv
+    from reactor_sb3 import ReactorVecEnv
+
+    cartpole: Any = partial(gym.make, "CartPole-v1")
+    two: Any = partial(gym.make_vec, "CartPole-v1", 2, vectorization_mode="sync")
+    return {
+        "of": (lambda: ReactorVectorEnv.of([two, two], executor="inline"), 4),
+        "Atari": (lambda: AtariVectorEnv("pong", 2, executor="inline"), 2),
+        "PettingZoo": (lambda: ParallelVectorEnv(simple_spread_v3.parallel_env, 2, executor="inline"), 6),
+        "SB3": (lambda: ReactorVecEnv([cartpole, cartpole], executor="inline"), 2),
+    }
+
+
+def _begun(envs: Any) -> Any:
+    if hasattr(envs, "seed"):  # SB3's
+        envs.seed(5)
+        return envs.reset()
+    return envs.reset(seed=5)[0]
+
+
+@pytest.mark.parametrize("kind", ["of", "Atari", "PettingZoo", "SB3"])
+def test_a_reset_will_do_of_every_kind(kind: str) -> None:
+    for module in ("ale_py", "stable_baselines3", "mpe2", "pettingzoo"):
+        pytest.importorskip(module)
+    new, rows = _of_every_kind()[kind]
+
+    def play(envs: Any) -> Any:
+        return envs.step(np.zeros(rows, np.int64))
+
+    with closing(new()) as envs:
+        expected = _begun(envs)
+        after = play(envs)[:2]
+        with interrupted(10**9) as counted:
+            play(envs)
+    hit = 0
+    for line in range(1, 10**9 - counted.left, 9):
+        with closing(new()) as envs:
+            _begun(envs)
+            with suppress(KeyboardInterrupt), interrupted(line) as interrupter:
+                play(envs)
+                hit -= 1
+            hit += 1
+            let_go()
+            np.testing.assert_array_equal(_begun(envs), expected, interrupter.where)
+            for part, wanted in zip(play(envs)[:2], after, strict=True):
+                np.testing.assert_array_equal(part, wanted, interrupter.where)
+    assert hit > 3
+
+
+NOSY: list[Any] = []
+
+
+class Nosy(gym.Wrapper):  # type: ignore[type-arg]
+    """Resets the vector environment that steps it."""
+
+    def step(self, action: Any) -> Any:
+        for envs in NOSY:
+            envs.reset()
+        return super().step(action)
+
+
+def nosy() -> Any:
+    return Nosy(gym.make("CartPole-v1"))
+
+
+def test_a_reset_does_not_do_in_the_middle_of_a_step() -> None:
+    with closing(ReactorVectorEnv([nosy] * 2, executor="inline")) as envs:
+        envs.reset(seed=0)
+        NOSY.append(envs)
+        try:
+            with pytest.raises(RunError, match="in the middle of one"), pytest.warns(UserWarning, match="raised RunError"):
+                envs.step(np.zeros(2, np.int64))
+        finally:
+            NOSY.clear()
 
 
 def test_only_closing_is_left_after_an_interrupt() -> None:

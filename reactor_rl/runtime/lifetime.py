@@ -21,12 +21,15 @@ from reactor_rl.runtime.words import Stop, Words
 from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.runtime.worker.messages import Reply
 
-__all__ = ["GRACE", "Lifetime", "runs"]
+__all__ = ["GRACE", "INTERRUPTED", "Lifetime", "runs"]
 
 runs: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 
 GRACE = 1.0
 """Seconds that workers get to end by themselves when nobody asked them to."""
+
+INTERRUPTED = "it was interrupted"
+"""Why a run is over that a Ctrl-C has struck in the middle of something."""
 
 State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
 WHOLE = ("ready", "ticking", "stopped", "failed")
@@ -212,9 +215,9 @@ class Lifetime:
         if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
             raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from None
         if self._state in ("ready", "ticking", "busy"):
-            interrupted = isinstance(error, KeyboardInterrupt)
+            interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
-            self._end("broken", "it was interrupted" if interrupted else what)
+            self._end("broken", INTERRUPTED if interrupted else what)
 
     def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
         self._state, self._why = state, why

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -13,15 +15,16 @@ from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.html import html_figure
 from reactor_rl.errors import RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.executor import Commands, Executor, Reactors
+from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.forks import when_forked
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.lifetime import GRACE, runs
+from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, runs
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.snapshot import Snapshot
 from reactor_rl.runtime.ticks import Ticking
 from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
+from reactor_rl.runtime.worker.kernel import Kernel
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice, Tracing
 
@@ -99,6 +102,30 @@ class Run(Ticking):
     def foreign(self) -> bool:
         """Whether this is a copy in a forked child of the process that started the run; it must leave the workers alone."""
         return self._state == "foreign"
+
+    def go_on(self) -> bool:
+        """Make the run what it is between two ticks, after an interrupt, where the calling thread alone has done everything.
+
+        The tick that was interrupted counts as done, without what it had not done yet. What reactions have changed stays changed.
+
+        Returns:
+            Whether it is that now: not with helpers, who may be anywhere, nor where something is to come at a later time, nor while
+            somebody is in the middle of a tick after all.
+        """
+        kernel, words = self._kernel, self._words
+        interrupted = self._state in ("ready", "ticking", "busy") or (self._state, self._why) == ("broken", INTERRUPTED)
+        due = words[Words.STOP] or kernel.agenda.always or kernel.agenda.times or kernel.soon or kernel.observers
+        if not interrupted or self.workers > 1 or self._start or due or _inside(kernel):
+            return False
+        kernel.abandon()
+        words[Words.FAILED] = words[Words.AGAIN] = 0
+        self._started_pass = self._late = False
+        self._helpers.deadline = Deadline(None)
+        boundary = self._boundary
+        self._ticks = boundary.time = max(self._ticks, boundary.time) + 1
+        boundary.fed, boundary.open = False, True
+        self._state, self._why = "ready", ""
+        return True
 
     # ------------------------------------------------------------------ the boundary
 
@@ -267,3 +294,14 @@ class Run(Ticking):
         """Ask every worker something, between ticks."""
         with self._operation(f"answer {request!r}", ("ready", "stopped", "failed")):
             return [reply.get() for reply in self._asked(request, argument)]
+
+
+def _inside(kernel: Kernel) -> bool:
+    """Whether a thread is executing something of a kernel's."""
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    for frame in frames:
+        while frame is not None:
+            if frame.f_locals.get("self") is kernel:
+                return True
+            frame = frame.f_back
+    return False

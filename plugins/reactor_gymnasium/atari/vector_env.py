@@ -247,8 +247,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             TypeError: If a seed is no integer, or the mask is no array of bool.
             gymnasium.error.ResetNeeded: If the first reset leaves games out.
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
+        self._assert_may_reset(options)
         mask = None
         if options is not None and "reset_mask" in options:
             mask = _checked_mask(options["reset_mask"], self.num_envs)

@@ -157,8 +157,7 @@ class JoinedVectorEnv(CallingVectorEnv):
         self, seed: int | Sequence[int | None] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
     ) -> None:
         """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`."""
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
+        self._assert_may_reset(options)
         seeds = seeds_of(seed, self.bounds)
         others = dict(options or {})
         mask = np.ones(self.num_envs, np.bool_)

@@ -19,7 +19,7 @@ from reactor_gymnasium.environments.storage import Leaves
 from reactor_gymnasium.environments.ways import known_way
 from reactor_gymnasium.placing.executor_choice import EnvChoice
 from reactor_gymnasium.vector.env_batch import EnvBatch
-from reactor_gymnasium.vector.life import Life
+from reactor_gymnasium.vector.life import INTERRUPTED, Life
 from reactor_gymnasium.vector.wiring import wire
 from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import (
@@ -258,4 +258,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
         if self._life.over:
-            raise RunError(f"cannot go on with {self._title} because {self._life.over}; close() it and make a new one")
+            left = "close() it and make a new one"
+            if self._life.over is INTERRUPTED and self._run.workers == 1:
+                left = "reset() will do, for all environments are in this process"
+            raise RunError(f"cannot go on with {self._title} because {self._life.over}; {left}")

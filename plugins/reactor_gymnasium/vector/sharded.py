@@ -299,6 +299,26 @@ class ShardedVectorEnv(ProgramVectorEnv):
 
     # ------------------------------------------------------------------ what is allowed now
 
+    def begin_anew(self) -> bool:
+        """Have a reset of everything follow a call that was interrupted; where nothing was lost by that, for there are no helpers.
+
+        Returns:
+            Whether there was one, and it can.
+        """
+        if self._life.over is not INTERRUPTED or self.closed or not self._run.go_on():
+            return False
+        self._ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
+        self._queue.clear()
+        self._life.over = ""
+        return True
+
+    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
+        """Refuse a reset while something goes on, or after what only closing is left of."""
+        if "reset_mask" not in (options or {}):
+            self.begin_anew()
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+
     def _assert_whole(self) -> None:
         """Refuse to reset some environments while others step whose results would be lost."""
         if not self._alone:

@@ -286,9 +286,8 @@ class ReactorVectorEnv(CallingVectorEnv):
             ValueError: If there are not as many seeds as environments.
             TypeError: If a seed is no integer.
         """
-        self._assert_is_running()
+        self._assert_may_reset(options)
         seeds = checked_seeds(seed, self.num_envs)
-        self._assert_nothing_pending("reset_async", end="")
         mask = None
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)

@@ -254,8 +254,7 @@ class ParallelVectorEnv(CallingVectorEnv):
             TypeError: If a seed is no integer, or the mask is no array of bool.
             gymnasium.error.ResetNeeded: If the first reset leaves copies out.
         """
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
+        self._assert_may_reset(options)
         if isinstance(seed, Sequence) and len(seed) != self.num_copies:
             raise ValueError(
                 f"{len(seed)} seeds were given for {self.num_copies} copies; the {len(self.agents)} agents of a copy share its seed"

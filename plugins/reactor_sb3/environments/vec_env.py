@@ -191,6 +191,8 @@ class ReactorVecEnv(VecEnv):
 
     def reset(self) -> VecEnvObs:
         """Begin new episodes, with the seeds and options of :meth:`seed` and :meth:`set_options`, which count once."""
+        if self._envs.begin_anew():
+            self.waiting = False
         if self.waiting:
             self.step_wait()
         warn_of_threads()

@@ -134,6 +134,13 @@ class Kernel(Moment):
         finally:
             self._leave()
 
+    def abandon(self) -> None:
+        """Leave the pass that an interrupt has ended in its middle, and whatever was set for the coming one."""
+        self._at, self.pending = -1, 0
+        self.again, self.later, self.failures = [], [], []
+        self.number += 1  # what was written is not there at the next tick
+        self._leave()
+
     def first_pass(self, time: int, number: int) -> None:
         """Begin tick ``time`` and run its first pass."""
         self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
