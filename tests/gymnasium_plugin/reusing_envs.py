@@ -42,7 +42,6 @@ class Reusing(gymnasium.Env[Any, Any]):
         self.habits, self.space, self.length = frozenset(habits), space, length
         self.observation_space, self.action_space = SPACES[space], ACTIONS[actions]
         self.mine: dict[Any, Any] = {}
-        self.episodes = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__.copy()
@@ -95,12 +94,14 @@ class Reusing(gymnasium.Env[Any, Any]):
         self.t = 0
         self.kept: list[Any] = []
         self.copies: list[Any] = []
-        return self._observation(), self._info()
+        self.total = 0.0
+        return self._observation(), self._info(drawn=float(self.np_random.random()))
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self.t += 1
         changed = sum(not np.array_equal(kept, copy) for kept, copy in zip(self.kept, self.copies, strict=True))
         reward: Any = float(np.sum(action)) + self.np_random.normal() + 1000 * changed
+        self.total += reward
         if "keeps actions" in self.habits:
             self.kept.append(action)
             self.copies.append(np.array(action))
@@ -119,6 +120,5 @@ class Reusing(gymnasium.Env[Any, Any]):
             ended, never = flags
         more = {}
         if self.t >= self.length:
-            self.episodes += 1
-            more = {"episode": {"r": float(self.episodes), "l": self.t, "t": 0.5}}
+            more = {"episode": {"r": self.total, "l": self.t, "t": 0.5}}
         return self._observation(), reward, ended, never, self._info(**more)
