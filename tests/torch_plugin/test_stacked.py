@@ -62,6 +62,17 @@ def test_the_way_is_chosen_by_the_layers() -> None:
         assert layers is not None and type(stack((layers, layers), 3)) is way
 
 
+def test_weights_are_those_of_the_moment() -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    network = dense_network_of(module, spaces.Box(-9, 9, (3,), np.float32))
+    assert network is not None
+    before = [part.copy() for part in network.weights[0]]
+    with torch.no_grad():
+        for one in module.parameters():
+            one.add_(1)
+    assert all(map(np.array_equal, network.weights[0], before))
+
+
 def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
     inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
     plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
