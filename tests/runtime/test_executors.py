@@ -570,6 +570,33 @@ def test_a_tick_that_was_done_too_late_is_found_done_by_the_next_wait(executor: 
             assert run.x == tick
 
 
+class Filling(Reactor):
+    """Fills the slot that it was handed, which lies in what one reactor gathers and is copied into what another one does."""
+
+    beat = Timer(period=1)
+    out = Output((2,), np.int64)
+
+    def __init__(self, bank_index: int) -> None:
+        self.number = bank_index
+
+    @reaction(beat, effects=out)
+    def fill(self) -> None:
+        self.out.buffer[...] = (self.number, self.tag[0])
+
+
+def test_a_slot_that_is_filled_is_copied_when_it_is_full() -> None:
+    program = Program("filling")
+    bank = program.bank(Filling, 2)
+    other = program.output("other")
+    program.connect(bank.out, program.output("one").rows)
+    for index in range(2):
+        program.connect(bank[1 - index].out, other.rows[index])
+    with program.start(executor="threads", workers=2) as run:
+        for tick in range(3):
+            run.tick()
+            assert run.one.tolist() == run.other.tolist()[::-1] == [[0, tick], [1, tick]]
+
+
 class Heavy(Reactor):
     beat = Timer(period=1)
     out = Output((), np.int64)

@@ -116,16 +116,17 @@ def test_policies_that_workers_ask_themselves(policy: Any, masks: bool) -> None:
     assert alone[0].fingerprint == reports[0].fingerprint
 
 
-def test_what_was_seen_is_kept_as_it_was() -> None:
+@pytest.mark.parametrize(("policy", "most"), [(ByRow(ACTIONS["box"]), 0.75), (RandomPolicy(), 1)], ids=["caller", "workers"])
+def test_what_was_seen_is_kept_as_it_was(policy: Any, most: float) -> None:
     make = partial(Hoarders, shared=True, views=False, observations="box", actions="box", masks=False)
     shared, own = (
-        ran(partial(Hoarders, **(make.keywords | {"shared": shared})), {"all": ByRow(ACTIONS["box"])}, 3, steps=60).trajectories
+        ran(partial(Hoarders, **(make.keywords | {"shared": shared})), {"all": policy}, 3, steps=60).trajectories
         for shared in (True, False)
     )
     assert shared.keys() == own.keys()
     for name, array in own.items():
         assert np.array_equal(shared[name], array), name
-    assert np.abs(own["actions.0"]).max() <= 0.75  # the environment doubles those that it is given
+    assert np.abs(own["actions.0"]).max() <= most  # the environment doubles those that it is given
 
 
 class Drawn(Herd):
