@@ -570,6 +570,30 @@ def test_a_tick_that_was_done_too_late_is_found_done_by_the_next_wait(executor: 
             assert run.x == tick
 
 
+class Passing(Reactor):
+    given, out = Input(), Output()
+
+    @reaction(given, effects=out)
+    def go(self) -> None:
+        self.out.set(self.given.value)
+
+
+def test_fingerprints_tell_when_it_was_written() -> None:
+    program = Program("passing")
+    passing = program.add(Passing)
+    program.connect(program.input("given"), passing.given)
+    program.connect(passing.out, program.output("x"))
+    found = set()
+    for at in range(2):
+        with program.start(executor="inline") as run:
+            for tick in range(2):
+                if tick == at:
+                    run.set(given=7)
+                run.tick()
+            found.add(run.fingerprint())
+    assert len(found) == 2
+
+
 class Filling(Reactor):
     """Fills the slot that it was handed, which lies in what one reactor gathers and is copied into what another one does."""
 
