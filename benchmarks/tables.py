@@ -43,6 +43,22 @@ def vector_env(result: Result) -> str:
     return rates(result, "ReactorVectorEnv", rivals=rivals, limit=limit, case=_counted)
 
 
+def auto(result: Result) -> str:
+    """One row for each environment and number: how many times as fast as SyncVectorEnv, and on what, beside 0, 1 and 2 hogs."""
+    rows: dict[str, list[str]] = {}
+    for name, found in result["cases"].items():
+        case, _, _ = name.partition(" beside ")
+        row = rows.setdefault(case, [_counted(case)])
+        if "ratios" not in found or "SyncVectorEnv" not in found["ratios"]:
+            row += [found.get("error", "-"), "-"]
+            continue
+        row += [f"{times(found['ratios']['SyncVectorEnv'])}<br>{found['chosen']}"]
+        named = found.get("processes_over_sync")
+        row += [times(named) if named else "-"]
+    head = ["", *(part for hogs in ("quiet", "1 hog", "2 hogs") for part in (f"{hogs}: `auto`", "`processes`"))]
+    return table(head, list(rows.values()))
+
+
 def _counted(name: str) -> str:
     env_id, _, count = name.partition(" x ")
     return f"{count} {env_id.removeprefix('ALE/').rpartition('-')[0]}{' (RGB)' if env_id.startswith('ALE/') else ''}"
@@ -380,7 +396,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     **{
         one.__name__: ((one.__name__,), one)
         for one in (
-            vector_env, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
+            vector_env, auto, atari, banks, placement, sb3_vec_env, busy, q_learning, multi_agent, startup, training,
             free_threading,
             frames, engine, broadcast, ticks, learner, learner_split, learner_shards, pipeline, inference, learner_busy, batched,
             recovery, kills, faults, federation, federation_delays, one_line,
