@@ -393,6 +393,45 @@ def test_what_was_scheduled_at_the_start_does_not_come_again_from_a_saved_state(
     assert len(said) == 1
 
 
+class Failing(Reactor):
+    """Raises at its second tick; two microsteps later its worker is killed, once."""
+
+    given, later = Input(), LogicalAction()
+
+    def __init__(self, bank_index: int, file: Path) -> None:
+        self.number, self.file, self.ticks = bank_index, file, 0
+
+    @reaction(given, effects=later)
+    def take(self) -> None:
+        self.later.schedule(0, "once more")
+
+    @reaction(given)
+    def fail(self) -> None:
+        self.ticks += 1
+        if self.number == 1 and self.ticks == 2:
+            raise ValueError("at the second tick")
+
+    @reaction(later, effects=later)
+    def end(self) -> None:
+        if self.later.value:
+            self.later.schedule(0, "")
+        elif self.number == 1 and self.ticks == 2 and not self.file.exists():
+            self.file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_was_raised_earlier_in_the_tick_is_raised_at_its_end(tmp_path: Path) -> None:
+    program = Program("failing")
+    bank = program.bank(Failing, 2, file=tmp_path / "killed")
+    program.connect(program.input("given"), bank.given)
+    with program.start(executor="processes", workers=2, recover=Recover(restarts=9)) as run:
+        run.set(given=0)
+        run.tick()
+        run.set(given=1)
+        with warns("worker 1 was killed"), pytest.raises(ValueError, match="at the second tick"):
+            run.tick()
+
+
 def test_notes_are_bounded_by_log_bytes() -> None:
     limit, most, rounds = 5000, 0, 0
     with adders().start(executor="processes", workers=3, recover=Recover(restarts=9, log_bytes=limit)) as run:
@@ -571,7 +610,7 @@ def test_another_one_is_started_though_the_fork_server_is_killed_too(monkeypatch
 
 @pytest.mark.timeout(60)
 def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovering, "START", 1.0)
+    monkeypatch.setattr(recovering, "START", 5.0)
     monkeypatch.setattr(recovering, "SLOWER", 0)
     with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=1.0) as run:
         run.set(given=(1, -1))

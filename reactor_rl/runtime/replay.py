@@ -97,9 +97,9 @@ class Stand:
             if time.monotonic() - told > BEAT:
                 tell()
                 told = time.monotonic()
-            self._check(kernel)  # but not after the last one, whose failures the caller may still ask for
             first, tick, number = put(notes)
             if first:
+                self._check(kernel)  # but not within the last tick, whose failures the caller may still ask for
                 kernel.first_pass(tick, number)
             else:
                 kernel.next_pass(number)
