@@ -107,7 +107,7 @@ def _measure(job: Rollout, seconds: float, bar: Progress) -> Timed:
 
 
 def _choice(env: ReactorVectorEnv) -> str:
-    """What it runs on, and why."""
+    """The executor, the number of workers, and the reason for them."""
     on = "one core" if env.workers == 1 else f"{env.workers} workers, {env.executor}"
     why = repr(env).partition("[")[2].rpartition("]")[0]
     return f"{on}: {why}" if why else on

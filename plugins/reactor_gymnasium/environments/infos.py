@@ -148,7 +148,7 @@ def _array_column(values: list[Any]) -> _Column:
 
 
 def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:
-    """What :func:`merge` makes of the infos of a step, where one shard has all environments; nothing of it is the environments'.
+    """The result of :func:`merge` for the infos of a step, where one shard has all environments; all of it is copied.
 
     Args:
         infos: The infos of the step, by row.

@@ -34,7 +34,7 @@ def _sole() -> int:
 
 
 SOLE = _sole()
-"""What :func:`sys.getrefcount` says of an object that one local variable refers to, and nothing else."""
+"""The count of :func:`sys.getrefcount` for an object that one local variable alone refers to."""
 
 
 def own(value: Any) -> Any:

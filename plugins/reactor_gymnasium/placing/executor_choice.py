@@ -19,8 +19,8 @@ __all__ = ["AWAY", "EnvChoice", "decide", "late_helpers"]
 WORTH_IT = 0.9
 """With helpers a step must take less than this share of the time: costs are not known any better."""
 LEAST, CERTAIN = 40e-6, 20e-3
-"""What helpers cost is not measured where they would save fewer seconds of a step, or more: a helper that sleeps is not woken in
-less, and beside other programs a step with helpers may take some time slices longer.
+"""The cost of helpers is not measured where they would save fewer seconds of a step than the first, or more than the second: to
+wake a helper takes longer than the first, and beside other programs a step may take some time slices longer.
 """
 AWAY = 1.5e-3
 """Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""

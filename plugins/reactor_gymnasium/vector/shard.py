@@ -137,7 +137,7 @@ class Shard(Reactor, ABC):
         """The observation of a reset, which must be one: in ``last``, ``None`` stands for a row that was never reset.
 
         Raises:
-            TypeError: If it is none.
+            TypeError: If ``reset()`` returned no observation.
         """
         if observation is None:
             raise TypeError(f"reset() returned None as the observation, its space is {self.leaves.space}")

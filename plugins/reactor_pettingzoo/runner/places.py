@@ -94,7 +94,7 @@ class AgentPlace:
         """Write down an action mask.
 
         Raises:
-            ValueError: If it is none for these actions.
+            ValueError: If it does not fit the actions.
         """
         if self.mask is None:
             raise ValueError(

@@ -20,7 +20,7 @@ AHEAD = 256
 
 
 class OwnStreams:
-    """What stands in for the global generators inside a ``with`` block: streams keyed by (seed, group of policies, tick).
+    """Stands in for the global generators inside a ``with`` block: streams keyed by (seed, group of policies, tick).
 
     Python's ``random`` is not lent: that takes longer than many a policy.
 
