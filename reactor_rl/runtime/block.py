@@ -87,19 +87,21 @@ class Block:
         )
 
     def view(self, size: int) -> memoryview:
-        """The first ``size`` bytes, writable."""
-        if self._map is None or len(self._map) < size:
+        """The first ``size`` bytes, writable. Threads of one program share a block: each may ask at any time."""
+        memory = self._map
+        if memory is None or len(memory) < size:
             end = os.fstat(self._fd).st_size
             if size > end:
                 raise ArenaError(f"{self.purpose}: {size} bytes are wanted of a block of {end}")
             # An older map lives on as long as views of it do.
             if _POSIX:
-                self._map = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                self.map_over(self._map)
+                memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                self.map_over(memory)
             else:
-                self._map = mmap.mmap(self._fd, end)
-            self._maps.append(weakref.ref(self._map))
-        return memoryview(self._map)
+                memory = mmap.mmap(self._fd, end)
+            self._maps.append(weakref.ref(memory))
+            self._map = memory  # not before it is mapped, for others find it here
+        return memoryview(memory)
 
     @property
     def reserved(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ runs: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 GRACE = 1.0
 """Seconds that workers get to end by themselves when nobody asked them to."""
 
+PAUSE = 1e-3
+"""Seconds between two looks whether another thread has left."""
+
 INTERRUPTED = "it was interrupted"
 """Why a run is over that a Ctrl-C has struck in the middle of something."""
 
@@ -46,6 +50,7 @@ class Lifetime:
     _state: State = "closed"  # until there is something to close
     _why = ""  # it is over
     _closer = -1  # the thread that ends it
+    _left = True  # whether no other thread is in the middle of something while it ends
     _executor: Executor
     _helpers: Helpers
     _words: memoryview
@@ -76,6 +81,7 @@ class Lifetime:
         raised: BaseException | None = None
         try:
             state, self._state, self._closer = self._state, "closing", get_ident()
+            self._left = state != "busy" or "_kernel" not in self.__dict__ or self._kernel.is_in_this_thread()
             if terminate:
                 grace: float | None = 0.0
             elif state in WHOLE:
@@ -118,11 +124,18 @@ class Lifetime:
             give()
         if "_boundary" in self.__dict__:
             self._boundary.open = False
-        if "_kernel" in self.__dict__:
+        if "_kernel" in self.__dict__ and self._is_left(grace):
             self._kernel.shut_down_alone()
         self._executor.stop(grace)
         self._state = "closed"
         runs.discard(self)
+
+    def _is_left(self, grace: float | None) -> bool:
+        """Whether no other thread is in a reaction, by the end of the grace: its environment must not be closed while it steps."""
+        end = time.monotonic() + (grace or 0.0)
+        while not self._left and time.monotonic() < end:
+            time.sleep(PAUSE)
+        return self._left
 
     def __enter__(self) -> Self:
         return self
@@ -156,10 +169,13 @@ class Lifetime:
         try:
             self._state = "busy"
             yield
+            if self._closer != -1:
+                raise RunClosedError(f"cannot {what}: the run was closed meanwhile")
             self._state = state
         except Exception:
             if self._state == "busy":
                 self._state = state
+            self._left = True
             raise
         except BaseException as error:
             self._broke(error)
@@ -213,6 +229,7 @@ class Lifetime:
             RunClosedError: If that was another thread, which has closed the run.
         """
         if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
+            self._left = True
             raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck

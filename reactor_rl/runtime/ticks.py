@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reactor_rl.errors import RunClosedError
 from reactor_rl.runtime.executor import Commands, Deadline
 from reactor_rl.runtime.lifetime import Lifetime
 from reactor_rl.runtime.plan import Plan
@@ -97,6 +98,8 @@ class Ticking(Lifetime):
             kernel.next_pass(kernel.number + 1)
 
     def _done(self) -> None:
+        if self._closer != -1:
+            raise RunClosedError("the run was closed in the middle of a tick")
         words = self._words
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1

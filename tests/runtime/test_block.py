@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -40,6 +41,26 @@ def test_it_grows_and_views_of_before_stay_valid(pages: int) -> None:
     assert after[1] == 2
     block.grow(1)  # never smaller
     assert block.size == pages * PAGE
+    block.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere it is mapped at once")
+def test_a_thread_that_looks_while_another_one_maps_it_sees_what_was_written() -> None:
+    block = Block(PAGE, "a test")
+    block.view(PAGE)[:5] = b"there"
+    block.grow(2 * PAGE)
+    seen: list[bytes] = []
+
+    class Looking(Block):
+        def map_over(self, memory: mmap.mmap) -> None:
+            if not seen:
+                seen.append(b"")
+                with ThreadPoolExecutor(1) as other:
+                    seen.append(other.submit(lambda: bytes(self.view(PAGE)[:5])).result(10))
+            super().map_over(memory)
+
+    block.__class__ = Looking
+    assert bytes(block.view(2 * PAGE)[:5]) == b"there" and seen[1] == b"there"
     block.close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -481,6 +483,43 @@ def test_startup_errors_and_shutdown_on_close(way: dict[str, Any], tmp_path: Any
         assert not list(tmp_path.iterdir())
         run.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+
+
+class Stepped(Reactor):
+    """Steps for a while, and notes at its end whether it was in the middle of that."""
+
+    each = Timer(period=1)
+
+    def __init__(self, path: str, bank_index: int) -> None:
+        self.path, self.stepping = f"{path}/{bank_index}", False
+
+    @reaction(each)
+    def step(self) -> None:
+        self.stepping = True
+        Path(f"{self.path}.stepping").touch()
+        time.sleep(0.1)
+        self.stepping = False
+
+    @reaction(shutdown)
+    def end(self) -> None:
+        Path(f"{self.path}.closed").write_text("while it stepped" if self.stepping else "")
+
+
+def test_nobody_is_closed_in_the_middle_of_a_reaction_of_another_thread(way: dict[str, Any], tmp_path: Path) -> None:
+    program = Program("stepped")
+    program.bank(Stepped, 4, str(tmp_path))
+    run = program.start(**way)
+    with ThreadPoolExecutor(1) as other:
+        ticks = other.submit(run.run, 1_000_000)
+        while not Path(f"{tmp_path}/0.stepping").exists():
+            assert not ticks.done()
+            time.sleep(0.001)
+        run.close()
+        with pytest.raises(RunClosedError, match="closed by another thread"):
+            ticks.result(10)
+    assert [Path(f"{tmp_path}/{index}.closed").read_text() for index in range(4)] == [""] * 4
+    with pytest.raises(RunClosedError):
+        run.tick()
 
 
 class Fails(Reactor):

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from machines import ProgramSpec, build
 from random_programs import QUIET, advance, ended, federations, placements, programs, told
 
 from reactor_rl import (
+    Input,
     LogicalAction,
     Output,
     Program,
@@ -24,6 +26,7 @@ from reactor_rl import (
     shutdown,
     startup,
 )  # fmt: skip
+from reactor_rl.federation.in_process import InProcess
 from reactor_rl.fingerprint import canonical, combine, new_hash
 from reactor_rl.interpret import Record
 from reactor_rl.runtime.run import Run, Snapshot
@@ -254,6 +257,63 @@ def test_it_does_not_show_which_ticks_were_left_out(way: Any) -> None:
         for _ in range(3):
             run.tick()
         assert content(run.snapshot()) == left_out
+
+
+class Repeats(Reactor):
+    """Reads its own output some ticks later."""
+
+    beat, past, said = Timer(period=1), Input(), Output((2,), np.float32)
+
+    def __init__(self, bank_index: int) -> None:
+        pass
+
+    @reaction(beat, uses=past, effects=said)
+    def say(self) -> None:
+        self.said.set(self.past.value + self.bank_index + 1 if self.past.present else np.full(2, self.bank_index, np.float32))
+
+
+class Gathers(Reactor):
+    together, total = Input(), Output()
+
+    @reaction(together, effects=total)
+    def add(self) -> None:
+        self.total.set(self.together.value.tolist())
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_slots_are_saved_by_time_wherever_they_lie(count: int) -> None:
+    """A buffer of what is gathered has slots for the longest delay; on a node without the reader each output has its own."""
+    program = Program("repeats")
+    repeats = program.bank(Repeats, 3)
+    for index in range(3):
+        program.connect(repeats[index].said, repeats[index].past, after=index + 1)
+    sums = program.add(Gathers)
+    program.connect(repeats.said, sums.together.rows)
+    program.connect(sums.total, program.output("total"))
+    apart = {"executor": InProcess(2, 1, "threads"), "on": {**{f"repeats[{index}]": 0 for index in range(3)}, "gathers": 1}}
+    ways: tuple[Any, Any] = {"executor": "inline"}, apart
+    snapshots, since = [], []
+    for way in ways:
+        with program.start(**way) as run:
+            run.run(count)
+            snapshots.append(run.snapshot())
+            since.append(tell_totals(run))
+    assert content(snapshots[0]) == content(snapshots[1])
+    assert since[0] == since[1]
+    for way in ways:
+        for snapshot in snapshots:
+            with program.start(**way) as run:
+                run.run(7 - count)
+                run.restore(snapshot)
+                assert tell_totals(run) == since[0]
+
+
+def tell_totals(run: Run) -> list[Any]:
+    totals = []
+    for _ in range(5):
+        run.tick()
+        totals.append(run.values("total"))
+    return totals
 
 
 class Refuses(Reactor):

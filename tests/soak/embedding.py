@@ -333,6 +333,9 @@ import time; time.sleep(0.05)
 """What a program does last, by name."""
 
 
+_CLOSED = "reactor_rl.errors.RunClosedError: the run was closed"
+
+
 def ends(executor: str, how: str) -> str:
     """What is wrong with how a program ends that does not close its environment, empty if nothing."""
     code = _MAKE.format(executor=executor) + ENDS[how]
@@ -351,7 +354,7 @@ def ends(executor: str, how: str) -> str:
     left = left_by(process.pid)
     if how == "stepped by a daemonic thread" and said.startswith("Exception in thread"):  # which may be cut short
         raised = [line for line in said.splitlines()[1:] if line and not line.startswith((" ", "Traceback"))]
-        said = "" if all("closed by another thread" in line for line in raised) else said
+        said = "" if all(_CLOSED.startswith(line[: len(_CLOSED)]) for line in raised) else said
     return "" if (said, process.returncode, left) == ("", 0, []) else f"{how}: {process.returncode}, {left}, {said}"
 
 

@@ -262,6 +262,10 @@ class Kernel(Moment):
         enrol(self)
         in_thread()
 
+    def is_in_this_thread(self) -> bool:
+        """Whether it was this thread that has begun the last pass."""
+        return self._thread == get_ident()
+
     def _leave(self) -> None:
         self.current = ALL  # an interrupt may have left it in a reaction
         self._limit.leave(self._at >= 0)

@@ -106,7 +106,11 @@ class Stamps:
         passes = [0 if age == LONG_AGO else coming - age for age in ages]
         for word, stamp in enumerate(passes + saved[self._stride :], self.whole):
             words[word] = stamp
-        return 0 in ages
+        return self.is_present(saved)
+
+    def is_present(self, saved: list[int]) -> bool:
+        """Whether, by what :meth:`save` gave, anything is present at the coming pass."""
+        return 0 in saved[: self._stride]
 
 
 class Source:

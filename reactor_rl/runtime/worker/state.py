@@ -70,8 +70,9 @@ def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
     # What was written before the last tick is not present any more; and the last one may have been skipped.
     oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
     for index, port in kernel.outputs.items():
-        slots = [view.copy() for view in port._views] if isinstance(port, ArrayOutput) else _cells(port).kept()
-        part.outputs[index] = port._stamps.save(kernel.words, coming, oldest), slots
+        stamps = port._stamps.save(kernel.words, coming, oldest)
+        slots = _slots(port, ticks, port._stamps.is_present(stamps)) if isinstance(port, ArrayOutput) else _cells(port).kept()
+        part.outputs[index] = stamps, slots
     part.events = {time: _by_action(events) for time, events in kernel.agenda.events.items()}
     part.waiting = {index: list(action.waiting) for index, action in kernel.actions.items() if action.waiting}
     return part
@@ -141,15 +142,31 @@ def _cells(port: Any) -> Any:
     return port._cells
 
 
+def _times(port: Any, ticks: int, present: bool) -> range:
+    """The times whose values an output's slots hold.
+
+    A buffer that several outputs share may have more slots than this one needs, and its copies fewer: that depends on what a node
+    knows, hence slots are saved by time.
+    """
+    newest = ticks if present else ticks - 1
+    return range(newest - port._ring + 1, newest + 1)
+
+
+def _slots(port: ArrayOutput, ticks: int, present: bool) -> list[Any]:
+    """Copies of what the slots hold, the slot of time ``t`` at ``t`` modulo their number."""
+    slots: list[Any] = [None] * port._ring
+    for time in _times(port, ticks, present):
+        slots[time % port._ring] = port._views[time % len(port._views)].copy()
+    return slots
+
+
 def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
     present = port._stamps.restore(kernel.words, saved, coming)
     if not isinstance(port, ArrayOutput):
         for cell, kept in enumerate(slots):
             _cells(port).keep(cell, kept)
         return
-    # A buffer that several outputs share may have more slots than this one needs, and its copies fewer.
-    newest = ticks if present else ticks - 1
-    for time in range(newest - port._ring + 1, newest + 1):
+    for time in _times(port, ticks, present):
         for place in (port._views, *port._copies):
             place[time % len(place)][...] = slots[time % len(slots)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,9 @@ from reactor_pettingzoo.vector.cycle import stepped
 TWO = spaces.Box(-9, 9, (2,), np.float32)
 
 
-def sees(space: Any, seen: Any, steps: int = 6, together: bool = True) -> Any:
-    """What is recorded of an environment that shows one thing from its second step on, and something right before."""
+def sees(space: Any, seen: Any, steps: int = 6, together: bool = True, usual: Callable[[], Any] | None = None) -> Any:
+    """What is recorded of an environment that shows one thing at its second step, and something right at the others."""
+    usual = usual or space.sample
 
     class Shows(Still):
         def observation_space(self, agent: str) -> Any:
@@ -29,7 +31,7 @@ def sees(space: Any, seen: Any, steps: int = 6, together: bool = True) -> Any:
 
         def _told(self, what: Any) -> Any:
             if what is self.sight:
-                what = seen if self.t == 2 else space.sample()
+                what = seen if self.t == 2 else usual()
             return super()._told(what)
 
     class Turns(Players):
@@ -37,7 +39,7 @@ def sees(space: Any, seen: Any, steps: int = 6, together: bool = True) -> Any:
             return space
 
         def observe(self, agent: str) -> Any:
-            return seen if self.t == 2 else space.sample()
+            return seen if self.t == 2 else usual()
 
     turns = partial(Turns, shared=False, views=False, observations="box", actions="discrete", masks=False)
     return ran(Shows if together else turns, RandomPolicy(), 2, steps=2 * steps).trajectories
@@ -116,7 +118,12 @@ def test_a_dict_beside_a_mask() -> None:
     inner = spaces.Dict(near=TWO, far=BOX)
     space = spaces.Dict(observation=inner, action_mask=spaces.MultiBinary(5))
     mask = np.array([0, 0, 1, 0, 0], np.int8)
-    found = sees(space, {"observation": {"near": np.ones(2, np.float32), "far": np.zeros(4, np.float32)}, "action_mask": mask})
+    seen = {"observation": {"near": np.ones(2, np.float32), "far": np.zeros(4, np.float32)}, "action_mask": mask}
+
+    def usual() -> Any:  # a mask at random may leave nothing
+        return {**space.sample(), "action_mask": np.ones(5, np.int8)}
+
+    found = sees(space, seen, usual=usual)
     assert (found["observations.0.near"][2] == 1).all() and (found["actions.0"][2] == 2).all()
 
 
