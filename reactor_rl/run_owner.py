@@ -28,6 +28,11 @@ class RunOwner(ABC):
             RuntimeError: If there is none any more, or none that can go on.
         """
 
+    @property
+    def running(self) -> bool:
+        """Whether its workers have been started and not been ended since."""
+        return self._run is not None and not self._run.stopped
+
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
         return self._running().draw(path, format=format)

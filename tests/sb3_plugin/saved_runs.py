@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -13,8 +14,10 @@ import gymnasium
 import numpy as np
 import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecNormalize
 
 from reactor_sb3 import ReactorVecEnv, SaveRun
@@ -57,10 +60,19 @@ def new(name: str) -> Any:
     raise ValueError(name)
 
 
+def saved_data(model: BaseAlgorithm) -> dict[str, Any]:
+    """The attributes that ``model.save()`` writes."""
+    file = io.BytesIO()
+    model.save(file)
+    data, *_ = load_from_zip_file(file)
+    assert data is not None
+    return data
+
+
 def outcome(model: Any) -> dict[str, Any]:
     """What two trainings must have in common: weights and optimisers, buffers, counters, statistics, and the generators."""
     normalize = model.get_vec_normalize_env()
-    buffer = getattr(model, "replay_buffer", None)
+    buffer, data = getattr(model, "replay_buffer", None), saved_data(model)
     return {
         "weights": model.policy.state_dict(),
         "optimizers": {
@@ -68,10 +80,10 @@ def outcome(model: Any) -> dict[str, Any]:
         },
         "entropy": getattr(model, "log_ent_coef", None),
         "replay": None if buffer is None else [buffer.observations, buffer.actions, buffer.rewards, buffer.pos, buffer.full],
-        "counters": [model.num_timesteps, model._n_updates, model._episode_num, model._current_progress_remaining],
+        "counters": [data[name] for name in ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")],
         "exploration": getattr(model, "exploration_rate", None),
         "episodes": [(one["r"], one["l"]) for one in model.ep_info_buffer],
-        "last": [model._last_obs, model._last_episode_starts],
+        "last": [data["_last_obs"], data["_last_episode_starts"]],
         "statistics": None if normalize is None else [normalize.obs_rms.mean, normalize.ret_rms.var, normalize.returns],
         "environments": model.env.get_attr("state"),
         "random": [np.random.get_state()[1], torch.get_rng_state(), model.action_space.np_random.bit_generator.state["state"]],

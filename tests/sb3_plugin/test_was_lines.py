@@ -16,6 +16,7 @@ import pytest
 import stable_baselines3
 import torch
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from saved_runs import saved_data
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
@@ -109,7 +110,7 @@ def updates(model: BaseAlgorithm) -> tuple[int, int]:
     assert weights(model) != before
     if hasattr(model, "close"):
         model.close()
-    return model.num_timesteps, model._n_updates  # type: ignore[attr-defined]
+    return model.num_timesteps, saved_data(model)["_n_updates"]
 
 
 @pytest.mark.timeout(240)

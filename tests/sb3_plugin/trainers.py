@@ -131,7 +131,7 @@ def outcome(model: Any) -> dict[str, Any]:
     return {
         "weights": model.fingerprint(),
         "evaluations": [(one.timesteps, one.returns, one.lengths) for one in model.evaluations],
-        "counters": (model.num_timesteps, model._episode_num, model._n_updates),
+        "counters": (model.num_timesteps, model.n_episodes, model.n_updates),
         "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer],
     }
 
@@ -139,13 +139,14 @@ def outcome(model: Any) -> dict[str, Any]:
 @contextmanager
 def same_draws(model: Any, random: np.random.Generator) -> Iterator[None]:
     """Ours draws from its own generators what SB3's buffers draw from ``np.random``: the numbers of this one."""
-    kept = state_of(model._replay_stream)
-    restore(model._replay_stream, state_of(random))
+    drawing = model.streams()["replay"]
+    kept = state_of(drawing)
+    restore(drawing, state_of(random))
     try:
         with drawing_from(random):
             yield
     finally:
-        restore(model._replay_stream, kept)
+        restore(drawing, kept)
 
 
 # ---------------------------------------------------------------------- determinism

@@ -11,20 +11,25 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_sb3.acting.normalization import normalized_again
 from reactor_sb3.checkpoints import archive
+from reactor_sb3.checkpoints.alike import alike, want
 from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.checkpoints.checks import alike, want
 from reactor_sb3.checkpoints.document import Bag, take
+from reactor_sb3.checkpoints.expected import check_outline
 from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
-from reactor_sb3.checkpoints.outline_checks import check_amounts, check_arguments, check_outline, check_policy
+from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
+from reactor_sb3.checkpoints.state import go_on, restore, state_of
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.training.arguments import DEVICES, check_devices, check_executor, check_places
 from reactor_sb3.training.watching import WATCHING, checked_place
+
+if TYPE_CHECKING:
+    from reactor_sb3.training.trainer import Trainer
 
 __all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
@@ -40,18 +45,17 @@ PLACES = (
 # ---------------------------------------------------------------------- saving
 
 
-def save(path: str | os.PathLike[str], algorithm: str, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint.
+def save(path: str | os.PathLike[str], model: Trainer) -> None:
+    """Write a checkpoint of a trainer, between two rounds.
 
     Args:
         path: Of the file.
-        algorithm: Name of the trainer's class.
-        state: What the trainer says of itself; see :meth:`reactor_sb3.checkpoints.resumable.Resumable.state`.
+        model: The trainer.
     """
-    bag = Bag()
+    bag, state = Bag(), state_of(model)
     document = {
         "format": FORMAT,
-        "algorithm": algorithm,
+        "algorithm": type(model).__name__,
         "versions": versions(),
         "machine": machine(),
         "timesteps": state["counters"]["num_timesteps"],
@@ -73,7 +77,7 @@ def _ways(run: dict[str, Any] | None) -> dict[str, int]:
             f"{ways['not at all']} environment(s) can neither be saved nor replayed exactly: a resumed run begins new episodes "
             "there, and its weights will differ from those of an uninterrupted one. Usually they draw from a global random "
             "generator, or ignore the seed",
-            stacklevel=5,
+            stacklevel=4,
         )
     return ways
 
@@ -87,8 +91,8 @@ def is_checkpoint(path: Any) -> bool:
     return archive.DOCUMENT in archive.entries(path) | archive.entries(beside)
 
 
-def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Any:
-    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.checkpoints.resumable.Resumable.resume`."""
+def load(cls: type[Trainer], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Trainer:
+    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.training.trainer.Trainer.resume`."""
     check_places(changed)  # what is wrong with them is not the file's fault
     if {"data", "policy.pth"} <= archive.entries(path):
         raise ValueError(
@@ -141,11 +145,12 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
             policy = str(arguments.get("policy"))
             want(policy in cls.policy_aliases, "the policy's name")
             check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
-        model = cls(**arguments)
-        model.restore(state)
+        make: Any = cls
+        model: Trainer = make(**arguments)
+        restore(model, state)
     warn_if_elsewhere(path, document, stacklevel=3)
     try:
-        model.go_on(state)
+        go_on(model, state)
     except BaseException:
         model.close()
         raise

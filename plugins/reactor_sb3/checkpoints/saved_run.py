@@ -26,9 +26,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from reactor_rl.plugin import Pickled
 from reactor_sb3.checkpoints import archive
+from reactor_sb3.checkpoints.alike import want
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.checkpoint import RUN_FORMAT
-from reactor_sb3.checkpoints.checks import want
 from reactor_sb3.checkpoints.origin import machine, versions
 from reactor_sb3.checkpoints.parts import columns, replay_state
 from reactor_sb3.environments.copies import LogPickler

@@ -19,6 +19,7 @@ from stable_baselines3.td3.policies import TD3Policy
 from reactor_sb3.acting.action_noise import check_noise
 from reactor_sb3.acting.bounded_actor import bounded_actor_of
 from reactor_sb3.acting.continuous import Continuous
+from reactor_sb3.checkpoints.state import optimizers_of
 from reactor_sb3.learning.continuous import ContinuousLearner
 from reactor_sb3.training.arguments import DEVICES
 from reactor_sb3.training.off_policy import OffPolicy
@@ -96,7 +97,7 @@ class ContinuousControl(OffPolicy):
         """
 
     def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
-        self._update_learning_rate(list(self._optimizers().values()))
+        self._update_learning_rate(list(optimizers_of(self).values()))
         self._learner.begin_round(None)
         before = self._n_updates
         found = yield from self._updates_of((self._batch_of(sample()) for _ in range(gradient_steps)), before)

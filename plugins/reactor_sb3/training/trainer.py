@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common import utils
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.utils import get_device
 
-from reactor_sb3.checkpoints.resumable import Resumable
+from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import live_count, maker_of
 from reactor_sb3.training.reporter import Reporter
 from reactor_sb3.training.watching import WATCHING
@@ -26,7 +28,7 @@ __all__ = ["Trainer"]
 Array = npt.NDArray[Any]
 
 
-class Trainer(Resumable, Reporter):
+class Trainer(Reporter):
     """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
 
     A subclass says how its actors act (:meth:`behaviour`, :meth:`acting_network`, :meth:`exploration_rates`) and what it learns
@@ -34,6 +36,7 @@ class Trainer(Resumable, Reporter):
     """
 
     default_log_name: ClassVar[str] = "run"
+    _total_timesteps: int
 
     # ------------------------------------------------------------------ learning
 
@@ -150,6 +153,114 @@ class Trainer(Resumable, Reporter):
             self._records = None
         run.tick()
         self._late_cut = None
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Save everything that the coming rounds depend on.
+
+        A run that is resumed from it ends with the same weights, bit for bit, as one that was never interrupted, on any number of
+        workers. The file is replaced at once: whenever the process is killed, there is the old checkpoint or the new one. Weights,
+        buffers and counters in it are arrays and JSON; environments' states, factories and functions that the user has passed are
+        pickles, listed in its ``manifest.json``.
+
+        Between two rounds (in a callback's ``_on_rollout_end``, or when :meth:`learn` is over) it is written at once. Within one
+        (in ``_on_step``) the learner is ahead of what callbacks have seen: then it is written when they have seen the whole round,
+        before ``_on_rollout_end``, and what goes wrong with it is raised by :meth:`learn`.
+
+        Args:
+            path: Of the file.
+
+        Warns:
+            UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
+
+        Raises:
+            ValueError: If the model has no environment.
+            OSError: If the file cannot be written; the old one is then still there, and the training can go on.
+        """
+        if self.env is None:
+            raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
+        if not self._in_round:
+            checkpoint.save(path, self)
+        elif path not in self._due:
+            self._due.append(path)
+
+    def _save_due(self) -> None:
+        """Write the checkpoints that were wanted within the round that is over."""
+        due, self._due = self._due, []
+        for path in due:
+            checkpoint.save(path, self)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
+        """Go on from a checkpoint: ``model.learn(model.remaining_timesteps, reset_num_timesteps=False)`` ends as it would have.
+
+        Args:
+            path: Of the file.
+            env: In place of the environment that was saved; must be of the same kind.
+            allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
+                checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
+                that you have imported), and nothing is made that is much larger than the file. Nor does the file say where to
+                run and to write then: of what ``changed`` may name, all but devices are the constructor's defaults, or given here.
+            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``nodes`` (which another
+                executor has to be given anew), ``start_method``, ``restarts``, ``round_timeout``, ``verbose``,
+                ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and ``watch`` and what
+                begins with ``watch_``, of which a checkpoint has none.
+
+        Returns:
+            The model.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is damaged, of another algorithm or version, or holds pickles that are not allowed.
+            ImportError: If a pickle in it needs what cannot be imported here.
+            TypeError: If ``changed`` names something that would change results.
+
+        Warns:
+            UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
+        """
+        free = {*checkpoint.PLACES, *cls.devices}
+        if not free >= set(changed):
+            raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
+        return cast(Self, checkpoint.load(cls, path, env, allow_pickle, changed))
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
+        """See SB3; for what ``save()`` has written.
+
+        Raises:
+            ValueError: If it is a checkpoint.
+        """
+        if checkpoint.is_checkpoint(path):
+            raise ValueError(
+                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
+                "save() has written"
+            )
+        if "device" in kwargs:
+            kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded where there is none
+        return super().load(path, *args, **kwargs)
+
+    # ------------------------------------------------------------------ counters
+
+    @property
+    def remaining_timesteps(self) -> int:
+        """Steps that the last call of :meth:`learn` still had to take."""
+        return max(0, self._total_timesteps - self.num_timesteps)
+
+    @property
+    def learned_timesteps(self) -> int:
+        """Steps that the learner has seen; with ``pipeline=1`` a round behind ``num_timesteps``, negative before the first one."""
+        return self._learned_timesteps
+
+    @property
+    def n_updates(self) -> int:
+        """What is logged as ``train/n_updates``."""
+        return self._n_updates
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes that have ended; what ``SyncDQN`` and its like log as ``time/episodes``."""
+        return self._episode_num
 
     # ------------------------------------------------------------------ SB3's other methods
 

@@ -75,7 +75,7 @@ class Weights(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
-        self.found[model._learned_timesteps] = deepcopy(model.policy)
+        self.found[model.learned_timesteps] = deepcopy(model.policy)
 
 
 def trained(algorithm: str, **changed: Any) -> tuple[list[Any], dict[int, Any]]:

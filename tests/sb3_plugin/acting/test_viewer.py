@@ -127,7 +127,7 @@ class Policies(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
-        self.found[model._learned_timesteps] = deepcopy(model.policy), deepcopy(model.get_vec_normalize_env())
+        self.found[model.learned_timesteps] = deepcopy(model.policy), deepcopy(model.get_vec_normalize_env())
 
 
 @pytest.mark.parametrize("kind", ["plain", "image", "stacked", "normalised", "sac", "td3"])
@@ -168,7 +168,7 @@ def test_the_last_showing_is_of_the_trained_agent(pipeline: int, tmp_path: Path)
     with new("dqn", Painted, pipeline=pipeline, **watching) as model:
         for number in (1, 2):
             model.learn(number * 320, reset_num_timesteps=False)
-            learned = model._learned_timesteps
+            learned = model.learned_timesteps
             alone = DummyVecEnv([Painted])
             alone.seed(seed_of(0, Purpose.WATCHING, 0, 0))
             observation, expected = alone.reset(), [0]

@@ -368,7 +368,7 @@ def test_what_can_neither_be_saved_nor_replayed(place: dict[str, Any], tmp_path:
         with resume("dqn", path, **place) as resumed:
             assert resumed.fingerprint() == model.fingerprint()
             resumed.learn(320, reset_num_timesteps=False)
-            assert resumed.num_timesteps == 640 and resumed._episode_num > model._episode_num
+            assert resumed.num_timesteps == 640 and resumed.n_episodes > model.n_episodes
 
 
 # ---------------------------------------------------------------------- the file

@@ -118,7 +118,7 @@ def test_one_result_of_others(name: str) -> None:
         with new(env, policy, pipeline=1, **given, **place) as model:
             results.append(outcome(model.learn(180, callback=Rescales() if name == "frozen" else None)))
     assert all(one == results[0] for one in results)
-    assert (model._n_updates < 2 * 2) == (name == "stopped")  # the third round is still under way
+    assert (model.n_updates < 2 * 2) == (name == "stopped")  # the third round is still under way
 
 
 @pytest.mark.parametrize("name", ["clipped", "image", "noise", "frozen"])
@@ -201,7 +201,7 @@ def test_slices_of_q_learning_add_up(algorithm: str, env: str) -> None:
     for learners in (1, 2, 3):
         with q_learning(algorithm, env if space is None else partial(Toy, space), policy, n_learners=learners) as model:
             model.learn(64 if algorithm == "dqn" else 32)
-            assert model._n_updates == (4 if algorithm == "dqn" else 2 * model.n_epochs)
+            assert model.n_updates == (4 if algorithm == "dqn" else 2 * model.n_epochs)
             ends.append((model.policy.state_dict(), model.logger.name_to_value["train/loss"]))
     for weights, loss in ends[1:]:
         for key, values in ends[0][0].items():

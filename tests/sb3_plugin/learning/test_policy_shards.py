@@ -94,7 +94,7 @@ def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
         with new(algorithm, env, policy, n_learners=2, split=split, pipeline=1, **given, **place) as model:
             results.append(outcome(model.learn(96)))
     assert all(one == results[0] for one in results)
-    assert model._n_updates >= 2 * 5  # the last round is still under way
+    assert model.n_updates >= 2 * 5  # the last round is still under way
 
 
 def logarithm_of(model: Any) -> float:
@@ -122,7 +122,7 @@ def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
         env = partial(Pushed, observed)
         with new(algorithm, env, policy, n_learners=learners, split=split, learning_rate=1e-3, **given) as model:
             model.learn(48, log_interval=None)
-            assert model._n_updates == 5 and model._learner.dense == (space == "box")
+            assert model.n_updates == 5 and model._learner.dense == (space == "box")
             ends.append((model.policy.state_dict(), dict(model.logger.name_to_value), logarithm_of(model)))
     for weights, logged, logarithm in ends[1:]:
         for key, values in ends[0][0].items():
@@ -198,7 +198,7 @@ def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
     with new(algorithm, **given, **PLACES[4]) as model:
         with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*policy_shard"):
             model.learn(STEPS, callback=[SaveCheckpoint(path, every=4), flags := Flags(flag, 96)])
-        assert time.monotonic() - flags.when < 5 and model._run is None
+        assert time.monotonic() - flags.when < 5 and not model.running
     flag.unlink()
     assert os.listdir(tmp_path) == ["run.zip"]
     with type(model).resume(path, **PLACES[4]) as resumed:

@@ -35,14 +35,14 @@ def replayed(model: Any, make: Any, actions: Any) -> Iterator[tuple[int, int, An
     """The transitions that these actions lead to in bare environments; the first reset of a round is seeded."""
     for number in range(model.n_envs):
         env, episode, seeded = make(), 0, 0
-        observation, _ = env.reset(seed=seed_of(model._base_seed, Purpose.EPISODES, number, 0))
+        observation, _ = env.reset(seed=seed_of(model.seed, Purpose.EPISODES, number, 0))
         for step, action in enumerate(actions[:, number]):
             following, reward, terminated, truncated, _ = env.step(int(action))
             yield step, number, observation, following, reward, terminated, truncated
             observation = following
             if terminated or truncated:
                 this, episode = step // model.rollout_steps, episode + 1
-                seed = None if seeded == this else seed_of(model._base_seed, Purpose.EPISODES, number, episode)
+                seed = None if seeded == this else seed_of(model.seed, Purpose.EPISODES, number, episode)
                 observation, _ = env.reset(seed=seed)
                 seeded = this
         env.close()

@@ -70,11 +70,11 @@ def test_a_step_of_dqn(loss: Any, double_q: bool, n_steps: int) -> None:
     values = wrong**2 if loss == "mse" else torch.where(far < 1, 0.5 * wrong**2, far - 0.5)
     expected = descended(list(net.parameters()), values.mean(), 0.05, 0.5)
 
-    updates = model._n_updates
+    updates = model.n_updates
     with same_draws(model, stream(7, Purpose.REPLAY)):
         model.train(1, 64)
     close(model.q_net.parameters(), expected)
-    assert model._n_updates == updates + 1
+    assert model.n_updates == updates + 1
     assert model.logger.name_to_value["train/loss"] == pytest.approx(float(values.detach().mean()), rel=1e-4)
 
 

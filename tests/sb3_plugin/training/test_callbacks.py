@@ -137,7 +137,7 @@ def test_a_callback_stops_with_its_round(algorithm: str) -> None:
         assert model.num_timesteps == 640
     with new(algorithm, rollout_steps=16) as model:
         model.learn(1280, callback=StopTrainingOnMaxEpisodes(max_episodes=2))
-        assert model._episode_num >= 8 and model.num_timesteps < 1280
+        assert model.n_episodes >= 8 and model.num_timesteps < 1280
 
 
 @each

@@ -186,7 +186,7 @@ def test_losses_that_are_no_numbers_end_it(algorithm: str, changed: dict[str, An
 def test_which_update_it_was(algorithm: str) -> None:
     with new(algorithm, gradient_steps=3) as model:
         model.learn(160)
-        done = model._n_updates
+        done = model.n_updates
         with torch.no_grad():
             model.policy.critic.qf0[0].weight[0, 0] = np.nan
         with pytest.raises(ValueError, match=rf"critic_loss is nan in update {done + 1}"):
@@ -203,7 +203,7 @@ def test_saved_and_loaded_with_a_coefficient_that_is_learned(tmp_path: Any) -> N
     resumed = SyncSAC.resume(tmp_path / "run", **INLINE)
     for one in (loaded, resumed):
         assert torch.equal(one.log_ent_coef, model.log_ent_coef)
-        assert one.ent_coef_optimizer.state_dict()["state"][0]["step"] == model._n_updates
+        assert one.ent_coef_optimizer.state_dict()["state"][0]["step"] == model.n_updates
     assert SAC.load(tmp_path / "model").predict(np.zeros(4, np.float32))[0].shape == (1,)
 
 

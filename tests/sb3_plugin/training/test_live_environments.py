@@ -123,7 +123,7 @@ def test_a_log_of_all_episodes_is_written(watched: bool, tmp_path: Path) -> None
     with new("dqn", venv, stats_window_size=3, executor="processes", workers=2) as model:
         model.learn(640, callback=Seen() if watched else None)
         results = load_results(str(tmp_path))
-        assert len(results) == model._episode_num > 60
+        assert len(results) == model.n_episodes > 60
         written = [float(line.partition(",")[0]) for line in (tmp_path / "all.monitor.csv").read_text().splitlines()[-3:]]
         assert written == [info["r"] for info in model.ep_info_buffer]  # load_results sorts by time, of which several have the same
         assert results["number"].tolist() == [0] * len(results)

@@ -142,20 +142,20 @@ def test_set_parameters_is_seen_by_the_actors(algorithm: str, pipeline: int, pla
 def test_logs(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     with new(algorithm, pipeline=pipeline, evaluate_every=2, evaluate_episodes=2) as model:
         model.set_logger(configure(str(tmp_path), ["csv"]))
-        model.learn(1280, callback=(after := AfterRounds(lambda model: model._episode_num)), log_interval=2)
+        model.learn(1280, callback=(after := AfterRounds(lambda model: model.n_episodes)), log_interval=2)
         model.logger.close()
         rows = list(csv.DictReader((tmp_path / "progress.csv").read_text().splitlines()))
         episodes = [int(row["time/episodes"]) for row in rows]
         rounds = list(zip([0, *after.found], after.found, strict=False))
         assert episodes == [now for before, now in rounds if now // 2 > before // 2] and len(rows) > 8
-        assert episodes[-1] == model._episode_num  # of the last round, after which there is none that it could be written beside
+        assert episodes[-1] == model.n_episodes  # of the last round, after which there is none that it could be written beside
         last = rows[-1]
         for name in ("train/loss", "train/learning_rate", "rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/exploration_rate"):
             assert np.isfinite(float(last[name])), name
         assert float(last["rollout/ep_rew_mean"]) == float(last["rollout/ep_len_mean"])  # CartPole
         assert int(last["time/total_timesteps"]) <= 1280
         updates = [int(row["train/n_updates"]) for row in rows if row["train/n_updates"]]
-        assert updates == sorted(updates) and 0 < updates[-1] <= model._n_updates
+        assert updates == sorted(updates) and 0 < updates[-1] <= model.n_updates
         logged = {float(row["eval/mean_reward"]) for row in rows if row["eval/mean_reward"]}
         assert logged and logged <= {one.mean for one in model.evaluations}
 
@@ -213,7 +213,7 @@ def test_the_last_step_is_marked_where_next_observations_are_not_kept() -> None:
 def test_gradient_steps(gradient_steps: int) -> None:
     with new("dqn", gradient_steps=gradient_steps, learning_starts=64) as model:
         model.learn(160)
-        assert model._n_updates == (32 if gradient_steps == -1 else gradient_steps) * 3  # in rounds 3 to 5
+        assert model.n_updates == (32 if gradient_steps == -1 else gradient_steps) * 3  # in rounds 3 to 5
 
 
 class Lucky(Toy):

@@ -57,7 +57,7 @@ def outcome(model: SyncPPO) -> dict[str, Any]:
     return {
         "weights": model.fingerprint(),
         "evaluations": [(one.timesteps, one.returns, one.lengths) for one in model.evaluations],
-        "counters": (model.num_timesteps, model._episode_num, model._n_updates),
+        "counters": (model.num_timesteps, model.n_episodes, model.n_updates),
         "episodes": [(info["r"], info["l"]) for info in model.ep_info_buffer or ()],
     }
 
@@ -127,7 +127,7 @@ def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.
         for name in told_by_sb3:
             assert told[name] == pytest.approx(told_by_sb3[name], rel=1e-3, abs=1e-5), name
     if variant == "few updates":
-        assert len(model.rounds) == 2 and model._n_updates < 2 * model.n_epochs
+        assert len(model.rounds) == 2 and model.n_updates < 2 * model.n_epochs
 
 
 @pytest.mark.parametrize("way", ["dense", "autograd"])
@@ -184,7 +184,7 @@ POLICIES: dict[str, tuple[type[Any], type[Any] | None, Any, dict[str, Any]]] = {
 
 def round_of(model: SyncPPO) -> Array:
     """What the actors have written into the last round."""
-    run: Any = model._run
+    run = model.start()
     return np.array(run.transitions)
 
 

@@ -202,7 +202,7 @@ def test_a_faulty_environment(algorithm: str, what: str, error: Any, message: st
             model.learn(640)
         assert message in told(caught.value)
         assert "actor[0]" in told(caught.value) and "tag" in told(caught.value)
-        assert model._run is None
+        assert not model.running
 
 
 def test_infinity_passes() -> None:
@@ -233,7 +233,7 @@ def test_a_killed_worker(algorithm: str, pipeline: int) -> None:
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             model.learn(100_000, callback=(killer := Killer(40)))
         assert time.monotonic() - killer.when < 5
-        assert model._run is None
+        assert not model.running
         model.learn(256)
         assert model.num_timesteps == 256
 
@@ -267,7 +267,7 @@ def test_interrupted(place: dict[str, Any]) -> None:
     model = new("dqn", **place)
     with pytest.raises(KeyboardInterrupt):
         model.learn(640, callback=interrupt)
-    assert model._run is None
+    assert not model.running
 
 
 @pytest.mark.parametrize("changed", [{}, {"n_learners": 2}], ids=["", "slices"])

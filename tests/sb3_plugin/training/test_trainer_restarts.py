@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -31,8 +32,8 @@ class Killing(BaseCallback):
         self.round += 1
         if self.round in self.rounds:
             draw = random.Random(self.round)
-            run: Any = self.model._run  # type: ignore[attr-defined]
-            os.kill(draw.choice(run._executor._processes).pid, signal.SIGKILL)
+            helpers = sorted([process.pid for process in multiprocessing.active_children() if process.pid is not None])
+            os.kill(draw.choice(helpers), signal.SIGKILL)
 
     def _on_step(self) -> bool:
         return True

@@ -87,7 +87,7 @@ def test_a_second_training_begins_anew(algorithm: str) -> None:
             found.append(outcome(model))
             steps = [one.timesteps for one in model.evaluations[first:]]
             assert len(steps) > 1 and min(steps) >= 0 and max(steps) < 192
-            assert model._learned_timesteps == 192 - 4 * model.rollout_steps
+            assert model.learned_timesteps == 192 - 4 * model.rollout_steps
     assert found[0] == found[1]
     assert found[0]["counters"][0] == 192
 

@@ -101,7 +101,7 @@ def test_the_command_measures_and_changes_nothing(capsys: Any, monkeypatch: Any)
     monkeypatch.setattr(f"{__name__}.made", lambda: model)
     weights, random = model.fingerprint(), np.random.get_state()[1].tolist()  # type: ignore[index]
     assert main([f"{__name__}:made"]) == 0
-    assert model._run is None and model.fingerprint() == weights and model.num_timesteps == 0
+    assert not model.running and model.fingerprint() == weights and model.num_timesteps == 0
     assert np.random.get_state()[1].tolist() == random  # type: ignore[index]
     told = capsys.readouterr().out
     rows = re.findall(r"^  (\S.*?)\s+([\d,]+)\s+([\d,]+)$", told, re.MULTILINE)

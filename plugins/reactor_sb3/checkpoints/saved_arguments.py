@@ -1,4 +1,4 @@
-"""What is checked of a checkpoint before a trainer is made from it; see :mod:`reactor_sb3.checkpoints.checks`."""
+"""The arguments in a checkpoint that a trainer is made from: what a file may ask for. See :mod:`reactor_sb3.checkpoints.alike`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from gymnasium.spaces import flatdim
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_rl.plugin import Pickled
+from reactor_sb3.checkpoints.alike import LARGE, alike, is_count, want
 from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.checkpoints.checks import LARGE, alike, is_count, want
-from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.training.arguments import NOT_KEPT
 
-__all__ = ["check_amounts", "check_arguments", "check_outline", "check_policy"]
+__all__ = ["check_amounts", "check_arguments", "check_policy"]
 
-_MOST_THREADS = 1024
 _MOST = {
     "learner_threads": 64, "n_learners": 64, "n_epochs": 1000, "gradient_steps": 100_000,
     "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000,
@@ -30,38 +28,6 @@ _MOST = {
 """What a round may have of something, where nobody vouches for the file: it must end some day, on this machine."""
 _LARGEST_BATCH = 2**30
 """Bytes of the observations and activations of a batch, where nobody vouches for the file."""
-
-
-def check_outline(state: Any, size: int) -> None:
-    """Refuse what no trainer could be made from, or only one that is larger than the file says.
-
-    Args:
-        state: What was saved.
-        size: Of the file, bytes.
-
-    Raises:
-        CorruptError: If it is something else.
-    """
-    names = {
-        "arguments", "environment", "counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes",
-        "successes", "evaluations", "normalization", "replay_buffer", "sent", "run",
-    }  # fmt: skip
-    want(type(state) is dict and state.keys() == names, "what is there")
-    arguments, environment, run = state["arguments"], state["environment"], state["run"]
-    want(type(arguments) is dict and all(type(name) is str for name in arguments), "arguments")
-    want(type(environment) is dict and list(environment) in (["id"], ["factory"]), "an environment")
-    want(environment.keys() == {"factory"} or type(environment["id"]) is str, "an environment's id")
-    actors, envs, threads = (arguments.get(name, 1) for name in ("n_actors", "envs_per_actor", "learner_threads"))
-    want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
-    want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments")
-    want(is_count(threads, 1) and threads <= _MOST_THREADS, "learner_threads")
-    learners = arguments.get("n_learners", 1)
-    want(is_count(learners, 1) and learners <= _MOST_THREADS, "n_learners")
-    want((state["sent"] is None) == (run is None) and type(state["sent"]) in (bool, type(None)), "sent")
-    if run is not None:
-        want(type(run) is dict and run.keys() == {"reactors", "outputs", "clock"}, "a run")
-        want(type(run["reactors"]) is dict and type(run["outputs"]) is dict, "a run")
-        want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
 
 
 def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:

@@ -1,0 +1,271 @@
+"""What a checkpoint has to be like, as templates for :func:`reactor_sb3.checkpoints.alike.alike`.
+
+Before a trainer is made of it (:func:`check_outline`), before anything is put into the trainer (:func:`expected_state`), and before
+its run is started (:func:`expected_run`) and goes on (:func:`expected_outputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from reactor_rl.plugin import Pickled, Topology, WorkerState
+from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
+from reactor_sb3.checkpoints.parts import columns
+from reactor_sb3.environments import kept_env
+from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.training.specification import Specification
+
+__all__ = ["check_outline", "expected_outputs", "expected_run", "expected_state"]
+
+_MOST_THREADS = 1024
+
+
+def _is_dict(value: Any) -> bool:
+    return type(value) is dict
+
+
+# ---------------------------------------------------------------------- before there is a trainer
+
+
+def _is_environment(value: Any) -> bool:
+    return _is_dict(value) and (list(value) == ["factory"] or (list(value) == ["id"] and type(value["id"]) is str))
+
+
+def _is_run(value: Any) -> bool:
+    if value is not None:
+        alike(value, {"reactors": _is_dict, "outputs": _is_dict, "clock": anything}, "a run")
+    return True
+
+
+_OUTLINE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("counters", "policy", "optimizers", "learned", "streams", "torch_stream", "episodes", "successes", "evaluations",
+         "normalization", "replay_buffer"),
+        anything,
+    ),
+    "arguments": lambda value: _is_dict(value) and all(type(name) is str for name in value),
+    "environment": _is_environment,
+    "sent": lambda value: type(value) in (bool, type(None)),
+    "run": _is_run,
+}  # fmt: skip
+
+
+def check_outline(state: Any, size: int) -> None:
+    """Refuse what no trainer could be made from, or only one that is larger than the file says.
+
+    Args:
+        state: What was saved.
+        size: Of the file, bytes.
+
+    Raises:
+        CorruptError: If it is something else.
+    """
+    alike(state, _OUTLINE, "what is there")
+    arguments, run = state["arguments"], state["run"]
+    actors, envs = arguments.get("n_actors", 1), arguments.get("envs_per_actor", 1)
+    want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
+    want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments")
+    for name in ("learner_threads", "n_learners"):
+        want(is_count(arguments.get(name, 1), 1) and arguments.get(name, 1) <= _MOST_THREADS, name)
+    want((state["sent"] is None) == (run is None), "sent")
+    if run is not None:
+        want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
+
+
+# ---------------------------------------------------------------------- before anything is put into the trainer
+
+
+def expected_state(fresh: Mapping[str, Any], optimizers: Mapping[str, torch.optim.Optimizer], buffer: Any) -> dict[str, Any]:
+    """What the state of a trainer may be, given that of one that was just made from the same arguments.
+
+    Args:
+        fresh: The state of the one that was just made.
+        optimizers: Its optimisers, by name.
+        buffer: Its replay buffer, ``None`` if it has none.
+    """
+    return {
+        **fresh,
+        **dict.fromkeys(("arguments", "environment", "sent", "run"), anything),  # checked before, and when there is a program
+        "counters": {name: _counter(name, value) for name, value in fresh["counters"].items()},
+        "optimizers": {name: _optimizer(optimizer) for name, optimizer in optimizers.items()},
+        "streams": dict.fromkeys(fresh["streams"], is_stream),
+        "torch_stream": _torch_stream(fresh["torch_stream"]),
+        "episodes": Each(lambda one: _is_dict(one) and is_number(one.get("r")) and is_number(one.get("l"))),
+        "successes": Each(is_number),
+        "evaluations": Each(_is_evaluation),
+        "replay_buffer": _replay(fresh["replay_buffer"], buffer),
+    }
+
+
+def _counter(name: str, fresh: Any) -> Callable[[Any], bool]:
+    whole = not isinstance(fresh, float) and name != "_total_timesteps"  # learn(1e6) is usual
+    # Nothing is learned yet at -1; and a last round that does not fit into what was asked for ends after it.
+    below = name in ("_learned_timesteps", "_current_progress_remaining")
+    return lambda value: is_number(value) and (type(value) is int or not whole) and (below or value >= 0)
+
+
+def _torch_stream(fresh: torch.Tensor) -> Callable[[Any], bool]:
+    def is_one(value: Any) -> bool:
+        alike(value, fresh, "torch_stream")
+        torch.Generator().set_state(value)
+        return True
+
+    return is_one
+
+
+def _are_episodes(returns: Any, lengths: Any) -> bool:
+    if type(returns) is not list or type(lengths) is not list or len(returns) != len(lengths):
+        return False
+    return all(type(one) in (int, float) for one in returns) and all(map(is_count, lengths))
+
+
+def _is_evaluation(value: Any) -> bool:
+    return type(value) is list and len(value) == 3 and is_count(value[0]) and _are_episodes(*value[1:]) and bool(value[1])
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The template of an optimiser's state. What it remembers of a parameter, it remembers from the first step on."""
+    fresh = optimizer.state_dict()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    kinds = _of_a_step(optimizer)
+
+    def is_state(saved: Any) -> bool:
+        return (
+            _is_dict(saved)
+            and set(saved) <= set(range(len(parameters)))
+            and all(_fits_parameter(one, parameters[index], kinds) for index, one in saved.items())
+        )
+
+    groups = [{name: _setting(name, value) for name, value in group.items()} for group in fresh["param_groups"]]
+    return {**fresh, "state": is_state, "param_groups": groups}
+
+
+def _setting(name: str, fresh: Any) -> Any:
+    """The template of a setting of a group of parameters."""
+    if name == "params":
+        return lambda value: type(value) is list and value == fresh
+    if type(fresh) in (bool, type(None)):  # a choice of how to compute, which is made at the first update
+        return lambda value: type(value) in (bool, type(None))
+    return is_number if type(fresh) is int else fresh
+
+
+def _fits_parameter(saved: Any, parameter: torch.Tensor, kinds: Mapping[str, Any] | None) -> bool:
+    """Whether it is what an optimiser remembers of a parameter; see :func:`_of_a_step`."""
+    if not _is_dict(saved) or (kinds is not None and saved.keys() != kinds.keys()):
+        return False
+    for name, value in saved.items():
+        kind = None if kinds is None else kinds[name]
+        if isinstance(value, torch.Tensor):
+            scalar = isinstance(kind, torch.Tensor) and kind.ndim == 0
+            fits = value.dtype == parameter.dtype and value.shape == (() if scalar else parameter.shape)
+        else:
+            fits = (value is None or is_number(value)) and not isinstance(kind, torch.Tensor)
+        if not fits:
+            return False
+    return True
+
+
+def _of_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """What such an optimiser remembers of a parameter; ``None`` if it cannot be tried."""
+    parameter = torch.zeros(2, requires_grad=True)
+    parameter.grad = torch.zeros(2)
+    try:
+        kind: Any = type(optimizer)
+        other = kind([parameter], **optimizer.defaults)
+        other.step()
+    except Exception:  # one of the user's
+        return None
+    return dict(other.state[parameter])
+
+
+def _replay(fresh: Any, buffer: Any) -> Any:
+    """The template of a replay buffer's state, of which only what is filled is saved; a class of the user's is saved whole."""
+    if fresh is None:
+        return None
+    if "whole" in fresh:
+        return lambda saved: _is_dict(saved) and type(saved.get("whole")) is type(buffer)
+
+    def is_one(saved: Any) -> bool:
+        alike(saved, {"pos": is_count, "full": False, "columns": _is_dict}, "replay_buffer")
+        pos, size = saved["pos"], buffer.buffer_size
+        filled = size if saved["full"] else min(pos + 1, size)
+        # Nothing of that size is made: it is compared with a view of what is there.
+        alike(saved["columns"], {name: array[:filled] for name, array in columns(buffer).items()}, "replay_buffer")
+        return bool(pos < size)
+
+    return is_one
+
+
+# ---------------------------------------------------------------------- before its run goes on
+
+
+def expected_run(specification: Specification, topology: Topology, whole_infos: bool) -> dict[str, Any]:
+    """What the state of this program's run may be, before it takes any memory.
+
+    Args:
+        specification: What the program is made from.
+        topology: The program.
+        whole_infos: Whether infos are kept, which are objects.
+    """
+    actors = specification.actors
+    actions, memory = actors.record["actions"].base, actors.behaviour.memory(0, actors.envs)
+
+    def is_env(saved: Any) -> bool:
+        kept_env.check(saved, actors.action_space, actions)
+        return True
+
+    def is_evaluator(saved: Any) -> bool:
+        evaluator = {
+            "envs": [is_env],
+            "snapshot": np.zeros((), specification.parameters.dtype),
+            "began": lambda began: began is None or is_count(began),
+            "wait": at_least(-LARGE),
+            **dict.fromkeys(("returns", "lengths"), anything),
+        }
+        alike(saved, evaluator, "the evaluator")
+        return _are_episodes(saved["returns"], saved["lengths"])
+
+    actor = {"random": is_stream, "memory": lambda saved: type(saved) is type(memory), "envs": [is_env] * actors.envs}
+    kinds: dict[str, Any] = {"Actor": actor, "Evaluator": is_evaluator}
+    return {
+        "reactors": {node.index: kinds[node.kind] for node in topology.reactors if node.kind in kinds},
+        "outputs": {
+            port.index: {"stamps": Each(at_least(-1)), "slots": _objects(whole_infos) if port.dtype is None else _slots(port)}
+            for port in topology.outputs
+        },
+        "clock": (is_count, is_count),
+    }
+
+
+def _slots(port: Any) -> Callable[[Any], bool]:
+    def is_one(slot: Any) -> bool:
+        return type(slot) is np.ndarray and slot.shape == port.shape and slot.dtype == port.dtype
+
+    return lambda saved: type(saved) is list and len(saved) > 0 and all(map(is_one, saved))
+
+
+def _objects(kept: bool) -> Callable[[Any], bool]:
+    def are_some(saved: Any) -> bool:
+        return kept and type(saved) is list and all(one is None or type(one) is Pickled for one in saved)
+
+    return lambda saved: saved is None or are_some(saved)
+
+
+def expected_outputs(fresh: WorkerState, outputs: Mapping[int, Any]) -> dict[int, Any]:
+    """What ports may hold of a run, given what they hold of one that has just started.
+
+    Args:
+        fresh: The one that has just started.
+        outputs: What was saved, as in :func:`expected_run`.
+    """
+    expected: dict[int, Any] = {}
+    for index, saved in outputs.items():
+        stamps, slots = fresh.outputs[index]
+        # A run may keep arrays in other numbers of slots than another one does.
+        objects = saved["slots"] is not None and not any(isinstance(slot, np.ndarray) for slot in saved["slots"])
+        expected[index] = {"stamps": [anything] * len(stamps), "slots": [anything] * len(slots) if objects else anything}
+    return expected

@@ -1,0 +1,143 @@
+"""A trainer's state between two rounds, and how another trainer becomes what it says.
+
+What is learned is asked of SB3's ``_get_torch_save_params()``: an algorithm has nothing to say about checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.save_util import recursive_getattr
+
+from reactor_sb3 import streams
+from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.acting.normalization import put_statistics, statistics_state
+from reactor_sb3.checkpoints.alike import alike
+from reactor_sb3.checkpoints.expected import expected_outputs, expected_run, expected_state
+from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
+from reactor_sb3.training.specification import program_of
+
+if TYPE_CHECKING:
+    from reactor_sb3.training.trainer import Trainer
+
+__all__ = ["go_on", "optimizers_of", "restore", "state_of"]
+
+COUNTERS = (
+    "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates", "_n_calls", "_learned_timesteps",
+    "_current_progress_remaining", "exploration_rate", "_base_seed",
+)  # fmt: skip
+
+
+def optimizers_of(model: Trainer) -> dict[str, torch.optim.Optimizer]:
+    """All optimisers of a trainer, by the names that SB3 has for them."""
+    known = {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[0]}
+    return {name: part for name, part in known.items() if isinstance(part, torch.optim.Optimizer)}
+
+
+def _tensors_of(model: Trainer) -> dict[str, torch.Tensor]:
+    """What is learned besides the policy, likewise: a coefficient, say."""
+    return {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]}
+
+
+def state_of(model: Trainer) -> dict[str, Any]:
+    """Everything that the coming rounds depend on, between two rounds."""
+    part = None if model._run is None else model._run.snapshot().part
+    return {
+        "arguments": {name: _plain_now(model, name, value) for name, value in model.arguments.items()},
+        "environment": environment_state(model._makes),
+        "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
+        "policy": dict(model.policy.state_dict()),
+        "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
+        "learned": _tensors_of(model),
+        "streams": {name: streams.state_of(generator) for name, generator in model.streams().items()},
+        "torch_stream": model._torch_stream,
+        "episodes": [dict(info) for info in model.ep_info_buffer or ()],
+        "successes": [float(one) for one in model.ep_success_buffer or ()],
+        "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
+        "normalization": statistics_state(model._vec_normalize_env),
+        "replay_buffer": replay_state(_buffer(model), model.wants_infos),
+        "sent": None if part is None else not model._outdated(),
+        "run": None if part is None else run_state(part, model._saved_ports, whole_infos=model.wants_infos),
+    }
+
+
+def _buffer(model: Trainer) -> Any:
+    return getattr(model, "replay_buffer", None)
+
+
+def _plain_now(model: Trainer, name: str, value: Any) -> Any:
+    """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
+    now = vars(model).get(name, value)
+    plain = (bool, int, float)
+    return now if isinstance(now, plain) and isinstance(value, plain) else value
+
+
+def restore(model: Trainer, state: dict[str, Any]) -> None:
+    """Make a trainer that was just made what a state says, but for its run.
+
+    Raises:
+        CorruptError: If the state is none of such a trainer.
+    """
+    optimizers = optimizers_of(model)
+    alike(state, expected_state(state_of(model), optimizers, _buffer(model)), "the state")
+    for name, value in state["counters"].items():
+        setattr(model, name, value)
+    model.policy.load_state_dict(state["policy"])
+    for name, optimizer in optimizers.items():
+        optimizer.load_state_dict(state["optimizers"][name])
+    with torch.no_grad():
+        for name, tensor in _tensors_of(model).items():
+            tensor.copy_(state["learned"][name])
+    for name, generator in model.streams().items():
+        streams.restore(generator, state["streams"][name])
+    model._torch_stream = state["torch_stream"].clone()
+    window = model._stats_window_size
+    model.ep_info_buffer, model.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
+    model.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
+    _put_statistics(model, state["normalization"])
+    if state["run"] is None:
+        _fill_replay(model, state["replay_buffer"])
+    else:
+        specification = model.specification()
+        topology = program_of(specification.unwatched).topology()
+        alike(state["run"], expected_run(specification, topology, model.wants_infos), "the run")
+
+
+def go_on(model: Trainer, state: dict[str, Any]) -> None:
+    """Start the run of a trainer and make it the one that a state has, if it has one.
+
+    Raises:
+        CorruptError: If it is none of this trainer.
+    """
+    saved = state["run"]
+    if saved is None:
+        return
+    run = model.start()
+    fresh = run.snapshot()
+    alike(saved["outputs"], expected_outputs(fresh.part, saved["outputs"]), "the ports")
+    overlay(fresh.part, saved)
+    run.restore(fresh)
+    model._sent = model._parameters() if state["sent"] else None
+    # After the start, which would mark the end of episodes that go on.
+    _fill_replay(model, state["replay_buffer"])
+    _put_statistics(model, state["normalization"])
+    model._afresh = False
+    actors = [reactor for _, reactor in sorted(saved["reactors"].items()) if "random" in reactor]
+    begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)
+    if model.pipeline:
+        model._late_cut = begun
+    else:
+        model.cut_episodes(begun)
+
+
+def _put_statistics(model: Trainer, saved: Any) -> None:
+    if saved is not None and model._vec_normalize_env is not None:
+        put_statistics(model._vec_normalize_env, saved)
+
+
+def _fill_replay(model: Any, saved: Any) -> None:
+    if saved is not None:
+        model.replay_buffer = fill_replay(model.replay_buffer, saved)
