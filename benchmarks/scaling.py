@@ -82,7 +82,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
     import torch
 
     from reactor_rl.plugin import tick_cost
-    from reactor_torch import Task, shared_losses
+    from reactor_torch import UpdaterTask, shared_losses
 
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"actor": {}, "tick": tick_cost(), "slices": {}}
@@ -102,7 +102,7 @@ def costs(name: str, least: float) -> dict[str, Any]:
     for count in CORES[1:]:
         (shared,) = shared_losses(learner.losses, model.policy, batch, count, split=False)
         shared.begin_round([0] * count)
-        task = Task(0, batch, slice(0, len(batch)))
+        task = UpdaterTask(0, batch, slice(0, len(batch)))
         shared.compute(task, torch.zeros(0))
         size, width = len(learner.loss.flat.data), len(learner.loss.statistics)
         weights, slices = np.zeros(size, np.float32), np.zeros(count - 1, shared.layout.record)

@@ -6,15 +6,37 @@ from reactor_rl import __version__
 from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
-    from reactor_torch.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch, TransitionBatch
-    from reactor_torch.critics import AutogradCritics, Critics, DenseCritics
-    from reactor_torch.dense import Dense, Function, differentiating
-    from reactor_torch.distributions import Bernoullis, Categoricals, Distribution, Gaussians
+    from reactor_torch.batches import Batch, MinibatchSlicer, TransitionBatch
+    from reactor_torch.dense import AutogradFunction, Dense, Function, differentiating
     from reactor_torch.flat import FlatParameters
+    from reactor_torch.formulas import (
+        ActorCritic,
+        AutogradActorCritic,
+        AutogradCritics,
+        AutogradSquashedActor,
+        Bernoullis,
+        Categoricals,
+        Critics,
+        DenseActorCritic,
+        DenseCritics,
+        DenseSquashedActor,
+        Distribution,
+        DQNFormula,
+        Gaussians,
+        PPOFormula,
+        QFormula,
+        SACActorFormula,
+        SACCriticFormula,
+        SquashedActor,
+        TD3ActorFormula,
+        TD3CriticFormula,
+        squashed_sample,
+    )
     from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
     from reactor_torch.layers import Layer, layers_of
+    from reactor_torch.loss import Formula, Loss, Task, Update
+    from reactor_torch.networks import Networks
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
@@ -23,23 +45,24 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan
     from reactor_torch.sharing import SharedLosses, shared_losses
     from reactor_torch.sliceable import check_sliceable, draws
-    from reactor_torch.squashed import AutogradSquashedActor, DenseSquashedActor, SquashedActor
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.td3 import TD3ActorLoss, TD3Batch, TD3CriticLoss
     from reactor_torch.threads import torch_threads
-    from reactor_torch.updater import Loss, Task, Updater, Updates, carry_out
+    from reactor_torch.updater import Updater, UpdaterLoss, UpdaterTask, Updates, carry_out
 
 __all__ = [
     "ActorCritic",
     "Autograd",
     "AutogradActorCritic",
     "AutogradCritics",
+    "AutogradFunction",
     "AutogradSquashedActor",
     "Batch",
     "Bernoullis",
     "Categoricals",
     "Critics",
+    "DQNFormula",
     "DQNLoss",
     "Dense",
     "DenseActorCritic",
@@ -50,6 +73,7 @@ __all__ = [
     "FILLING",
     "FlatOptimizer",
     "FlatParameters",
+    "Formula",
     "Function",
     "Gaussians",
     "Greedy",
@@ -58,27 +82,38 @@ __all__ = [
     "LearnerShard",
     "Loss",
     "LossMaker",
+    "MinibatchSlicer",
     "Network",
+    "Networks",
     "PPOBatch",
+    "PPOFormula",
     "PPOLoss",
     "ParameterWriter",
     "QBatch",
+    "QFormula",
     "QLoss",
     "Round",
+    "SACActorFormula",
     "SACActorLoss",
     "SACBatch",
+    "SACCriticFormula",
     "SACCriticLoss",
     "ShardPlan",
     "SharedLosses",
     "SquashedActor",
     "Stacked",
+    "TD3ActorFormula",
     "TD3ActorLoss",
     "TD3Batch",
+    "TD3CriticFormula",
     "TD3CriticLoss",
     "Task",
     "TorchNetwork",
     "TransitionBatch",
+    "Update",
     "Updater",
+    "UpdaterLoss",
+    "UpdaterTask",
     "Updates",
     "carry_out",
     "check_sliceable",
@@ -93,6 +128,7 @@ __all__ = [
     "packed",
     "parameter_record",
     "shared_losses",
+    "squashed_sample",
     "stack",
     "torch_state",
     "torch_stream",

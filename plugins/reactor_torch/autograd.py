@@ -1,37 +1,41 @@
-"""Any network as losses see it, differentiated by autograd into a flat array."""
+"""Gradients of any loss by autograd, into the flat array of the network that learns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
 import torch
 
-from reactor_torch.flat import FlatParameters
+from reactor_torch.arrays import numbers
+from reactor_torch.loss import Loss
 
 __all__ = ["Autograd"]
 
+Array = npt.NDArray[Any]
+
 
 class Autograd:
-    """A module, or a method of one; see :class:`~reactor_torch.Function`.
+    """A loss as it is written; see :class:`~reactor_torch.Formula`.
 
     Args:
-        evaluate: From observations to ``(rows, outputs)``, with a graph.
-        flat: The parameters of the module.
+        loss: The loss.
+        nets: The :class:`~reactor_torch.Networks`, with which it is called.
     """
 
-    def __init__(self, evaluate: Callable[[Any], torch.Tensor], flat: FlatParameters) -> None:
-        self.evaluate, self.flat = evaluate, flat
-        self._outputs = torch.empty(0)
+    dense = False
 
-    def forward(self, observations: Any) -> torch.Tensor:
-        """See :meth:`Function.forward`; observations are what the module takes."""
-        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
-            self._outputs = self.evaluate(observations)
-        return self._outputs.detach()
+    def __init__(self, loss: Loss, nets: Any) -> None:
+        self.loss, self.nets = loss, nets
 
-    def backward(self, gradient: torch.Tensor) -> None:
-        """See :meth:`Function.backward`."""
-        self.flat.begin_gradients()
-        self._outputs.backward(gradient)  # type: ignore[no-untyped-call]
-        self._outputs = torch.empty(0)
+    @torch.enable_grad()
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`."""
+        flat = self.nets.flat(self.loss.learns)
+        share = 1.0 if of is None else len(batch) / of
+        flat.begin_gradients()
+        found = self.loss(self.nets, batch)
+        made_smaller = found[0] if share == 1 else found[0] * share
+        # Others would get gradients too: an actor's loss looks through critics.
+        torch.autograd.backward(made_smaller, inputs=flat.parameters)
+        return numbers([one.detach() * share for one in found])

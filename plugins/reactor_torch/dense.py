@@ -1,4 +1,4 @@
-"""Dense networks differentiated by hand: forward and backward layer by layer, into buffers that are made once.
+"""Networks as losses see them; dense ones are differentiated by hand, layer by layer into buffers that are made once.
 
 A pass of a small network through autograd is mostly bookkeeping. Here each layer knows its own derivative, writes the gradients of
 its parameters where :class:`~reactor_torch.FlatParameters` has them, and allocates nothing.
@@ -6,7 +6,7 @@ its parameters where :class:`~reactor_torch.FlatParameters` has them, and alloca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +19,7 @@ try:
 except ImportError:  # nobody compiled it: torch does the same, in more time
     _layers = None  # type: ignore[assignment]
 
-__all__ = ["Dense", "Function", "differentiating"]
+__all__ = ["AutogradFunction", "Dense", "Function", "differentiating"]
 
 WITH_WEIGHTS = ("linear", "normalised")
 KINDS = (*WITH_WEIGHTS, "relu", "tanh")
@@ -106,7 +106,7 @@ class Dense:
             gradient = step.backward(gradient)
         return gradient
 
-    def slopes(self, rows: torch.Tensor | None, first: int) -> torch.Tensor:
+    def input_gradient(self, rows: torch.Tensor | None, first: int) -> torch.Tensor:
         """The derivative of the one number that the last :meth:`forward` gave for a row by the inputs of that row.
 
         No gradients of parameters are computed, and nothing is for rows that nobody asks about.
@@ -119,11 +119,13 @@ class Dense:
             ``(rows, inputs - first)``.
         """
         last = self.layers[-1]
-        assert last.outputs == 1 and self.layers[0].kind == "linear", "slopes are those of one number, through a linear layer first"
+        assert last.outputs == 1 and self.layers[0].kind == "linear", (
+            "gradients by inputs are those of one number, through a linear layer first"
+        )
         gradient = torch.ones(self._rows if rows is None else rows.shape[0], 1, device=self.flat.device)
         for step in reversed(self._steps[1:]):
-            gradient = step.slopes(gradient, rows)
-        return self._steps[0].slopes(gradient, rows, first)
+            gradient = step.input_gradient(gradient, rows)
+        return self._steps[0].input_gradient(gradient, rows, first)
 
     def _build(self, rows: int) -> list[_Step]:
         steps: list[_Step] = []
@@ -147,6 +149,31 @@ class Dense:
         return steps
 
 
+class AutogradFunction:
+    """A module, or a method of one, differentiated by autograd; see :class:`Function`.
+
+    Args:
+        evaluate: From observations to ``(rows, outputs)``, with a graph.
+        flat: The parameters of the module.
+    """
+
+    def __init__(self, evaluate: Callable[[Any], torch.Tensor], flat: FlatParameters) -> None:
+        self.evaluate, self.flat = evaluate, flat
+        self._outputs = torch.empty(0)
+
+    def forward(self, observations: Any) -> torch.Tensor:
+        """See :meth:`Function.forward`; observations are what the module takes."""
+        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
+            self._outputs = self.evaluate(observations)
+        return self._outputs.detach()
+
+    def backward(self, gradient: torch.Tensor) -> None:
+        """See :meth:`Function.backward`."""
+        self.flat.begin_gradients()
+        self._outputs.backward(gradient)  # type: ignore[no-untyped-call]
+        self._outputs = torch.empty(0)
+
+
 class _Step(Protocol):
     """A layer for one number of rows."""
 
@@ -154,8 +181,8 @@ class _Step(Protocol):
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor: ...
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        """The gradient by what comes in from ``first`` on, of some rows; see :meth:`Dense.slopes`."""
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        """The gradient by what comes in from ``first`` on, of some rows; see :meth:`Dense.input_gradient`."""
         ...
 
 
@@ -184,7 +211,7 @@ class _Linear:
             torch.mv(self.gradient_transposed, self.ones, out=self.bias_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         return torch.mm(gradient, self.weight[:, first:])
 
 
@@ -221,7 +248,7 @@ class _CompiledLinear:
         torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
         return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         if self.activation:
             if self.picked is None:
                 self.picked, self.sums = torch.zeros_like(self.out), torch.zeros(self.out.shape[1]).numpy()
@@ -255,7 +282,7 @@ class _Normalised:
         self.bias_gradient.copy_(by_bias)
         return gradient if below is None else below
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         inputs, mean, scale = (_picked(one, rows) for one in (self.inputs, self.mean, self.scale))
         below: torch.Tensor = torch.ops.aten.native_layer_norm_backward(
             gradient, inputs, self.shape, mean, scale, self.weight, self.bias, [True, False, False]
@@ -277,7 +304,7 @@ class _Tanh:
         self.differentiate(gradient, self.out, grad_input=gradient)
         return gradient
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         return self.differentiate(gradient, _picked(self.out, rows), grad_input=gradient)  # type: ignore[no-any-return]
 
 
@@ -295,7 +322,7 @@ class _Rectified:
         self.differentiate(gradient, self.out, 0, grad_input=gradient)
         return gradient
 
-    def slopes(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         return self.differentiate(gradient, _picked(self.out, rows), 0, grad_input=gradient)  # type: ignore[no-any-return]
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 import torch
 
-from reactor_torch.actor_critic import ActorCritic
 from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.batches import Batch
-from reactor_torch.updater import Loss
+from reactor_torch.formulas.actor_critic import ActorCritic
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["PPOBatch", "PPOLoss", "normalized"]
 
@@ -57,7 +57,7 @@ def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:
     return torch.cat(done)
 
 
-class PPOLoss(Loss):
+class PPOLoss(UpdaterLoss):
     """Clipped surrogate, value loss and entropy, with the gradients of all.
 
     Args:

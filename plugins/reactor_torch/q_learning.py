@@ -11,7 +11,7 @@ import torch
 from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.batches import Batch, TransitionBatch
 from reactor_torch.dense import Function
-from reactor_torch.updater import Loss
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["DQNLoss", "QBatch", "QLoss"]
 
@@ -28,7 +28,7 @@ class QBatch(Batch):
     returns: torch.Tensor
 
 
-class QLoss(Loss):
+class QLoss(UpdaterLoss):
     """How far values of actions are from returns: PQN's loss.
 
     Args:
@@ -75,7 +75,7 @@ class QLoss(Loss):
         return numbers([loss])
 
 
-class DQNLoss(Loss):
+class DQNLoss(UpdaterLoss):
     """DQN's loss: rewards and what a target network says of the next observation.
 
     Args:

@@ -14,9 +14,9 @@ import torch
 
 from reactor_torch.arrays import numbers
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.critics import Critics, fit
-from reactor_torch.squashed import SquashedActor
-from reactor_torch.updater import Loss
+from reactor_torch.formulas.critics import Critics, td_loss
+from reactor_torch.formulas.squashed import SquashedActor
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["SACActorLoss", "SACBatch", "SACCriticLoss"]
 
@@ -36,7 +36,7 @@ class SACBatch(TransitionBatch):
     next_noise: torch.Tensor
 
 
-class SACCriticLoss(Loss):
+class SACCriticLoss(UpdaterLoss):
     """How far critics are from rewards and what target critics say of the actor's next action, less its log-probability.
 
     Args:
@@ -58,17 +58,17 @@ class SACCriticLoss(Loss):
         self.entropy_coefficient = 1.0
 
     def gradients(self, batch: SACBatch, of: int | None = None) -> Array:
-        """See :meth:`Loss.gradients`.
+        """See :meth:`UpdaterLoss.gradients`.
 
         Returns:
             Half the mean squared error, added up over the critics, ``(1,)``, float32.
         """
         actions, log_prob = self.actor.act(batch.next_observations, batch.next_noise)
-        following = self.target.values(batch.next_observations, actions).amin(0).sub_(log_prob, alpha=self.entropy_coefficient)
-        return numbers([fit(self.critics, batch, following, 0.5, of)])
+        following = self.target.q_values(batch.next_observations, actions).amin(0).sub_(log_prob, alpha=self.entropy_coefficient)
+        return numbers([td_loss(self.critics, batch, following, 0.5, of)])
 
 
-class SACActorLoss(Loss):
+class SACActorLoss(UpdaterLoss):
     """What the actor's own actions cost: their log-probability, less the least value that a critic gives them.
 
     Args:
@@ -90,13 +90,13 @@ class SACActorLoss(Loss):
         self.entropy_coefficient = 1.0
 
     def gradients(self, batch: SACBatch, of: int | None = None) -> Array:
-        """See :meth:`Loss.gradients`.
+        """See :meth:`UpdaterLoss.gradients`.
 
         Returns:
             :attr:`statistics`, float32.
         """
         actions, log_prob = self.actor.act(batch.observations, batch.noise)
-        worth, slopes = self.critics.worth(batch.observations, actions)
+        worth, slopes = self.critics.action_gradient(batch.observations, actions)
         share = 1 / (of or len(worth))
         likely = log_prob.sum() * share
         loss = likely * self.entropy_coefficient - worth.sum() * share

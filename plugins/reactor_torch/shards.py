@@ -23,7 +23,7 @@ from reactor_torch.sliceable import draws
 from reactor_torch.slices import SliceLayout, SliceView
 from reactor_torch.streams import torch_state, torch_stream
 from reactor_torch.threads import torch_threads
-from reactor_torch.updater import Loss
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["LearnerShard", "LossMaker", "Round", "ShardPlan", "others_of", "reads_of", "weights_of"]
 
@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 class LossMaker(Protocol):
     """What makes a learner's losses where they are to live; picklable."""
 
-    def __call__(self, device: torch.device) -> tuple[tuple[Loss, ...], nn.Module]:
+    def __call__(self, device: torch.device) -> tuple[tuple[UpdaterLoss, ...], nn.Module]:
         """The losses, and the module that all their parameters and buffers belong to, in the mode in which it learns.
 
         Parameters that several of them have are the same :class:`~reactor_torch.FlatParameters`.
@@ -92,19 +92,19 @@ class Round:
     seeds: list[int]
 
 
-def others_of(losses: Iterable[Loss], module: nn.Module) -> list[torch.Tensor]:
+def others_of(losses: Iterable[UpdaterLoss], module: nn.Module) -> list[torch.Tensor]:
     """What a module has besides the parameters that losses know."""
     flats = [flat for loss in losses for flat in (loss.flat, *loss.reads, *loss.follows)]
     known = {id(parameter) for flat in flats for parameter in flat.parameters}
     return [part.detach() for part in (*module.parameters(), *module.buffers()) if id(part) not in known]
 
 
-def reads_of(losses: Iterable[Loss]) -> list[FlatParameters]:
+def reads_of(losses: Iterable[UpdaterLoss]) -> list[FlatParameters]:
     """Parameters that some losses read and that stay as they are during a round, each once."""
     return list({id(flat): flat for loss in losses for flat in loss.reads}.values())
 
 
-def weights_of(loss: Loss) -> list[Any]:
+def weights_of(loss: UpdaterLoss) -> list[Any]:
     """The weights that a loss needs with each minibatch: its own, and those that it follows; see :func:`array_of`."""
     return [array_of(flat.data) for flat in (loss.flat, *loss.follows)]
 
@@ -123,7 +123,7 @@ class LearnerShard(Reactor):
     def __init__(self, plan: ShardPlan, bank_index: int) -> None:
         self.plan, self.index = plan, bank_index
         self.computed = Output((plan.computed,), np.float32)
-        self.losses: Sequence[Loss] = ()
+        self.losses: Sequence[UpdaterLoss] = ()
 
     @reaction(startup)
     def build(self) -> None:
@@ -167,7 +167,7 @@ class LearnerShard(Reactor):
             get(gradients, out[:size])
         out[size : size + len(statistics)] = statistics
 
-    def _move(self, loss: Loss, weights: Array, out: Array) -> None:
+    def _move(self, loss: UpdaterLoss, weights: Array, out: Array) -> None:
         """Let a loss read its weights where the learner has written them, and write gradients where the learner reads them."""
         at, size = 0, len(loss.flat.data)
         with warnings.catch_warnings():
@@ -177,7 +177,7 @@ class LearnerShard(Reactor):
                 flat.move(torch.from_numpy(weights[at:end]), torch.from_numpy(out[:size]) if flat is loss.flat else None)
                 at = end
 
-    def _statistics(self, loss: Loss, batch: Any, of: int) -> Array:
+    def _statistics(self, loss: UpdaterLoss, batch: Any, of: int) -> Array:
         """The gradients, where that takes several threads or random numbers."""
         with torch_threads(self.plan.threads), torch_stream(self.stream):
             return loss.gradients(batch, of)

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from reactor_torch.arrays import array_of, get, put
-from reactor_torch.cutting import Cutter
+from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.shards import LossMaker, Round, ShardPlan, others_of, reads_of, weights_of
 from reactor_torch.sliceable import draws
 from reactor_torch.slices import SliceLayout, SliceView, parts_of, slice_of
 from reactor_torch.streams import torch_stream
-from reactor_torch.updater import Loss, Task
+from reactor_torch.updater import UpdaterLoss, UpdaterTask
 
 __all__ = ["SharedLosses", "shared_losses"]
 
@@ -29,7 +29,7 @@ NUMBERS = 16
 class _Member(NamedTuple):
     """A loss with its arrays, or tensors on a device: the weights that go out, and the gradients that come back."""
 
-    loss: Loss
+    loss: UpdaterLoss
     weights: list[Any]
     gradients: Any
 
@@ -47,7 +47,7 @@ class SharedLosses:
     """
 
     def __init__(
-        self, losses: Sequence[Loss], numbers: Sequence[int], module: nn.Module, example: Any, slices: int, own: bool = True
+        self, losses: Sequence[UpdaterLoss], numbers: Sequence[int], module: nn.Module, example: Any, slices: int, own: bool = True
     ) -> None:
         self.losses, self.module, self.slices, self.own = losses, module, slices, own
         self._members = {
@@ -61,7 +61,7 @@ class SharedLosses:
         self._batch: Any = None
         self._parts: dict[str, Array] = {}
         self._statistics: Array = np.zeros(0)
-        self._cut = Cutter()
+        self._cut = MinibatchSlicer()
 
     def plan(self, make: LossMaker, threads: int, device: torch.device) -> ShardPlan:
         """What the shards are made from; see :class:`ShardPlan`."""
@@ -76,7 +76,7 @@ class SharedLosses:
         """How many shards there are."""
         return self.slices - self.own
 
-    def task_of(self, tasks: Sequence[Task]) -> Task | None:
+    def task_of(self, tasks: Sequence[UpdaterTask]) -> UpdaterTask | None:
         """Of some tasks the one that these shards do, if there is one."""
         for task in tasks:
             if task.loss in self._members:
@@ -85,13 +85,13 @@ class SharedLosses:
 
     def begin_round(self, seeds: Sequence[int]) -> Round:
         """What shards are told first; their seeds are given."""
-        self._batch, self._parts, self._cut = None, {}, Cutter()
+        self._batch, self._parts, self._cut = None, {}, MinibatchSlicer()
         members = {number: one.loss for number, one in self._members.items()}
         settings = {number: {name: getattr(loss, name) for name in loss.settings} for number, loss in members.items()}
         others = [part.cpu().numpy() for part in others_of(self.losses, self.module)]
         return Round(settings, others, [flat.data.cpu().numpy() for flat in reads_of(members.values())], list(seeds))
 
-    def send(self, task: Task, weights: Array, slices: Array) -> None:
+    def send(self, task: UpdaterTask, weights: Array, slices: Array) -> None:
         """Write weights, and the slices that shards compute.
 
         Args:
@@ -124,7 +124,7 @@ class SharedLosses:
             for at, name in enumerate(loss.moving):
                 view.moving[at] = getattr(loss, name)
 
-    def compute(self, task: Task, stream: torch.Tensor) -> None:
+    def compute(self, task: UpdaterTask, stream: torch.Tensor) -> None:
         """The gradients of the learner's own slice, if it has one; what is drawn for them comes from a random stream."""
         if not self.own:
             return
@@ -137,7 +137,7 @@ class SharedLosses:
         with torch_stream(stream):
             self._statistics = loss.gradients(own, of)
 
-    def add(self, task: Task, computed: Array) -> Array:
+    def add(self, task: UpdaterTask, computed: Array) -> Array:
         """Add what shards have computed, in order, ``(plan.shards, plan.computed)``; returns the minibatch's statistics."""
         loss, _, gradients = self._members[task.loss]
         size, end = len(gradients), len(gradients) + len(loss.statistics)
@@ -152,7 +152,9 @@ class SharedLosses:
         return statistics
 
 
-def shared_losses(losses: Sequence[Loss], module: nn.Module, example: Any, slices: int, split: bool) -> tuple[SharedLosses, ...]:
+def shared_losses(
+    losses: Sequence[UpdaterLoss], module: nn.Module, example: Any, slices: int, split: bool
+) -> tuple[SharedLosses, ...]:
     """All losses of a learner in slices.
 
     Args:

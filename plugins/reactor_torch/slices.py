@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.parameters import FILLING, packed
-from reactor_torch.updater import Loss
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["SliceLayout", "SliceView", "parts_of", "slice_of"]
 
@@ -68,7 +68,7 @@ class SliceLayout:
         record: The type of the record.
     """
 
-    def __init__(self, example: Any, rows: int, losses: Mapping[int, Loss]) -> None:
+    def __init__(self, example: Any, rows: int, losses: Mapping[int, UpdaterLoss]) -> None:
         parts = parts_of(example)
         self.kind: type[Any] = type(example)
         self.fields, self.rows = tuple(vars(example)), rows
@@ -92,7 +92,7 @@ class SliceView:
         record: It.
 
     Attributes:
-        moving: Settings that change with every update, in the order of :attr:`Loss.moving`; there may be more than the loss has.
+        moving: Settings that change with every update, in the order of ``UpdaterLoss.moving``; there may be more than that.
     """
 
     def __init__(self, layout: SliceLayout, record: Array) -> None:

@@ -14,9 +14,9 @@ import torch
 
 from reactor_torch.arrays import numbers
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.critics import Critics, fit
 from reactor_torch.dense import Function
-from reactor_torch.updater import Loss
+from reactor_torch.formulas.critics import Critics, td_loss
+from reactor_torch.updater import UpdaterLoss
 
 __all__ = ["TD3ActorLoss", "TD3Batch", "TD3CriticLoss"]
 
@@ -34,7 +34,7 @@ class TD3Batch(TransitionBatch):
     next_noise: torch.Tensor
 
 
-class TD3CriticLoss(Loss):
+class TD3CriticLoss(UpdaterLoss):
     """How far critics are from rewards and what target critics say of the target actor's next action with some noise.
 
     Args:
@@ -50,17 +50,17 @@ class TD3CriticLoss(Loss):
         self.follows = (target.flat, target_actor.flat)
 
     def gradients(self, batch: TD3Batch, of: int | None = None) -> Array:
-        """See :meth:`Loss.gradients`.
+        """See :meth:`UpdaterLoss.gradients`.
 
         Returns:
             The mean squared error, added up over the critics, ``(1,)``, float32.
         """
         actions = (self.target_actor.forward(batch.next_observations) + batch.next_noise).clamp_(-1, 1)
-        following = self.target.values(batch.next_observations, actions).amin(0)
-        return numbers([fit(self.critics, batch, following, 1.0, of)])
+        following = self.target.q_values(batch.next_observations, actions).amin(0)
+        return numbers([td_loss(self.critics, batch, following, 1.0, of)])
 
 
-class TD3ActorLoss(Loss):
+class TD3ActorLoss(UpdaterLoss):
     """What the first critic says of the actor's own actions, negative.
 
     Args:
@@ -76,13 +76,13 @@ class TD3ActorLoss(Loss):
         self.follows = (critics.flat,)
 
     def gradients(self, batch: TD3Batch, of: int | None = None) -> Array:
-        """See :meth:`Loss.gradients`.
+        """See :meth:`UpdaterLoss.gradients`.
 
         Returns:
             The loss, ``(1,)``, float32.
         """
         actions = self.actor.forward(batch.observations)
-        worth, slopes = self.critics.worth(batch.observations, actions, first=True)
+        worth, slopes = self.critics.action_gradient(batch.observations, actions, first=True)
         share = 1 / (of or len(worth))
         self.actor.backward(slopes.mul_(-share))
         return numbers([-worth.sum() * share])

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy.typing as npt
 
-from reactor_torch.cutting import Cutter
+from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatParameters
 from reactor_torch.optimizing import FlatOptimizer
 
-__all__ = ["Loss", "Task", "Updater", "Updates", "carry_out"]
+__all__ = ["UpdaterLoss", "UpdaterTask", "Updater", "Updates", "carry_out"]
 
 Array = npt.NDArray[Any]
 R = TypeVar("R")
 
 
-class Task(NamedTuple):
+class UpdaterTask(NamedTuple):
     """Gradients that an update needs.
 
     Attributes:
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     rows: slice
 
 
-Updates = Generator[tuple[Task, ...], tuple[Array, ...], R]
+Updates = Generator[tuple[UpdaterTask, ...], tuple[Array, ...], R]
 """Updates whose gradients somebody else computes.
 
 Yields tasks that may be done at the same time, each of another loss. When it goes on, the gradients are in the losses' flat arrays,
@@ -45,13 +45,13 @@ def carry_out(updates: Updates[R], gradients: Callable[[int, Any], Array]) -> R:
 
     Args:
         updates: Them.
-        gradients: Computes the gradients of a loss, given by its number, from a minibatch; see :meth:`Loss.gradients`.
+        gradients: Computes the gradients of a loss, given by its number, from a minibatch; see :meth:`UpdaterLoss.gradients`.
 
     Returns:
         What the updates end with.
     """
     statistics: Any = None
-    cut = Cutter()
+    cut = MinibatchSlicer()
     while True:
         try:
             tasks = updates.send(statistics)
@@ -60,7 +60,7 @@ def carry_out(updates: Updates[R], gradients: Callable[[int, Any], Array]) -> R:
         statistics = tuple([gradients(task.loss, cut(task.batch, task.rows)) for task in tasks])
 
 
-class Loss(ABC):
+class UpdaterLoss(ABC):
     """What a learner makes smaller.
 
     Attributes:
@@ -104,7 +104,7 @@ class Updater:
         max_grad_norm: What gradients are clipped to; ``None`` for never.
     """
 
-    def __init__(self, loss: Loss, optimizer: FlatOptimizer, max_grad_norm: float | None) -> None:
+    def __init__(self, loss: UpdaterLoss, optimizer: FlatOptimizer, max_grad_norm: float | None) -> None:
         self.loss, self.optimizer, self.max_grad_norm, self.flat = loss, optimizer, max_grad_norm, loss.flat
 
     def begin(self) -> None:
@@ -114,7 +114,7 @@ class Updater:
             one.bind()
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
-        """See :meth:`Loss.gradients`."""
+        """See :meth:`UpdaterLoss.gradients`."""
         return self.loss.gradients(batch, of)
 
     def step(self) -> None:

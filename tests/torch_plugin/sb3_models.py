@@ -17,8 +17,8 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBu
 
 from reactor_torch import (
     ActorCritic,
-    Autograd,
     AutogradActorCritic,
+    AutogradFunction,
     Bernoullis,
     Categoricals,
     Dense,
@@ -136,7 +136,7 @@ def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
 
 def q_function(network: Any, flat: FlatParameters, way: str) -> Function:
     if way == "autograd":
-        return Autograd(network, flat)
+        return AutogradFunction(network, flat)
     layers = layers_of(((f"q_net.{at}", one) for at, one in network.q_net.named_children()), network.features_dim)
     assert layers is not None
     return Dense(layers, flat)

@@ -17,8 +17,8 @@ from networks import network_of
 from torch import nn
 
 from reactor_torch import (
-    Autograd,
     AutogradCritics,
+    AutogradFunction,
     AutogradSquashedActor,
     Critics,
     Dense,
@@ -166,7 +166,7 @@ def check(loss: Any, module: nn.Module, expected: torch.Tensor, batch: Any, cut:
 
 @pytest.fixture(autouse=True)
 def near_bounds() -> Iterator[None]:
-    with mock.patch.multiple("reactor_torch.squashed", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
+    with mock.patch.multiple("reactor_torch.formulas.squashed", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
         yield
 
 
@@ -218,7 +218,7 @@ def test_td3(
 
     def function(one: nn.Module, learned: bool) -> Function:
         flat = flat_of(one, learned)
-        return Autograd(one, flat) if way == "autograd" else Dense(layers_of(one.named_children(), features) or (), flat)
+        return AutogradFunction(one, flat) if way == "autograd" else Dense(layers_of(one.named_children(), features) or (), flat)
 
     with computed(way):
         judges = twins.seen(flat_of(twins), way)

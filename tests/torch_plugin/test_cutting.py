@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reactor_torch import QBatch, TransitionBatch
-from reactor_torch.cutting import MOST, Cutter
+from reactor_torch.batches import MOST, MinibatchSlicer
 
 
 def batch_of(rows: int, observations: Any) -> QBatch:
@@ -17,7 +17,7 @@ def batch_of(rows: int, observations: Any) -> QBatch:
 
 @pytest.mark.parametrize("width", [3, MOST])
 def test_rows(width: int) -> None:
-    cut = Cutter()
+    cut = MinibatchSlicer()
     first, second = (batch_of(11, torch.randn(11, width)) for _ in range(2))
     given = []
     for batch in (first, second, first):
@@ -35,7 +35,7 @@ def test_rows(width: int) -> None:
 
 
 def test_what_is_not_only_tensors_is_cut_as_ever() -> None:
-    cut = Cutter()
+    cut = MinibatchSlicer()
     keyed = batch_of(6, {"a": torch.randn(6, 2), "b": torch.randn(6)})
     assert torch.equal(cut(keyed, slice(2, 4)).observations["a"], keyed.observations["a"][2:4])
     column = torch.randn(6, 1)

@@ -17,8 +17,8 @@ from torch import nn
 
 from reactor_torch import (
     ActorCritic,
-    Autograd,
     AutogradActorCritic,
+    AutogradFunction,
     Bernoullis,
     Categoricals,
     Dense,
@@ -66,7 +66,7 @@ def layers(name: str, module: nn.Sequential, features: int) -> Any:
 
 
 def function_of(module: nn.Sequential, flat: FlatParameters, way: str, features: int) -> Function:
-    return Autograd(module, flat) if way == "autograd" else Dense(layers("", module, features), flat)
+    return AutogradFunction(module, flat) if way == "autograd" else Dense(layers("", module, features), flat)
 
 
 def check(flat: FlatParameters, module: nn.Module, loss: torch.Tensor) -> None:
@@ -294,7 +294,7 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
     flat = FlatParameters(frozen.named_parameters())
     assert not Dense.knows(layers("", frozen, 5), flat)
     with pytest.raises(ValueError, match="'mean' must be"):
-        QLoss(Autograd(frozen, flat), "mean")  # type: ignore[arg-type]
+        QLoss(AutogradFunction(frozen, flat), "mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="log_std"):
         Gaussians(flat)
 

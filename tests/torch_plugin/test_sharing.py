@@ -14,7 +14,7 @@ from torch import nn
 from reactor_torch.batches import Batch
 from reactor_torch.flat import FlatParameters
 from reactor_torch.sharing import SharedLosses
-from reactor_torch.updater import Task
+from reactor_torch.updater import UpdaterTask
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Numbers(Batch):
     actions: torch.Tensor
 
 
-def shared(slices: int, own: bool, number: float = 0.0) -> tuple[SharedLosses, FlatParameters, Task]:
+def shared(slices: int, own: bool, number: float = 0.0) -> tuple[SharedLosses, FlatParameters, UpdaterTask]:
     """A loss with one gradient and one statistic, which are this number, and a task of it."""
     module = nn.Linear(1, 1, bias=False)
     flat = FlatParameters(module.named_parameters())
@@ -36,7 +36,7 @@ def shared(slices: int, own: bool, number: float = 0.0) -> tuple[SharedLosses, F
         flat=flat, reads=(), follows=(), statistics=("sum",), settings=(), moving=(), ignores=(), gradients=gradients
     )
     batch = Numbers(torch.zeros(6, 1), torch.zeros(6, 1))
-    return SharedLosses([loss], [0], module, batch, slices, own), flat, Task(0, batch, slice(0, 6))
+    return SharedLosses([loss], [0], module, batch, slices, own), flat, UpdaterTask(0, batch, slice(0, 6))
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -23,10 +23,10 @@ from reactor_torch import (
     FlatOptimizer,
     FlatParameters,
     Layer,
-    Loss,
     LossMaker,
-    Task,
     Updater,
+    UpdaterLoss,
+    UpdaterTask,
     Updates,
 )
 
@@ -66,8 +66,8 @@ class Losses(NamedTuple):
         dense: Whether gradients come from formulas, and not from autograd.
     """
 
-    critics: Loss
-    actor: Loss
+    critics: UpdaterLoss
+    actor: UpdaterLoss
     dense: bool
 
 
@@ -78,7 +78,7 @@ MakeLosses = Callable[[Any, Flats], Losses]
 class ContinuousLearner(PolicyLearner):
     """Critics and an actor.
 
-    Loss 0 is the critics', loss 1 the actor's.
+    UpdaterLoss 0 is the critics', loss 1 the actor's.
 
     Args:
         policy: It has ``critic`` and ``actor``, each with its ``optimizer``, ``critic_target``, and perhaps ``actor_target``.
@@ -115,7 +115,7 @@ class ContinuousLearner(PolicyLearner):
         numbers, rows = (0, 1) if with_actor else (0,), slice(0, len(batch))
         found: tuple[Array, ...] = ()
         for together in [numbers] if self.split else [(number,) for number in numbers]:
-            found += yield tuple([Task(number, batch, rows) for number in together])
+            found += yield tuple([UpdaterTask(number, batch, rows) for number in together])
             for number in together:
                 self._updaters[number].step()
         return found
@@ -175,7 +175,7 @@ def _check_apart(policy: Any) -> None:
             )
 
 
-def _losses(policy: Any, learned: Learned, make: MakeLosses, device: torch.device) -> tuple[tuple[Loss, ...], nn.Module]:
+def _losses(policy: Any, learned: Learned, make: MakeLosses, device: torch.device) -> tuple[tuple[UpdaterLoss, ...], nn.Module]:
     """The losses of a policy that has no optimisers, and the policy, both on a device."""
     policy.to(device)
     losses = make(policy, flats_of(policy, learned))

@@ -26,8 +26,8 @@ from reactor_torch import (
     LossMaker,
     PPOBatch,
     PPOLoss,
-    Task,
     Updater,
+    UpdaterTask,
     Updates,
     carry_out,
     normalized,
@@ -75,7 +75,7 @@ class PPOLearner(PolicyLearner):
             shuffled.advantages = normalized(shuffled.advantages, batch_size)
         statistics = []
         for begin in range(0, len(order), batch_size):
-            (found,) = yield (Task(0, shuffled, slice(begin, min(begin + batch_size, len(order)))),)
+            (found,) = yield (UpdaterTask(0, shuffled, slice(begin, min(begin + batch_size, len(order)))),)
             statistics.append(found)
             if statistics[-1][APPROX_KL] > most_kl:
                 return statistics, False

@@ -18,17 +18,17 @@ from torch import nn
 from reactor_sb3.acting.networks import layered_of
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
-    Autograd,
+    AutogradFunction,
     Dense,
     FlatOptimizer,
     FlatParameters,
     Function,
-    Loss,
     LossMaker,
     QBatch,
-    Task,
     TransitionBatch,
     Updater,
+    UpdaterLoss,
+    UpdaterTask,
     Updates,
     carry_out,
 )
@@ -49,7 +49,7 @@ class QLearner(PolicyLearner):
     """
 
     def __init__(
-        self, policy: Any, loss: Callable[..., Loss], max_grad_norm: float | None, target: nn.Module | None = None
+        self, policy: Any, loss: Callable[..., UpdaterLoss], max_grad_norm: float | None, target: nn.Module | None = None
     ) -> None:
         self._make_loss = loss
         self._networks = [policy.q_net] if target is None else [policy.q_net, target]
@@ -76,7 +76,7 @@ class QLearner(PolicyLearner):
         """
         losses: list[Array] = []
         for batch in batches:
-            losses += yield (Task(0, batch, slice(0, len(batch))),)
+            losses += yield (UpdaterTask(0, batch, slice(0, len(batch))),)
             self._updaters[0].step()
         return np.concatenate(losses)
 
@@ -110,12 +110,12 @@ def _functions(policy: Any, networks: Sequence[nn.Module], flats: Sequence[FlatP
     whole = flats[0].names == tuple(name for name, _ in policy.q_net.named_parameters())
     if whole and len(layers) == len(flats) and all(map(Dense.knows, layers, flats)):
         return [Dense(one, flat) for one, flat in zip(layers, flats, strict=True)]
-    return [Autograd(network, flat) for network, flat in zip(networks, flats, strict=True)]
+    return [AutogradFunction(network, flat) for network, flat in zip(networks, flats, strict=True)]
 
 
 def q_losses(
-    policy: Any, names: Sequence[str], loss: Callable[..., Loss], has_target: bool, device: torch.device
-) -> tuple[tuple[Loss], nn.Module]:
+    policy: Any, names: Sequence[str], loss: Callable[..., UpdaterLoss], has_target: bool, device: torch.device
+) -> tuple[tuple[UpdaterLoss], nn.Module]:
     """The only loss of a policy that has no optimiser, and the policy.
 
     Args:

@@ -12,7 +12,7 @@ import torch
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.learning.learner import Learning, LocalRef
-from reactor_torch import ShardPlan, SharedLosses, Task, Updates, torch_stream
+from reactor_torch import ShardPlan, SharedLosses, UpdaterTask, Updates, torch_stream
 
 __all__ = ["ShardedLearner", "SharedLearning"]
 
@@ -75,7 +75,7 @@ class ShardedLearner(Reactor):
             self.policy_weights = Output((plans[1].weights,), np.float32)
             self.policy_slices = Output((plans[1].shards,), plans[1].layout.record)
         self.updates: Updates[None] | None = None
-        self.tasks: tuple[Task, ...] = ()
+        self.tasks: tuple[UpdaterTask, ...] = ()
         self.told: set[int] = set()
 
     @reaction(minibatch, effects=(weights, slices, round, policy_weights, policy_slices, policy_round))

@@ -18,7 +18,7 @@ from reactor_sb3.learning.continuous import (
     dense_critics,
     dense_layers,
 )
-from reactor_torch import Autograd, Dense, TD3ActorLoss, TD3Batch, TD3CriticLoss, Updates, carry_out
+from reactor_torch import AutogradFunction, Dense, TD3ActorLoss, TD3Batch, TD3CriticLoss, Updates, carry_out
 
 __all__ = ["TD3Learner", "td3_losses"]
 
@@ -83,8 +83,8 @@ def td3_losses(policy: TD3Policy, flats: Flats) -> Losses:
         actor, target_actor = Dense(layers[0], flats.actor), Dense(layers[1], flats.target_actor)
         return Losses(TD3CriticLoss(critics, target, target_actor), TD3ActorLoss(actor, critics), True)
     seen = autograd_critics(policy.critic, flats.critics)
-    following = Autograd(policy.actor_target, flats.target_actor)
+    following = AutogradFunction(policy.actor_target, flats.target_actor)
     loss = TD3CriticLoss(seen, autograd_critics(policy.critic_target, flats.target), following)
     if policy.share_features_extractor:  # the critics look through the actor's
         loss.follows += (flats.actor,)
-    return Losses(loss, TD3ActorLoss(Autograd(policy.actor, flats.actor), seen), False)
+    return Losses(loss, TD3ActorLoss(AutogradFunction(policy.actor, flats.actor), seen), False)

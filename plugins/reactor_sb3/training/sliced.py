@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_torch import Batch, Loss, LossMaker, ShardPlan, SharedLosses, check_sliceable, shared_losses
+from reactor_torch import Batch, LossMaker, ShardPlan, SharedLosses, UpdaterLoss, check_sliceable, shared_losses
 
 __all__ = ["Sliced"]
 
@@ -21,7 +21,7 @@ class Slicing(Protocol):
     def policy(self) -> nn.Module: ...
 
     @property
-    def losses(self) -> tuple[Loss, ...]: ...
+    def losses(self) -> tuple[UpdaterLoss, ...]: ...
 
     def loss_maker(self) -> LossMaker: ...
 

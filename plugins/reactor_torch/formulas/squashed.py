@@ -17,13 +17,34 @@ from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
 from reactor_torch.layers import Layer
 
-__all__ = ["AutogradSquashedActor", "DenseSquashedActor", "SquashedActor"]
+__all__ = ["AutogradSquashedActor", "DenseSquashedActor", "SquashedActor", "squashed_sample"]
 
 EPSILON = 1e-6
 """Keeps the logarithm finite where an action is at its bound."""
 SMALLEST, LARGEST = -20.0, 2.0
 """Bounds of the logarithm of a standard deviation, those of Stable-Baselines3; beyond them its gradient is 0."""
 _HALF_LOG = 0.5 * math.log(2 * math.pi)
+
+
+def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Actions of SB3's squashed Gaussian actor for given noise, with a graph.
+
+    Args:
+        actor: Has ``get_action_dist_params``.
+        observations: ``(rows, ...)``, as the actor takes them.
+        noise: Standard normal, ``(rows, n)``, float32.
+
+    Returns:
+        Actions in [-1, 1], ``(rows, n)``, and their log-probabilities, ``(rows,)``.
+    """
+    mean, log_std, _ = actor.get_action_dist_params(observations)
+    return _squashed(mean, log_std, noise)
+
+
+def _squashed(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    actions = torch.tanh(mean + log_std.exp() * noise)
+    normal = -0.5 * noise**2 - log_std - _HALF_LOG
+    return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
 
 
 class SquashedActor(Protocol):
@@ -129,16 +150,13 @@ class AutogradSquashedActor:
     @torch.enable_grad()
     def act(self, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`SquashedActor.act`; observations are what the actor takes."""
-        mean, log_std = self.parameters_of(observations)
-        actions = torch.tanh(mean + log_std.exp() * noise)
-        normal = -0.5 * noise**2 - log_std - _HALF_LOG
-        log_prob = (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
+        actions, log_prob = _squashed(*self.parameters_of(observations), noise)
         self._outputs = (actions, log_prob)
         return actions.detach(), log_prob.detach()
 
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
         """See :meth:`SquashedActor.backward`."""
         self.flat.begin_gradients()
-        slopes = (by_actions, torch.full_like(self._outputs[1], by_log_prob))
-        torch.autograd.backward(self._outputs, slopes)
+        gradients = (by_actions, torch.full_like(self._outputs[1], by_log_prob))
+        torch.autograd.backward(self._outputs, gradients)
         self._outputs = ()

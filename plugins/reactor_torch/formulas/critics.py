@@ -15,7 +15,7 @@ from reactor_torch.dense import Dense
 from reactor_torch.flat import FlatParameters
 from reactor_torch.layers import Layer
 
-__all__ = ["AutogradCritics", "Critics", "DenseCritics", "fit"]
+__all__ = ["AutogradCritics", "Critics", "DenseCritics", "td_loss"]
 
 
 class Critics(Protocol):
@@ -23,15 +23,15 @@ class Critics(Protocol):
 
     flat: FlatParameters
 
-    def values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+    def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
         """What each critic says, ``(critics, rows)``, cut off from autograd's graph."""
         ...
 
-    def backward(self, slopes: torch.Tensor) -> None:
-        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`values` gave."""
+    def backward(self, gradient: torch.Tensor) -> None:
+        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`q_values` gave."""
         ...
 
-    def worth(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """What an actor is to make larger, without gradients of parameters.
 
         Args:
@@ -45,7 +45,7 @@ class Critics(Protocol):
         ...
 
 
-def fit(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
+def td_loss(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
     """Gradients of the squared errors of all critics.
 
     Args:
@@ -61,7 +61,7 @@ def fit(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weigh
     rows = following.shape[0]
     discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
     returns = following.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows))
-    errors = critics.values(batch.observations, batch.actions).sub_(returns)
+    errors = critics.q_values(batch.observations, batch.actions).sub_(returns)
     share, flat = weight / (of or rows), errors.view(-1)
     loss = torch.dot(flat, flat).mul_(share)
     critics.backward(errors.mul_(2 * share))
@@ -83,28 +83,30 @@ class DenseCritics:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_of_rows": {}}
 
-    def values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See :meth:`Critics.values`; observations are ``(rows, features)``, float32."""
+    def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32."""
         inputs = self._inputs(observations, actions)
         return torch.stack([network.forward(inputs).view(-1) for network in self.networks])
 
-    def backward(self, slopes: torch.Tensor) -> None:
+    def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
-        for network, column in zip(self.networks, slopes[:, :, None], strict=True):
+        for network, column in zip(self.networks, gradient[:, :, None], strict=True):
             network.backward(column)
 
-    def worth(self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`Critics.worth`; each critic is differentiated only where its value is the least."""
+    def action_gradient(
+        self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.action_gradient`; each critic is differentiated only where its value is the least."""
         inputs, features = self._inputs(observations, actions), observations.shape[1]
         if first or len(self.networks) == 1:
             values = self.networks[0].forward(inputs).view(-1)
-            return values, self.networks[0].slopes(None, features)
+            return values, self.networks[0].input_gradient(None, features)
         values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
-        slopes = torch.empty_like(actions)
+        gradient = torch.empty_like(actions)
         for number, network in enumerate(self.networks):
             rows = (which == number).nonzero().view(-1)
-            slopes.index_copy_(0, rows, network.slopes(rows, features))
-        return values, slopes
+            gradient.index_copy_(0, rows, network.input_gradient(rows, features))
+        return values, gradient
 
     def _inputs(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
@@ -132,25 +134,25 @@ class AutogradCritics:
         self.evaluate, self.first, self.flat = evaluate, first, flat
         self._values = torch.empty(0)
 
-    def values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
-        """See :meth:`Critics.values`; observations are what the critics take."""
+    def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.q_values`; observations are what the critics take."""
         with torch.set_grad_enabled(bool(len(self.flat.gradients))):
             self._values = torch.cat([one.view(1, -1) for one in self.evaluate(observations, actions)])
         return self._values.detach().clone()
 
-    def backward(self, slopes: torch.Tensor) -> None:
+    def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
         self.flat.begin_gradients()
-        self._values.backward(slopes)  # type: ignore[no-untyped-call]
+        self._values.backward(gradient)  # type: ignore[no-untyped-call]
         self._values = torch.empty(0)
 
     @torch.enable_grad()
-    def worth(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`Critics.worth`."""
+    def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.action_gradient`."""
         actions = actions.detach().requires_grad_()
         if first:
             values = self.first(observations, actions).view(-1)
         else:
             values = torch.cat(tuple(self.evaluate(observations, actions)), 1).min(1).values
-        (slopes,) = torch.autograd.grad(values.sum(), actions)
-        return values.detach(), slopes
+        (gradient,) = torch.autograd.grad(values.sum(), actions)
+        return values.detach(), gradient

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from reactor_torch.dense import Dense
-from reactor_torch.distributions import Distribution, Evaluated
 from reactor_torch.flat import FlatParameters
+from reactor_torch.formulas.distributions import Distribution, Evaluated
 from reactor_torch.layers import Layer
 
 __all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]

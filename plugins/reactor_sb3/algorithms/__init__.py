@@ -1,0 +1,1 @@
+"""The algorithms, each in a file of its own."""

@@ -1,0 +1,301 @@
+"""The networks of an algorithm by name: each one flat array of parameters, stepped, followed and sent as a whole."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from reactor_torch.autograd import Autograd
+from reactor_torch.batches import MinibatchSlicer
+from reactor_torch.flat import FlatParameters
+from reactor_torch.loss import Formula, Loss, Network, Task
+from reactor_torch.optimizing import FlatOptimizer
+
+__all__ = ["Networks"]
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+
+class Networks(Mapping[str, Any]):
+    """Networks and losses of an algorithm.
+
+    As a mapping it has the modules, which is what losses are given. Pickled, it has modules and losses, but no optimisers: a
+    gradient worker steps nothing. Modules that networks have in common stay so.
+
+    Args:
+        parts: The networks, by name.
+        losses: The losses, by name, in the order of their lanes.
+
+    Attributes:
+        parts: The networks.
+        formulas: What computes the gradients of each loss.
+        dense: Whether all losses have formulas for dense layers; else none is computed by such.
+
+    Raises:
+        ValueError: If a loss names a network that there is not.
+        TypeError: If parameters are not float32 on one device.
+    """
+
+    def __init__(self, parts: Mapping[str, Network], losses: Mapping[str, Loss]) -> None:
+        self.parts = dict(parts)
+        self._check(losses)
+        self._names = {name: _own(part) for name, part in self.parts.items()}
+        self._learned = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
+        self._make(losses)
+        self._optimizers = {
+            name: FlatOptimizer(part.optimizer, self._flats[name], _idle(part.optimizer, self._flats[name]))
+            for name, part in self.parts.items()
+            if part.optimizer is not None
+        }
+
+    def _check(self, losses: Mapping[str, Loss]) -> None:
+        for name, loss in losses.items():
+            for network in (loss.learns, *loss.reads):
+                if network not in self.parts:
+                    raise ValueError(f"loss {name!r} is about a network {network!r}, and there are {sorted(self.parts)}")
+            if self.parts[loss.learns].optimizer is None:
+                raise ValueError(f"loss {name!r} is to make {loss.learns!r} learn, which has no optimizer")
+
+    def _make(self, losses: Mapping[str, Loss]) -> None:
+        self._flats = {
+            name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
+            for name, part in self.parts.items()
+        }
+        self._seen: dict[Hashable, Any] = {}
+        self._targets: dict[tuple[str, str], _Target] = {}
+        self._slicer = MinibatchSlicer()
+        self._bound = False
+        self.dense = True
+        found = {name: loss.formula(self) for name, loss in losses.items()}
+        self.dense = all(formula is not None and formula.dense for formula in found.values())
+        if not self.dense:
+            self._seen = {}
+            found = {name: loss.formula(self) for name, loss in losses.items()}
+        self.formulas: dict[str, Formula] = {name: found[name] or Autograd(loss, self) for name, loss in losses.items()}
+
+    # ------------------------------------------------------------------ modules by name
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name].module
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def losses(self) -> dict[str, Loss]:
+        """This round's losses, by name."""
+        return {name: formula.loss for name, formula in self.formulas.items()}
+
+    def loss(self, name: str) -> Any:
+        """One of this round's losses."""
+        return self.formulas[name].loss
+
+    def flat(self, name: str) -> FlatParameters:
+        """The parameters of a network that are its own."""
+        return self._flats[name]
+
+    def seen_as(self, key: Hashable, made: T) -> T:
+        """What formulas see a network as, where several have it in common: that which was made first under a key."""
+        found: T = self._seen.setdefault(key, made)
+        return found
+
+    def modules(self) -> list[nn.Module]:
+        """The modules of all networks, each with all its parts."""
+        return [part.module for part in self.parts.values() if isinstance(part.module, nn.Module)]
+
+    # ------------------------------------------------------------------ rounds and updates
+
+    def begin_round(self, losses: Mapping[str, Loss], parts: Mapping[str, Network] | None = None) -> None:
+        """Take over what was loaded or replaced since the last round, and begin to train.
+
+        Args:
+            losses: This round's losses, under the same names.
+            parts: The networks as they are now, for the norms that gradients are clipped to; ``None`` if those stay.
+        """
+        for name, part in (parts or {}).items():
+            self.parts[name] = replace(self.parts[name], max_grad_norm=part.max_grad_norm)
+        for name, loss in losses.items():
+            self.formulas[name].loss = loss
+        self.bind()
+        self._bound = True
+        self._slicer = MinibatchSlicer()
+        self.set_training_mode(True)
+
+    def end_round(self) -> None:
+        """Bring the networks that learn into the mode in which they act."""
+        self._bound = False
+        self.set_training_mode(False)
+
+    def bind(self) -> None:
+        """Take over parameters, gradients and moments that were replaced, by loading for instance."""
+        for name, flat in self._flats.items():
+            if name in self._optimizers:
+                self._optimizers[name].bind()
+            else:
+                flat.bind()
+
+    def set_training_mode(self, learns: bool) -> None:
+        """Switch the networks that learn; targets stay as they are, and dense layers know no difference."""
+        if self.dense:  # switching takes as long as a tenth of an update
+            return
+        for name in self._learned:
+            module = self.parts[name].module
+            if isinstance(module, nn.Module):
+                switch: Any = getattr(module, "set_training_mode", module.train)
+                switch(learns)
+
+    def gradients(self, loss: str, batch: Any, of: int | None = None) -> Array:
+        """Overwrite the gradients of the network that a loss is about; see :meth:`Formula.gradients`."""
+        return self.formulas[loss].gradients(batch, of)
+
+    def compute(self, tasks: Sequence[Task]) -> list[Mapping[str, float]]:
+        """The gradients of tasks, here and one after the other.
+
+        Returns:
+            Statistics of each, by name.
+        """
+        return [self.named(task.loss, self.gradients(task.loss, self._slicer(task.batch, task.rows))) for task in tasks]
+
+    def named(self, loss: str, statistics: Array) -> dict[str, float]:
+        """Statistics of a loss, by name."""
+        return dict(zip(self.formulas[loss].loss.statistics, statistics.tolist(), strict=True))
+
+    def step(self, name: str, gradient: float | None = None) -> None:
+        """Clip the gradients of a network and step along them.
+
+        Args:
+            name: Name of the network.
+            gradient: Gradient of each parameter, where it is known in closed form; ``None`` for what a loss has computed.
+        """
+        flat, most = self._flats[name], self.parts[name].max_grad_norm
+        if gradient is not None:
+            flat.gradients.fill_(gradient)
+        if most is not None:
+            flat.clip(most)
+        self._optimizers[name].step()
+
+    def follow(self, target: str, source: str, tau: float) -> None:
+        """Move a target ``tau`` of the way towards a network; running statistics of batch normalisation are copied."""
+        if not self._bound:
+            self._flats[source].bind()
+            self._flats[target].bind()
+        known = self._targets.get((target, source))
+        if known is None:
+            known = self._targets[target, source] = _Target(self[source], self._flats[source], self[target], self._flats[target])
+        known.follow(tau)
+
+    # ------------------------------------------------------------------ what else gradients depend on
+
+    def buffers(self, name: str) -> list[torch.Tensor]:
+        """What a network's loss changes besides parameters; empty without ``Network(buffers=True)``."""
+        part = self.parts[name]
+        return list(part.module.buffers()) if part.buffers and isinstance(part.module, nn.Module) else []
+
+    def others(self) -> list[torch.Tensor]:
+        """What the modules have besides flat parameters and such buffers: frozen parameters, constant buffers; each once."""
+        known = {id(one) for flat in self._flats.values() for one in flat.parameters}
+        known |= {id(one) for name in self for one in self.buffers(name)}
+        parts = {id(one): one.detach() for module in self.modules() for one in (*module.parameters(), *module.buffers())}
+        return [one for number, one in parts.items() if number not in known]
+
+    def to(self, device: torch.device) -> Networks:
+        """The same on a device: this object without optimisers, its modules moved."""
+        for name, part in self.parts.items():
+            module = part.module
+            moved: Any = (
+                module.to(device) if isinstance(module, nn.Module) else {key: one.to(device) for key, one in module.items()}
+            )
+            self.parts[name] = replace(part, module=moved)
+        self._optimizers = {}
+        self._make(self.losses)
+        return self
+
+    # One pickle of all modules, so that what they have in common stays so.
+
+    def __getstate__(self) -> dict[str, Any]:
+        modules = _copied({name: part.module for name, part in self.parts.items()}, self.parts.values())
+        parts = {name: replace(part, module=modules[name], optimizer=None, excluding=None) for name, part in self.parts.items()}
+        return {"parts": parts, "names": self._names, "learned": self._learned, "losses": self.losses}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.parts, self._names, self._learned, self._optimizers = state["parts"], state["names"], state["learned"], {}
+        self._make(state["losses"])
+
+
+class _Target:
+    """A network and what follows it."""
+
+    def __init__(self, network: Any, flat: FlatParameters, target: Any, target_flat: FlatParameters) -> None:
+        self.network, self.flat, self.target, self.target_flat = network, flat, target, target_flat
+        self.whole = flat.names == target_flat.names == tuple(name for name, _ in _named(target))
+        self.statistics = list(zip(_running(network), _running(target), strict=True))
+
+    @torch.no_grad()
+    def follow(self, tau: float) -> None:
+        if self.whole:
+            self.target_flat.blend(self.flat, tau)
+        else:  # frozen ones may have been exchanged, and an extractor that two networks share moves with each of them, as in SB3
+            for (_, one), (_, other) in zip(_named(self.network), _named(self.target), strict=True):
+                other.data.mul_(1 - tau)
+                torch.add(other.data, one.data, alpha=tau, out=other.data)
+        for one, other in self.statistics:
+            other.copy_(one)
+
+
+def _named(module: nn.Module | Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
+    return list(module.named_parameters() if isinstance(module, nn.Module) else module.items())
+
+
+def _running(module: Any) -> list[torch.Tensor]:
+    """Running statistics of batch normalisation, as SB3 finds them."""
+    return [one for name, one in module.state_dict().items() if "running_" in name] if isinstance(module, nn.Module) else []
+
+
+def _own(part: Network) -> frozenset[str]:
+    """Names of the parameters that a network learns, and of frozen ones; of a target, of all that no other module has."""
+    others = set() if part.excluding is None else set(part.excluding.parameters())
+    own = [(name, one) for name, one in _named(part.module) if one not in others]
+    if part.optimizer is None:
+        return frozenset(name for name, _ in own)
+    optimised = {one for group in part.optimizer.param_groups for one in group["params"]}
+    return frozenset(name for name, one in own if one in optimised or not one.requires_grad)
+
+
+def _idle(optimizer: torch.optim.Optimizer, flat: FlatParameters) -> list[nn.Parameter]:
+    """What an optimiser has besides the flat parameters: other networks learn it, or nobody."""
+    known = {id(one) for one in flat.parameters}
+    return [one for group in optimizer.param_groups for one in group["params"] if id(one) not in known]
+
+
+def _copied(modules: dict[str, Any], parts: Iterable[Network]) -> dict[str, Any]:
+    """A deep copy in a processor's memory, without optimisers and without the last actions that SB3's distributions remember."""
+    memo: dict[int, Any] = {id(part.optimizer): None for part in parts if part.optimizer is not None}
+    for module in modules.values():
+        for part in module.modules() if isinstance(module, nn.Module) else ():
+            distribution = getattr(part, "action_dist", None)
+            if distribution is not None:  # torch copies no tensor that has been computed
+                memo[id(distribution)] = forgetful = copy.copy(distribution)
+                vars(forgetful).clear()
+                vars(forgetful).update((name, value) for name, value in vars(distribution).items() if not _is_computed(value))
+            optimizer = getattr(part, "optimizer", None)
+            if isinstance(optimizer, torch.optim.Optimizer):
+                memo[id(optimizer)] = None
+    found: dict[str, Any] = copy.deepcopy(modules, memo)
+    return {
+        name: one.to("cpu") if isinstance(one, nn.Module) else {k: v.cpu() for k, v in one.items()} for name, one in found.items()
+    }
+
+
+def _is_computed(value: Any) -> bool:
+    parts = value if isinstance(value, list) else [value]
+    return any(isinstance(part, torch.Tensor | torch.distributions.Distribution) for part in parts)
