@@ -360,7 +360,9 @@ def script(tmp_path: Path, more: str, sleep: str = "", context: str = "None") ->
 
 def pids_of(process: subprocess.Popen[str]) -> list[int]:
     assert process.stdout is not None
-    line = process.stdout.readline()
+    line = b""  # read without a buffer, for communicate() would not find what is in it
+    while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        line += byte
     if not line:
         pytest.fail(process.communicate()[1])
     return [int(word) for word in line.split()]

@@ -25,7 +25,7 @@ from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
 from reactor_sb3.checkpoints.state import go_on, restore, state_of
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
-from reactor_sb3.training.arguments import DEVICES, check_devices, check_executor, check_places
+from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
 from reactor_sb3.training.watching import WATCHING, checked_place
 
 if TYPE_CHECKING:

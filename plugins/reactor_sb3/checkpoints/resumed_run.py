@@ -19,7 +19,7 @@ from reactor_sb3.checkpoints.archive import blaming
 from reactor_sb3.checkpoints.origin import warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_run import SavedRun, levels_of, read, wrapper_again
 from reactor_sb3.environments.vec_env import ReactorVecEnv
-from reactor_sb3.training.arguments import check_devices
+from reactor_sb3.trainers.options import check_devices
 
 __all__ = ["ResumedRun", "resume_run"]
 

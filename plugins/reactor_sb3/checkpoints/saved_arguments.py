@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from reactor_rl.plugin import Pickled
 from reactor_sb3.checkpoints.alike import LARGE, alike, is_count, want
 from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.training.arguments import NOT_KEPT
+from reactor_sb3.trainers.options import constructor_hints, constructor_names
 
 __all__ = ["check_amounts", "check_arguments", "check_policy"]
 
@@ -36,13 +36,9 @@ def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
     Raises:
         CorruptError: If there are any.
     """
-    parameters = inspect.signature(cls).parameters
-    known = set(parameters) - NOT_KEPT
-    want(known >= arguments.keys() or any(one.kind is one.VAR_KEYWORD for one in parameters.values()), "an argument")
-    try:
-        hints = get_type_hints(cls.__init__)
-    except NameError:  # a class of the user's that only a type checker understands
-        hints = {}
+    any_keyword = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cls).parameters.values())
+    want(any_keyword or constructor_names(cls) >= arguments.keys(), "an argument")
+    hints = constructor_hints(cls)
     for name, value in arguments.items():
         if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict, np.ndarray, torch.Tensor, Pickled)):
             hint = hints.get(name, Any)

@@ -21,7 +21,7 @@ from reactor_sb3.acting.bounded_actor import bounded_actor_of
 from reactor_sb3.acting.continuous import Continuous
 from reactor_sb3.checkpoints.state import optimizers_of
 from reactor_sb3.learning.continuous import ContinuousLearner
-from reactor_sb3.training.arguments import DEVICES
+from reactor_sb3.trainers.options import DEVICES
 from reactor_sb3.training.off_policy import OffPolicy
 from reactor_torch import Batch, Updates
 
@@ -41,8 +41,8 @@ class ContinuousControl(OffPolicy):
     action_noise: ActionNoise | None
     _learner: ContinuousLearner
 
-    def _set_parallelism(self, env: Any) -> None:
-        super()._set_parallelism(env)
+    def _set_options(self, env: Any) -> None:
+        super()._set_options(env)
         learning_starts, buffer_size = self.arguments["learning_starts"], self.arguments["buffer_size"]
         if learning_starts > buffer_size:
             raise ValueError(
@@ -62,10 +62,8 @@ class ContinuousControl(OffPolicy):
                 f"{self.default_log_name}: pass split=True, or one device for both"
             )
 
-    def _learners_device(self) -> torch.device | str:
-        """What SB3 is given as ``device``: the learner's, which has the critics, and makes all steps."""
-        device: torch.device | str = self.arguments["critic_device"] or self.arguments["device"]
-        return device
+    def _for_host(self) -> dict[str, Any]:  # the learner's device: it has the critics, and makes all steps
+        return {**super()._for_host(), "device": self.arguments["critic_device"] or self.arguments["device"]}
 
     # ------------------------------------------------------------------ what a trainer says
 

@@ -48,7 +48,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     # ------------------------------------------------------------------ construction
 
-    def _set_parallelism(self, env: Any) -> None:
+    def _set_options(self, env: Any) -> None:
         arguments = self.arguments
         checked_number("batch_size", arguments["batch_size"], 1)
         buffer_class = arguments["replay_buffer_class"]
@@ -57,7 +57,10 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
                 "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
                 f"theirs to themselves; use SB3's {self.default_log_name}, with ReactorVecEnv"
             )
-        super()._set_parallelism(env)
+        super()._set_options(env)
+
+    def _for_host(self) -> dict[str, Any]:
+        return {**super()._for_host(), "train_freq": self._round_length()}
 
     def _round_length(self) -> Any:
         """What SB3 is given as ``train_freq``, which has two names.

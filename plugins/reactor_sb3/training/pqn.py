@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import by_step
 from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, stream
-from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.trainers.options import Options, check_slices, keeps_arguments
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.training.q_learning import QLearning
 from reactor_torch import QBatch, QLoss, Updates, carry_out, torch_stream
@@ -72,7 +72,9 @@ class PQN(QLearning):
         verbose: 1 to print logs.
         seed: Of everything that is random.
         device: Where the learner computes.
-        n_actors: As for :class:`~reactor_sb3.SyncDQN`, as is everything that follows; but 4 by default.
+        epsilon_spread: As for :class:`~reactor_sb3.SyncDQN`.
+        **options: ``n_actors`` (4 by default), ``workers``, ``executor``, ``evaluate_every``, and others; see
+            :class:`~reactor_sb3.RunOptions`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made.
@@ -117,56 +119,34 @@ class PQN(QLearning):
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
         *,
-        n_actors: int | None = None,
-        envs_per_actor: int | None = None,
         epsilon_spread: float = 0.0,
-        pipeline: int = 0,
-        n_learners: int = 1,
-        learner_threads: int = 1,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 20,
-        evaluate_steps: int | None = None,
-        evaluate_env: Any = None,
-        watch: str | os.PathLike[str] | None = None,
-        watch_every: int = 100,
-        watch_episodes: int = 1,
-        watch_steps: int | None = None,
-        watch_env: Any = None,
-        workers: int | None = None,
-        executor: ExecutorName = "auto",
-        nodes: Any = None,
-        start_method: str | None = None,
-        restarts: int = 0,
-        round_timeout: float | None = None,
+        **options: Unpack[Options],
     ) -> None:
         for name, number in (("rollout_steps", rollout_steps), ("n_minibatches", n_minibatches), ("n_epochs", n_epochs)):
             checked_number(name, number, 1)
         if not 0 <= q_lambda <= 1:
             raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
-        self._set_parallelism(env)
-        n_envs = self.n_actors * self.envs_per_actor
-        size = rollout_steps * n_envs
-        if size % n_minibatches:
-            raise ValueError(
-                f"n_minibatches={n_minibatches} does not divide a round of {size} transitions "
-                f"({rollout_steps} steps in {n_envs} environments)"
-            )
-        if n_learners > size // n_minibatches:
-            raise ValueError(f"n_learners={n_learners}: a minibatch of {size // n_minibatches} rows has no slice for each of them")
         self._rollout_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
         self.exploration_fraction = exploration_fraction
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
         self.exploration_rate = 0.0
-        super().__init__(
-            policy, self._spare(env), learning_rate, policy_kwargs, stats_window_size, tensorboard_log, verbose, device,
-            support_multi_env=True, seed=seed, supported_action_spaces=(spaces.Discrete,),
-        )  # fmt: skip
+        self.construct(BaseAlgorithm)
         if _init_setup_model:
             self._setup_model()
 
+    def _for_host(self) -> dict[str, Any]:
+        return {**super()._for_host(), "support_multi_env": True, "supported_action_spaces": (spaces.Discrete,)}
+
     def _setup_model(self) -> None:
         self._setup_actors()
+        size = self.rollout_steps * self.n_envs
+        if size % self.n_minibatches:
+            raise ValueError(
+                f"n_minibatches={self.n_minibatches} does not divide a round of {size} transitions "
+                f"({self.rollout_steps} steps in {self.n_envs} environments)"
+            )
+        check_slices(self.n_learners, size // self.n_minibatches, str(size // self.n_minibatches))
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class

@@ -27,8 +27,8 @@ class QLearning(Trainer):
     exploration_rate: float
     _learner: QLearner
 
-    def _set_parallelism(self, env: Any) -> None:
-        super()._set_parallelism(env)
+    def _set_options(self, env: Any) -> None:
+        super()._set_options(env)
         self.epsilon_spread = float(self.arguments["epsilon_spread"])
         if self.epsilon_spread < 0:
             raise ValueError(f"epsilon_spread={self.epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
 from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
-from reactor_sb3.training.arguments import check_parallelism, shared_out
+from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.training.placing import choose, recommendations, spread
 from reactor_sb3.training.sliced import Sliced
 from reactor_sb3.training.specification import Specification, program_of
@@ -73,22 +74,44 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
 
     # ------------------------------------------------------------------ construction
 
-    def _set_parallelism(self, env: Any) -> None:
+    def construct(self, host: Any) -> None:
+        """Make what SB3's class makes, of the arguments of this constructor that it knows; what a constructor ends with.
+
+        Args:
+            host: SB3's class.
+
+        Raises:
+            TypeError: If an argument has a wrong type.
+            ValueError: If one makes no sense, or some do not go together.
+        """
+        given = vars(self).pop("given")
+        self._set_options(given["env"])
+        if given.get("policy_kwargs") is not None:
+            given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
+        given |= {"env": self._spare(given["env"]), **self._for_host()}  # SB3 takes None too, for load()
+        host.__init__(self, **{name: given[name] for name in inspect.signature(host.__init__).parameters if name in given})
+
+    def _for_host(self) -> dict[str, Any]:
+        """Arguments that SB3's constructor gets in the place of those that were given."""
+        return {}
+
+    def _set_options(self, env: Any) -> None:
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
-        check_parallelism(self.arguments)
-        arguments = SimpleNamespace(**self.arguments)
-        self._share_out(arguments.n_actors, arguments.envs_per_actor, live_count(env))
-        self.pipeline, self.learner_threads = int(arguments.pipeline), int(arguments.learner_threads)
-        self.n_learners, self.split = int(arguments.n_learners), bool(self.arguments.get("split"))
-        self.evaluate_every, self.evaluate_episodes = arguments.evaluate_every, arguments.evaluate_episodes
-        self.evaluate_steps = arguments.evaluate_steps
-        self.workers, self.executor, self.start_method = arguments.workers, arguments.executor, arguments.start_method
-        self.nodes, self.restarts, self.round_timeout = arguments.nodes, arguments.restarts, arguments.round_timeout
-        self._evaluate_env = None if arguments.evaluate_env is None else maker_of(arguments.evaluate_env)
+        options = RunOptions.of(self.arguments)
+        check_devices(self.arguments)
+        check_slices(options.n_learners, rows := self.arguments.get("batch_size", math.inf), f"batch_size={rows}")
+        self._share_out(options.n_actors, options.envs_per_actor, live_count(env))
+        self.pipeline, self.learner_threads = int(options.pipeline), int(options.learner_threads)
+        self.n_learners, self.split = int(options.n_learners), bool(options.split)
+        self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
+        self.evaluate_steps = options.evaluate_steps
+        self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
+        self.nodes, self.restarts, self.round_timeout = options.nodes, options.restarts, options.round_timeout
+        self._evaluate_env = None if options.evaluate_env is None else maker_of(options.evaluate_env)
         self.arguments["evaluate_env"] = self._evaluate_env
         self.arguments = self._set_watching(self.arguments)
         entropy: Any = np.random.SeedSequence().entropy
-        self._base_seed = int(entropy) % 2**63 if arguments.seed is None else int(arguments.seed)
+        self._base_seed = int(entropy) % 2**63 if self.arguments["seed"] is None else int(self.arguments["seed"])
         self.evaluations: list[Evaluation] = []
         self._sent: Array | None = None  # the parameters that the actors have
         self._advice: list[str] = []  # what would make it faster

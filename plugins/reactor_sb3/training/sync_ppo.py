@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import gymnasium
 import numpy as np
@@ -22,14 +21,14 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_rl.plugin import ExecutorName, one_numeric_thread
+from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.acting_policy import acting_policy_of
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.policy_networks import copied
 from reactor_sb3.acting.rollouts import OnPolicy, fill
 from reactor_sb3.learning.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.streams import Purpose, stream
-from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_sb3.training.trainer import Trainer
 from reactor_torch import PPOBatch, Updates, carry_out, torch_stream
 
@@ -55,12 +54,8 @@ class SyncPPO(Trainer, PPO):
             few less where they cannot be, in whole minibatches. A number means what it means in SB3 with that many environments.
         rollout_buffer_class: Only SB3's own.
         device: The processor by default, where SB3 takes a GPU if there is one (``"auto"``).
-        n_actors: How many actors there are, 8 by default. With a vector environment as ``env``, ``n_actors * envs_per_actor`` is
-            the number of its environments, and by default each has an actor.
-        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
-        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one, with the parameters
-            of the round before; the probabilities that the loss divides by are those with which actions were drawn.
-        n_learners: As for ``SyncDQN``, as is everything that follows.
+        **options: Keywords of every trainer: ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others; see
+            :class:`~reactor_sb3.RunOptions`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or the policy is no ``ActorCriticPolicy``.
@@ -108,27 +103,7 @@ class SyncPPO(Trainer, PPO):
         seed: int | None = None,
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
-        *,
-        n_actors: int | None = None,
-        envs_per_actor: int | None = None,
-        pipeline: int = 0,
-        n_learners: int = 1,
-        learner_threads: int = 1,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 20,
-        evaluate_steps: int | None = None,
-        evaluate_env: Any = None,
-        watch: str | os.PathLike[str] | None = None,
-        watch_every: int = 100,
-        watch_episodes: int = 1,
-        watch_steps: int | None = None,
-        watch_env: Any = None,
-        workers: int | None = None,
-        executor: ExecutorName = "auto",
-        nodes: Any = None,
-        start_method: str | None = None,
-        restarts: int = 0,
-        round_timeout: float | None = None,
+        **options: Unpack[Options],
     ) -> None:
         for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
             if number is not None:
@@ -139,16 +114,12 @@ class SyncPPO(Trainer, PPO):
                 "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use SB3's PPO "
                 "with ReactorVecEnv"
             )
-        self._set_parallelism(env)
-        if n_steps is None:
-            n_steps = _usual_steps(self.n_actors * self.envs_per_actor, batch_size)
-        spare: Any = self._spare(env)  # SB3 takes None too, for load()
-        super().__init__(
-            policy, spare, learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf,
-            normalize_advantage, ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, rollout_buffer_class,
-            rollout_buffer_kwargs, target_kl, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device,
-            _init_setup_model,
-        )  # fmt: skip
+        self.construct(PPO)
+
+    def _for_host(self) -> dict[str, Any]:
+        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
+        usual = _usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
+        return {**super()._for_host(), "n_steps": usual}
 
     def _spare(self, env: Any) -> VecEnv | None:
         spare = super()._spare(env)

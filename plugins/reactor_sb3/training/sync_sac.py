@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import numpy.typing as npt
@@ -16,10 +15,9 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.sac.policies import SACPolicy
 
-from reactor_rl.plugin import ExecutorName
 from reactor_sb3.learning.entropy import EntropyCoefficient, FixedEntropy, LearnedEntropy
 from reactor_sb3.learning.sac_learner import SACLearner
-from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_sb3.training.continuous_control import ContinuousControl, standard_normal
 from reactor_torch import SACBatch, Updates
 
@@ -32,9 +30,8 @@ class SyncSAC(ContinuousControl, SAC):
     """Soft actor-critic whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
-    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything
-    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
-    never change a bit of the weights.
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. ``workers``,
+    ``executor`` and ``start_method`` only say how it is run, and never change a bit of the weights.
 
     Args:
         policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
@@ -46,16 +43,8 @@ class SyncSAC(ContinuousControl, SAC):
             with each episode.
         use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
         device: As for :class:`~reactor_sb3.SyncDQN`: the processor by default.
-        rollout_steps: Another name for ``train_freq``; give one of them.
-        n_actors, envs_per_actor, pipeline: As for :class:`~reactor_sb3.SyncDQN`.
-        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
-            the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
-        critic_device: With ``split=True``, where the critics' gradients are computed and all steps are made; ``None``: on
-            ``device``.
-        actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
-            critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
-            through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        n_learners, and everything behind it: As for :class:`~reactor_sb3.SyncDQN`.
+        **options: ``split``, ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others; see
+            :class:`~reactor_sb3.RunOptions`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
@@ -105,48 +94,14 @@ class SyncSAC(ContinuousControl, SAC):
         seed: int | None = None,
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
-        *,
-        rollout_steps: int | None = None,
-        n_actors: int | None = None,
-        envs_per_actor: int | None = None,
-        pipeline: int = 0,
-        split: bool = False,
-        critic_device: torch.device | str | None = None,
-        actor_device: torch.device | str | None = None,
-        n_learners: int = 1,
-        learner_threads: int = 1,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 20,
-        evaluate_steps: int | None = None,
-        evaluate_env: Any = None,
-        watch: str | os.PathLike[str] | None = None,
-        watch_every: int = 100,
-        watch_episodes: int = 1,
-        watch_steps: int | None = None,
-        watch_env: Any = None,
-        workers: int | None = None,
-        executor: ExecutorName = "auto",
-        nodes: Any = None,
-        start_method: str | None = None,
-        restarts: int = 0,
-        round_timeout: float | None = None,
+        **options: Unpack[SplitOptions],
     ) -> None:
         if use_sde:
             raise ValueError(
                 "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
                 "policy; use SB3's SAC, with ReactorVecEnv"
             )
-        if policy_kwargs is not None:
-            policy_kwargs = dict(policy_kwargs)  # SB3 writes into it
-        self._set_parallelism(env)
-        spare: Any = self._spare(env)  # SB3 takes None too, for load()
-        updates: Any = gradient_steps
-        super().__init__(
-            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
-            updates, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, ent_coef,
-            target_update_interval, target_entropy, use_sde, sde_sample_freq, use_sde_at_warmup, stats_window_size,
-            tensorboard_log, policy_kwargs, verbose, seed, self._learners_device(), _init_setup_model,
-        )  # fmt: skip
+        self.construct(SAC)
 
     _learner: SACLearner
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import numpy.typing as npt
@@ -16,9 +15,8 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.td3.policies import TD3Policy
 
-from reactor_rl.plugin import ExecutorName
 from reactor_sb3.learning.td3_learner import TD3Learner
-from reactor_sb3.training.arguments import keeps_arguments
+from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_sb3.training.continuous_control import ContinuousControl
 from reactor_torch import TD3Batch, Updates
 
@@ -31,15 +29,14 @@ class SyncTD3(ContinuousControl, TD3):
     """Twin delayed DDPG whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
-    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. Everything
-    up to ``learner_threads`` is part of the algorithm; ``workers``, ``executor`` and ``start_method`` only say how it is run, and
-    never change a bit of the weights.
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. ``workers``,
+    ``executor`` and ``start_method`` only say how it is run, and never change a bit of the weights.
 
     Args:
         policy: As for SB3's ``TD3``, and so is every parameter that is not named here.
         env: As for :class:`~reactor_sb3.SyncDQN`.
         train_freq, gradient_steps, action_noise, device: As for :class:`~reactor_sb3.SyncSAC`.
-        rollout_steps, n_actors, and everything behind them: As for :class:`~reactor_sb3.SyncSAC`.
+        **options: As for :class:`~reactor_sb3.SyncSAC`.
 
     Raises:
         TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
@@ -85,41 +82,9 @@ class SyncTD3(ContinuousControl, TD3):
         seed: int | None = None,
         device: torch.device | str = "cpu",
         _init_setup_model: bool = True,
-        *,
-        rollout_steps: int | None = None,
-        n_actors: int | None = None,
-        envs_per_actor: int | None = None,
-        pipeline: int = 0,
-        split: bool = False,
-        critic_device: torch.device | str | None = None,
-        actor_device: torch.device | str | None = None,
-        n_learners: int = 1,
-        learner_threads: int = 1,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 20,
-        evaluate_steps: int | None = None,
-        evaluate_env: Any = None,
-        watch: str | os.PathLike[str] | None = None,
-        watch_every: int = 100,
-        watch_episodes: int = 1,
-        watch_steps: int | None = None,
-        watch_env: Any = None,
-        workers: int | None = None,
-        executor: ExecutorName = "auto",
-        nodes: Any = None,
-        start_method: str | None = None,
-        restarts: int = 0,
-        round_timeout: float | None = None,
+        **options: Unpack[SplitOptions],
     ) -> None:
-        self._set_parallelism(env)
-        spare: Any = self._spare(env)  # SB3 takes None too, for load()
-        updates: Any = gradient_steps
-        super().__init__(
-            policy, spare, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, self._round_length(),
-            updates, action_noise, replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage, n_steps, policy_delay,
-            target_policy_noise, target_noise_clip, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed,
-            self._learners_device(), _init_setup_model,
-        )  # fmt: skip
+        self.construct(TD3)
 
     _learner: TD3Learner
 

@@ -1,0 +1,1 @@
+"""What every trainer has: its options, its program, what it tells."""

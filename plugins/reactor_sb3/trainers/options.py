@@ -1,0 +1,338 @@
+"""What trainers are given besides what SB3's own algorithms know, documented and checked once for all of them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
+
+import torch
+from stable_baselines3.common.utils import get_device
+
+from reactor_gymnasium.plugin import checked_executor, checked_number
+from reactor_rl.plugin import ExecutorName, check_nodes, check_timeout
+
+__all__ = [
+    "DEVICES",
+    "OffPolicyOptions",
+    "Options",
+    "RunOptions",
+    "SplitOptions",
+    "check_devices",
+    "check_executor",
+    "check_places",
+    "constructor_hints",
+    "constructor_names",
+    "keeps_arguments",
+    "shared_out",
+]
+
+NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
+"""Of a constructor's parameters, those that are no argument to make the same trainer again with."""
+DEVICES = ("device", "critic_device", "actor_device")
+"""Of those of any trainer, what says where something is computed."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """The keywords of every trainer; see :class:`RunOptions`."""
+
+    n_actors: int | None
+    envs_per_actor: int | None
+    pipeline: int
+    n_learners: int
+    learner_threads: int
+    evaluate_every: int | None
+    evaluate_episodes: int
+    evaluate_steps: int | None
+    evaluate_env: Any
+    watch: str | os.PathLike[str] | None
+    watch_every: int
+    watch_episodes: int
+    watch_steps: int | None
+    watch_env: Any
+    workers: int | None
+    executor: ExecutorName
+    nodes: Any
+    start_method: str | None
+    restarts: int
+    round_timeout: float | None
+
+
+class OffPolicyOptions(Options, total=False):
+    """The keywords of trainers with a replay buffer; see :class:`RunOptions`."""
+
+    rollout_steps: int | None
+
+
+class SplitOptions(OffPolicyOptions, total=False):
+    """The keywords of trainers whose critics and actor may learn at the same time; see :class:`RunOptions`."""
+
+    split: bool
+    critic_device: torch.device | str | None
+    actor_device: torch.device | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The keywords that trainers have besides those of SB3's algorithms. What is part of the algorithm comes first.
+
+    The others, ``workers`` and what follows, only say how it is run, and never change a bit of the weights.
+
+    Args:
+        n_actors: How many actors there are: by default 1 for ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``, 4 for ``PQN``, 8 for
+            ``SyncPPO``. With more, transitions come from older parameters, and less is learned from each. With a vector environment
+            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments, and by default each has an actor.
+        envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
+        rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
+        pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
+            probabilities that the loss divides by are those with which actions were drawn.
+        split: Whether the critics and the actor learn from the same minibatch at the same time, side by side: the actor then sees
+            the critics from before their update, which is a delayed variant of SB3's algorithm. Without it, an update is SB3's.
+            (``SyncSAC`` and ``SyncTD3``.)
+        critic_device: With ``split=True``, where the critics' gradients are computed and all steps are made; ``None``: on
+            ``device``.
+        actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
+            critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
+            through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
+        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
+            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
+        learner_threads: Torch's threads in the learner, and in each of its slices.
+        evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
+            beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
+        evaluate_episodes: Greedy episodes of an evaluation.
+        evaluate_steps: Most steps of an evaluation in one round; by default as many as an actor takes.
+        evaluate_env: Where it takes place, if not in ``env``.
+        watch: Shows a policy at play while it is trained, with a snapshot of the parameters: ``"human"`` in a window,
+            ``"run.mp4"`` or ``"run.gif"`` (any path) in a film for each showing, ``run-TIMESTEPS.mp4``, ``"tensorboard"`` in the
+            trainer's log. It changes no bit of the training. Films need the extra ``watch``.
+        watch_every: Rounds between the beginnings of two showings, at least.
+        watch_episodes: Episodes of a showing, in which actions are not random.
+        watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
+        watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
+            the learner, chooses, and places reactors so that all workers end together. ``"ray"`` is for several machines.
+        nodes: With ``"ray"``: how many machines of a Ray cluster, this one included, or a ``reactor_ray.RayNodes``; ``None`` for
+            all of them. The actors are shared out among them, and ``workers`` is the number of workers on each.
+        start_method: How helper processes start; see :class:`~reactor_sb3.ReactorVecEnv`.
+        restarts: How often worker processes that die are replaced, with the same weights; likewise.
+        round_timeout: Seconds that the learner waits for a worker process in a round at most, a whole rollout and what goes on
+            beside it. After that it is a :class:`reactor_rl.WorkerHungError` that names the worker's reactors, or, with
+            ``restarts``, the worker is replaced. Actors in the calling process are not timed.
+
+    Raises:
+        TypeError: If a number is not one.
+        ValueError: If it is too small, or options do not go together.
+        RuntimeError: If torch knows no such device.
+    """
+
+    n_actors: int | None = None
+    envs_per_actor: int | None = None
+    rollout_steps: int | None = None
+    pipeline: int = 0
+    split: bool = False
+    critic_device: torch.device | str | None = None
+    actor_device: torch.device | str | None = None
+    n_learners: int = 1
+    learner_threads: int = 1
+    evaluate_every: int | None = None
+    evaluate_episodes: int = 20
+    evaluate_steps: int | None = None
+    evaluate_env: Any = None
+    watch: str | os.PathLike[str] | None = None
+    watch_every: int = 100
+    watch_episodes: int = 1
+    watch_steps: int | None = None
+    watch_env: Any = None
+    workers: int | None = None
+    executor: ExecutorName = "auto"
+    nodes: Any = None
+    start_method: str | None = None
+    restarts: int = 0
+    round_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("learner_threads", "evaluate_episodes", "n_learners"):
+            checked_number(name, getattr(self, name), 1)
+        checked_number("restarts", self.restarts, 0)
+        check_timeout("round_timeout", self.round_timeout)
+        for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
+            if getattr(self, name) is not None:
+                checked_number(name, getattr(self, name), 1)
+        check_executor(vars(self))
+        check_devices(vars(self))
+        if self.pipeline not in (0, 1):
+            raise ValueError(
+                f"pipeline={self.pipeline!r}: 0 learns from a round before the next one, 1 while the next one is sampled"
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Those among a trainer's attributes or arguments, checked."""
+        return cls(**{name: given[name] for name in _NAMES if name in given})
+
+
+_NAMES = tuple(one.name for one in fields(RunOptions))
+
+
+# ---------------------------------------------------------------------- constructors
+
+
+def keeps_arguments(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """A constructor that notes in ``self.arguments`` what it is given, defaults included: what makes the same trainer again.
+
+    Its ``**options: Unpack[SplitOptions]``, say, are shown by ``help()`` and :func:`inspect.signature` as the keywords that they
+    are. ``n_envs``, which SB3 has in ``make_vec_env``, is answered with what it is called here.
+    """
+    signature = _with_options(init)
+
+    @wraps(init)
+    def keeping(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
+        if "n_envs" in kwargs:
+            raise TypeError(
+                f"{type(self).__name__} has no n_envs: its environments are its actors', so pass n_actors={kwargs['n_envs']!r}, "
+                "each with an environment of its own, or n_actors= and envs_per_actor="
+            )
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        vars(self)["given"] = {name: value for name, value in bound.arguments.items() if name != "self"}
+        vars(self)["arguments"] = {name: value for name, value in bound.arguments.items() if name not in NOT_KEPT}
+        init(self, *args, **kwargs)
+
+    wrapped: Any = keeping
+    wrapped.__signature__ = signature
+    return cast(Callable[Concatenate[T, P], None], keeping)
+
+
+def _options_of(init: Callable[..., Any]) -> Any:
+    """The ``TypedDict`` that a constructor's ``**options`` are, ``None`` if it has none."""
+    unwrapped: Any = inspect.unwrap(init)
+    hint: Any = unwrapped.__annotations__.get("options")
+    if isinstance(hint, str):
+        hint = eval(hint, unwrapped.__globals__)
+    return get_args(hint)[0] if get_args(hint) else None
+
+
+def _with_options(init: Callable[..., Any]) -> inspect.Signature:
+    """A constructor's signature, with its ``**options`` as the keywords that they are."""
+    signature, options = inspect.signature(init), _options_of(init)
+    defaults = {one.name: one.default for one in fields(RunOptions) if one.default is not MISSING}
+    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint)
+        for name, hint in ({} if options is None else options.__annotations__).items()
+    ]
+    return signature.replace(parameters=[*named, *more])
+
+
+def constructor_names(cls: type[Any]) -> set[str]:
+    """The arguments that make a trainer of a class, but for its environment."""
+    return set(inspect.signature(cls).parameters) - NOT_KEPT
+
+
+def constructor_hints(cls: Any) -> dict[str, Any]:
+    """The types of a constructor's arguments, those of its options included; empty where only a type checker understands them."""
+    try:
+        options = _options_of(cls.__init__)
+        return {**get_type_hints(cls.__init__), **({} if options is None else get_type_hints(options))}
+    except NameError:
+        return {}
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def check_executor(arguments: Mapping[str, Any]) -> None:
+    """Refuse an executor that there is not, or that does not go with nodes or threads of the learner that are asked for.
+
+    Raises:
+        TypeError, ValueError: If there is no such executor, or it does not go with other arguments.
+    """
+    executor = arguments.get("executor", "auto")
+    checked_executor(executor)
+    check_nodes(executor, arguments.get("nodes"))
+    if executor == "threads" and arguments.get("learner_threads", 1) > 1:
+        raise ValueError(
+            'executor="threads" needs learner_threads=1: torch has one number of threads for the whole process, which the '
+            "actors' threads would find changed"
+        )
+
+
+def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int) -> tuple[int, int]:
+    """How many actors there are, and how many environments each of them has.
+
+    Args:
+        n_actors: How many are asked for, if any number is.
+        envs_per_actor: Likewise.
+        count: Environments of the live vector environment that the actors' are made from, ``None`` if there is none.
+        usual: Actors that there are if nothing else says how many.
+
+    Raises:
+        ValueError: If so many environments cannot be shared out like that.
+    """
+    if count is None:
+        return int(n_actors or usual), int(envs_per_actor or 1)
+    actors = n_actors or count // (envs_per_actor or 1)
+    envs = envs_per_actor or count // max(actors, 1)
+    if actors * envs != count:
+        said = " and ".join(f"{name}={n}" for name, n in (("n_actors", n_actors), ("envs_per_actor", envs_per_actor)) if n)
+        raise ValueError(
+            f"{said} cannot share out the {count} environments of the vector environment: leave both out for an actor each, or "
+            f"give numbers whose product is {count}"
+        )
+    return int(actors), int(envs)
+
+
+def check_slices(n_learners: int, rows: float, minibatch: str) -> None:
+    """Refuse more slices than a minibatch has rows.
+
+    Args:
+        n_learners: Slices of a minibatch.
+        rows: Rows of it.
+        minibatch: The argument that says so, for the message.
+
+    Raises:
+        ValueError: If there are more.
+    """
+    if n_learners > rows:
+        raise ValueError(f"n_learners={n_learners}: a minibatch of {minibatch} rows has no slice for each of them")
+
+
+def check_devices(arguments: Mapping[str, Any]) -> None:
+    """Refuse devices that are not there, of those that are named; SB3 would silently use others.
+
+    Raises:
+        RuntimeError: If torch knows no such device.
+        ValueError: If it is not in this machine.
+    """
+    for name in DEVICES:
+        if (device := arguments.get(name)) is None:
+            continue
+        wanted = get_device("cpu") if device == "auto" else torch.device(device)
+        if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+            raise ValueError(
+                f'{name}="{wanted}": torch sees {torch.cuda.device_count()} CUDA devices here; use {name}="cpu", or "auto" '
+                "for one of them if there is any"
+            )
+
+
+def check_places(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that say where a trainer runs and make no sense, of those that there are.
+
+    Raises:
+        TypeError: If a number is not one.
+        ValueError: If there can be no such name or number.
+        RuntimeError: If torch knows no such device.
+    """
+    checked_number("restarts", arguments.get("restarts", 0), 0)
+    check_timeout("round_timeout", arguments.get("round_timeout"))
+    if arguments.get("workers") is not None:
+        checked_number("workers", arguments["workers"], 1)
+    checked_executor(arguments.get("executor", "auto"))
+    check_devices(arguments)

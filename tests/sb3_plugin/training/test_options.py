@@ -1,0 +1,74 @@
+"""The keywords of trainers: one list, one documentation, the same checks for all of them."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+import stable_baselines3
+
+import reactor_sb3
+from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, constructor_hints
+
+TRAINERS = {SyncDQN: OffPolicyOptions, SyncPPO: Options, SyncSAC: SplitOptions, SyncTD3: SplitOptions, PQN: Options}
+
+
+def test_the_keywords_are_the_fields() -> None:
+    kept = get_type_hints(RunOptions)
+    assert get_type_hints(SplitOptions) == kept
+    documented = inspect.getdoc(RunOptions) or ""
+    assert [one.name for one in fields(RunOptions) if f"\n    {one.name}: " not in documented] == []
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_signature_has_every_keyword_with_its_default(trainer: Any) -> None:
+    parameters = inspect.signature(trainer).parameters
+    assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for name, hint in get_type_hints(TRAINERS[trainer]).items():
+        own = name == "rollout_steps" and trainer is PQN
+        assert parameters[name].default == getattr(RunOptions, name) or own
+        assert constructor_hints(trainer)[name] == hint or own
+
+
+@pytest.mark.parametrize("trainer", [SyncDQN, SyncPPO, SyncSAC, SyncTD3])
+def test_what_is_sb3s_comes_first_and_in_its_order(trainer: Any) -> None:
+    theirs = list(inspect.signature(getattr(stable_baselines3, trainer.__name__.removeprefix("Sync"))).parameters)
+    assert list(inspect.signature(trainer).parameters)[: len(theirs)] == theirs
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_keyword_that_there_is_not(trainer: Any) -> None:
+    with pytest.raises(TypeError, match="n_actor"):
+        trainer("MlpPolicy", "CartPole-v1", n_actor=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pipeline": 2}, "pipeline=2"),
+        ({"n_actors": 0}, "n_actors"),
+        ({"n_learners": 1.5}, "n_learners"),
+        ({"workers": True}, "workers"),
+        ({"executor": "gpu"}, "gpu"),
+        ({"restarts": -1}, "restarts"),
+        ({"round_timeout": 0}, "round_timeout"),
+        ({"executor": "threads", "learner_threads": 2}, "learner_threads=1"),
+        ({"critic_device": "cuda:7"}, "critic_device"),
+        ({"evaluate_episodes": 0}, "evaluate_episodes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        RunOptions(**given)
+
+
+def test_a_subclass_with_a_constructor_of_its_own() -> None:
+    class Mine(reactor_sb3.SyncDQN):
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            super().__init__(*arguments, **{"learning_starts": 7, **keywords})
+
+    model = Mine("MlpPolicy", "CartPole-v1", n_actors=2)
+    assert (model.learning_starts, model.n_actors, model.arguments["learning_starts"]) == (7, 2, 7)
