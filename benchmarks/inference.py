@@ -66,26 +66,26 @@ class Calls(Contender):
 
     def bound(self, kind: str, rows: Any, space: Any) -> Callable[[int], Any]:
         """As an actor evaluates it, one way or the other."""
-        from reactor_sb3.acting.networks import network_of
-        from reactor_torch import greedy as inference
+        from reactor_sb3.acting.forwards import dense_forward, torch_forward
+        from reactor_torch import forward as inference
         from reactor_torch import parameter_record, write_parameters
 
         record = np.zeros((), parameter_record(self.q_net.state_dict()))
         write_parameters(record, self.q_net.state_dict())
         record.flags.writeable = False
         if kind == "torch":
-            return inference.TorchNetwork(self.q_net, keyed=False).bind(record, {"": rows})
-        layers = network_of(self.q_net, space)
-        assert isinstance(layers, inference.Layered)
+            return torch_forward(self.q_net).bind(record, {"": rows}).argmax
+        layers = dense_forward(self.q_net, space)
+        assert layers is not None
         if kind == "numpy":
-            return inference.bind_numpy(layers, record, rows)[0]
+            return inference.bind_numpy(layers, record, rows).argmax
         if inference._network is None:
             raise NotImplementedError("the extension is not compiled here")
         if kind == OURS:
-            return inference.bind_compiled(layers, record, rows)[0]
+            return inference.bind_compiled(layers, record, rows).argmax
         if not inference._network.AVX2:
             raise NotImplementedError("no AVX2 here: what is above is portable C")
-        return inference.bind_compiled(layers, record, rows, avx2=False)[0]
+        return inference.bind_compiled(layers, record, rows, avx2=False).argmax
 
     def alone(self, rows: Any) -> Callable[[int], Any]:
         """The layers themselves, on tensors."""

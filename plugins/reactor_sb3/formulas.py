@@ -17,10 +17,9 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.acting.acting_policy import is_plain
-from reactor_sb3.acting.bounded_actor import is_plain_actor
-from reactor_sb3.acting.networks import layered_of
-from reactor_sb3.acting.policy_networks import dense_networks_of
+from reactor_sb3.acting.actor_critic import dense_networks_of, is_plain
+from reactor_sb3.acting.forwards import dense_forward
+from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_torch import (
     AutogradActorCritic,
     AutogradCritics,
@@ -143,7 +142,7 @@ def _dense_layers(network: Any, name: str, flat: FlatParameters, actions: int = 
         flat: The network's parameters, all of which have to be there.
         actions: How many numbers of actions come behind those of observations.
     """
-    layered = layered_of(network, network.observation_space, name, actions)
+    layered = dense_forward(network, network.observation_space, name, actions)
     whole = flat.names == tuple(name for name, _ in network.named_parameters())
     return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
 

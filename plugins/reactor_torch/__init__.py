@@ -33,9 +33,9 @@ with needs("sb3", "reactor_torch"):
         TD3CriticFormula,
         squashed_sample,
     )
-    from reactor_torch.greedy import Greedy, Layered, Network, TorchNetwork, computing
+    from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.layers import Layer, layers_of
-    from reactor_torch.loss import Formula, Loss, Task, Update
+    from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Networks
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
@@ -60,6 +60,7 @@ __all__ = [
     "AutogradSquashedActor",
     "Batch",
     "Bernoullis",
+    "BoundForward",
     "Categoricals",
     "Critics",
     "DQNFormula",
@@ -67,6 +68,7 @@ __all__ = [
     "Dense",
     "DenseActorCritic",
     "DenseCritics",
+    "DenseForward",
     "DenseNetwork",
     "DenseSquashedActor",
     "Distribution",
@@ -74,11 +76,10 @@ __all__ = [
     "FlatOptimizer",
     "FlatParameters",
     "Formula",
+    "Forward",
     "Function",
     "Gaussians",
-    "Greedy",
     "Layer",
-    "Layered",
     "LearnerShard",
     "Loss",
     "LossMaker",
@@ -108,7 +109,7 @@ __all__ = [
     "TD3CriticFormula",
     "TD3CriticLoss",
     "Task",
-    "TorchNetwork",
+    "TorchForward",
     "TransitionBatch",
     "Update",
     "Updater",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,12 +15,13 @@ from reactor_gymnasium.plugin import as_number, close_all, note_whose_info, own
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
-from reactor_sb3.acting.records import Fields, Observations, transition_record
+from reactor_sb3.acting.policy import BoundPolicy, Policy, Rollout, Turn
+from reactor_sb3.acting.records import Observations, transition_record
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose, restore, state_of, stream
-from reactor_torch import FILLING, Greedy, Network
+from reactor_torch import FILLING
 
-__all__ = ["Actor", "Behaviour", "Blueprint", "StepInfo"]
+__all__ = ["Actor", "Blueprint", "StepInfo"]
 
 Array = npt.NDArray[Any]
 
@@ -39,39 +40,6 @@ _KEPT = ("episode", "is_success")
 """What is reported of the last info of an episode where nobody watches."""
 
 
-class Behaviour(Protocol):
-    """How the actors of an algorithm act. It is light, because every actor gets a copy of it."""
-
-    @property
-    def network(self) -> Network:
-        """What the actors evaluate; evaluations take the actions that it says are best."""
-
-    @property
-    def fields(self) -> Fields:
-        """What a round's record holds of each step's action: ``"actions"``, and whatever the learner wants to know besides."""
-
-    def memory(self, first: int, envs: int) -> Any:
-        """What an actor of environments from ``first`` on remembers of these episodes besides its stream; picklable."""
-
-    def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Any, record: Array, memory: Any
-    ) -> Callable[[int], Array]:
-        """A function that gives the actions of a step, one for each environment, and notes them in the round's record.
-
-        Args:
-            index: Of the actor.
-            actors: How many there are.
-            rates: The rate of exploration at each step, ``(steps,)``, float32.
-            random: The actor's random stream.
-            bound: What :attr:`network` gives when it is bound to parameters and observations.
-            record: The round, see :func:`reactor_sb3.acting.records.transition_record`.
-            memory: The actor's.
-        """
-
-    def end_round(self, bound: Any, record: Array, memory: Any) -> None:
-        """Add to the round's record what is known when all its steps have been taken."""
-
-
 @dataclass(frozen=True)
 class Blueprint:
     """What every actor of a program is made from.
@@ -80,7 +48,7 @@ class Blueprint:
         makes: Makes each environment; encoded by itself.
         observations: Layout of observations.
         action_space: Of every environment.
-        behaviour: How the actors act.
+        policy: How the actors act.
         steps: Steps of each environment in a round.
         envs: Environments of an actor.
         actors: How many actors there are.
@@ -91,7 +59,7 @@ class Blueprint:
     makes: tuple[Pickled, ...]
     observations: Observations
     action_space: gymnasium.Space[Any]
-    behaviour: Behaviour
+    policy: Policy
     steps: int
     envs: int
     actors: int
@@ -102,7 +70,7 @@ class Blueprint:
     def record(self) -> np.dtype[Any]:
         """Layout of an actor's round."""
         originals = None if self.normalization is None else self.normalization.originals
-        return transition_record(self.observations, self.behaviour.fields, self.steps, self.envs, originals)
+        return transition_record(self.observations, self.policy.fields, self.steps, self.envs, originals)
 
 
 class Slot:
@@ -117,6 +85,7 @@ class Slot:
     def __init__(self, record: Array, layout: Observations, normalization: Normalization | None) -> None:
         self.record = record
         self.observations, self.nexts = layout.of(record, "observations"), layout.of(record, "next_observations")
+        self.rollout = Rollout({name: record[name] for name in record.dtype.names or ()}, self.observations, self.nexts)
         self.given, self.given_nexts, self.rewards = self.observations, self.nexts, record["rewards"]
         if normalization is not None:
             layout, self.rewards = normalization.originals, record["original_rewards"]
@@ -162,9 +131,9 @@ class Actor(Reactor):
         plan = self.blueprint
         first = self.index * plan.envs
         self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
-        self.memory = plan.behaviour.memory(first, plan.envs)
+        self.memory = plan.policy.memory(range(first, first + plan.envs))
         self.slots: dict[int, Slot] = {}
-        self.networks: dict[tuple[int, int], tuple[Array, Greedy]] = {}
+        self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
         try:
             for number, make in enumerate(plan.makes, first):
                 self.envs.append(KeptEnv(make, plan.seed, Purpose.EPISODES, number))
@@ -186,7 +155,7 @@ class Actor(Reactor):
         if slot is None:
             slot = self.slots[id(record)] = Slot(record, self.blueprint.observations, self.blueprint.normalization)
         parameters = self.changed.value if self.changed.present else self.parameters.value
-        greedy = self._network(slot, parameters)
+        policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
         try:
             for kept in self.envs:
@@ -195,14 +164,16 @@ class Actor(Reactor):
             error.add_note(f"raised in environment {kept.number}")
             raise
         if afresh:
-            self.memory = self.blueprint.behaviour.memory(self.index * self.blueprint.envs, self.blueprint.envs)
+            first = self.index * self.blueprint.envs
+            self.memory = self.blueprint.policy.memory(range(first, first + self.blueprint.envs))
+        turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.blueprint.actors)
         normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
-        ended = self._roll(slot, greedy, watched, normalizing)
+        ended = self._roll(slot, policy.begin(turn), watched, normalizing)
         self._check(slot)
         if normalizing is not None:
             normalizing.observations(slot.given_nexts, slot.nexts)
             record["rewards"] = normalizing.rewards(slot.rewards)
-        self.blueprint.behaviour.end_round(greedy, record, self.memory)
+        policy.end(turn)
         if ended or watched:
             try:
                 self.infos.set(ended)
@@ -210,21 +181,18 @@ class Actor(Reactor):
                 note_whose_info(error, ((number, info) for _, number, info in ended))
                 raise
 
-    def _network(self, slot: Slot, record: Array) -> Greedy:
-        """The network whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
+    def _policy(self, slot: Slot, record: Array) -> BoundPolicy:
+        """The policy whose weights are views of the slot that is read at this tick, and that looks at the slot that is written."""
         # Not by __array_interface__: for a record numpy computes that in Python, and drops what is raised there, a Ctrl-C too.
         key = record.ctypes.data, id(slot)
-        bound = self.networks.get(key)
+        bound = self.bound.get(key)
         if bound is None:
-            bound = self.networks[key] = record, self.blueprint.behaviour.network.bind(record, slot.observations)
+            bound = self.bound[key] = record, self.blueprint.policy.bind(record, slot.rollout)
         return bound[1]
 
-    def _roll(self, slot: Slot, greedy: Greedy, watched: bool, normalizing: Normalizing | None) -> list[StepInfo]:
+    def _roll(self, slot: Slot, act: Callable[[int], Array], watched: bool, normalizing: Normalizing | None) -> list[StepInfo]:
         plan = self.blueprint
         steps, n = plan.steps, plan.envs
-        act = plan.behaviour.begin_round(
-            self.index, plan.actors, self.exploration.value, self.random, greedy, slot.record, self.memory
-        )
         rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)

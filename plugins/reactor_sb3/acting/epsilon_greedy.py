@@ -1,4 +1,4 @@
-"""How an actor of a Q-learning algorithm acts: greedily, but for random actions at the rate of exploration."""
+"""How actors of Q-learning act: greedily, but for random actions at the rate of exploration."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
-from reactor_sb3.acting.records import Fields
-from reactor_torch import Greedy, Network
+from reactor_sb3.acting.forwards import dense_forward, torch_forward
+from reactor_sb3.acting.policy import Field, Rollout, Turn
+from reactor_torch import BoundForward, Forward
 
 __all__ = ["EpsilonGreedy"]
 
@@ -19,46 +21,70 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """The :class:`~reactor_sb3.acting.actor.Behaviour` of Q-learning's actors.
+    """The :class:`~reactor_sb3.acting.policy.Policy` of a Q-network.
 
     Attributes:
-        network: Structure of the Q-network.
+        q_net: Structure of the Q-network.
         actions: How many actions there are, counted from 0.
         spread: How much greedier the last actor is than the first: actor ``i`` of ``n`` explores with
             ``epsilon ** (1 + spread * i / (n - 1))`` (Horgan et al. 2018, "Distributed Prioritized Experience Replay"; there 7).
     """
 
-    network: Network
+    q_net: Forward
     actions: int
     spread: float
 
+    @classmethod
+    def of(cls, q_net: Any, action_space: Any, spread: float = 0.0) -> EpsilonGreedy:
+        """The policy of a Q-network of SB3's, as light to evaluate as possible.
+
+        Args:
+            q_net: The network.
+            action_space: A ``Discrete``.
+            spread: See :attr:`spread`.
+        """
+        assert isinstance(action_space, spaces.Discrete)
+        return cls(dense_forward(q_net, q_net.observation_space) or torch_forward(q_net), int(action_space.n), spread)
+
     @property
-    def fields(self) -> Fields:
-        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
-        return (("actions", np.dtype(np.int64), ()),)
+    def fields(self) -> tuple[Field, ...]:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        return (Field("actions", np.dtype(np.int64), ()),)
 
-    def memory(self, first: int, envs: int) -> None:
-        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
+    def memory(self, envs: range) -> None:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
 
-    def begin_round(
-        self, index: int, actors: int, rates: Array, random: np.random.Generator, bound: Greedy, record: Array, memory: None
-    ) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
-        chosen: Array = record["actions"]
+    def bind(self, weights: Array, rollout: Rollout) -> BoundEpsilonGreedy:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        return BoundEpsilonGreedy(self, self.q_net.bind(weights, rollout.observations), rollout)
+
+
+class BoundEpsilonGreedy:
+    """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of a Q-network."""
+
+    def __init__(self, policy: EpsilonGreedy, q_values: BoundForward, rollout: Rollout) -> None:
+        self.policy, self.q_values, self.rollout = policy, q_values, rollout
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        policy, best, chosen = self.policy, self.q_values.argmax, self.rollout["actions"]
         shape: tuple[int, ...] = chosen.shape
-        exponent = np.float32(1 + (self.spread * index / (actors - 1) if actors > 1 else 0))
-        exploring: Any = random.random(shape, np.float32) < (rates**exponent)[:, None]
-        chosen[...] = random.integers(self.actions, size=shape)
+        exponent = np.float32(1 + (policy.spread * turn.index / (turn.actors - 1) if turn.actors > 1 else 0))
+        exploring: Any = turn.random.random(shape, np.float32) < (turn.rates**exponent)[:, None]
+        chosen[...] = turn.random.integers(policy.actions, size=shape)
         at_random: list[bool] = exploring.all(1).tolist()
 
         def act(step: int) -> Array:
             actions: Array = chosen[step]
             if not at_random[step]:
-                best = bound(step)
-                actions[...] = np.where(exploring[step], actions, best) if len(actions) > 1 else best
+                actions[...] = np.where(exploring[step], actions, best(step)) if len(actions) > 1 else best(step)
             return actions
 
         return act
 
-    def end_round(self, bound: Greedy, record: Array, memory: None) -> None:
-        """See :class:`~reactor_sb3.acting.actor.Behaviour`."""
+    def end(self, turn: Turn) -> None:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+
+    def greedy(self, step: int, memory: Any) -> Array:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        return self.q_values.argmax(step)

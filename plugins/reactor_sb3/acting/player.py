@@ -12,10 +12,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import as_number, own
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
+from reactor_sb3.acting.policy import Policy, Rollout
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.kept_env import KeptEnv
 from reactor_sb3.streams import Purpose
-from reactor_torch import Greedy, Network
 
 __all__ = ["Episode", "PlayPlan", "Player"]
 
@@ -29,7 +29,7 @@ class PlayPlan:
     Attributes:
         make: Makes an environment; encoded.
         observations: Layout of observations.
-        network: Structure of the network that acts.
+        policy: How it is played.
         seed: Of the trainer.
         every: Rounds from the beginning of one series of episodes to that of the next one, at least.
         episodes: How many episodes a series has.
@@ -39,7 +39,7 @@ class PlayPlan:
 
     make: Pickled
     observations: Observations
-    network: Network
+    policy: Policy
     seed: int
     every: int
     episodes: int
@@ -77,7 +77,7 @@ class Player:
         if plan.normalization is not None:
             self.given = _row(plan.normalization.originals)
         self.put = (plan.observations if plan.normalization is None else plan.normalization.originals).writer(self.given)
-        self.greedy: Greedy = plan.network.bind(self.snapshot, self.rows)
+        self.policy = plan.policy.bind(self.snapshot, Rollout({}, self.rows, {}))
         self.began: int | None = None
         self.wait = 0
 
@@ -106,7 +106,7 @@ class Player:
         Yields:
             ``None`` before each step; after the last one of an episode, before the next one begins, what it came to.
         """
-        plan, env = self.plan, self.env
+        plan, env, greedy = self.plan, self.env, self.policy.greedy
         env.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
         actions: list[Any] = []
@@ -115,7 +115,7 @@ class Player:
             self.put(0, env.observation)
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
-            action = self.greedy(0)[0]
+            action = greedy(0, None)[0]
             actions.append(action)
             observation, reward, terminated, truncated, info = env.inner.step(action.copy())
             env.length += 1

@@ -6,7 +6,7 @@ actors have written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
 
+from reactor_sb3.acting.policy import Field
 from reactor_torch import packed
 
-__all__ = ["Fields", "Observations", "by_step", "transition_record"]
+__all__ = ["Observations", "by_env", "by_step", "fill", "transition_record"]
 
 Array = npt.NDArray[Any]
-Fields = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
-"""Name, dtype and shape of the fields of a record."""
 
 
 class Observations:
@@ -113,7 +113,7 @@ def _turned(image: Array) -> Array:
 
 
 def transition_record(
-    observations: Observations, of_actions: Fields, steps: int, envs: int, originals: Observations | None = None
+    observations: Observations, of_actions: Sequence[Field], steps: int, envs: int, originals: Observations | None = None
 ) -> np.dtype[Any]:
     """One actor's round: ``steps`` transitions of each of its ``envs`` environments, with what is to be known of their actions.
 
@@ -139,3 +139,36 @@ def by_step(field: Array) -> Array:
     """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
     actors, steps, envs, *rest = field.shape
     return np.array(field.swapaxes(0, 1), order="C").reshape(steps, actors * envs, *rest)
+
+
+def by_env(field: Array) -> Array:
+    """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(actors * envs * steps, ...)``.
+
+    This is the order in which SB3's rollout buffer has it when minibatches are drawn.
+    """
+    actors, steps, envs, *rest = field.shape
+    return np.array(field.swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
+
+
+def fill(buffer: RolloutBuffer, layout: Observations, rounds: Array) -> None:
+    """Make a rollout buffer one that is full of a round.
+
+    Args:
+        buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order in which minibatches are drawn.
+        layout: Of observations as the policy sees them.
+        rounds: A record for each actor.
+    """
+    target: Any = buffer
+    steps, envs = buffer.buffer_size, buffer.n_envs
+
+    def view(field: Array) -> Array:
+        return by_env(field).reshape(envs, steps, *field.shape[3:]).swapaxes(0, 1)
+
+    target.observations = layout.outside({key: view(part) for key, part in layout.of(rounds, "observations").items()})
+    drawn = view(rounds["drawn" if "drawn" in (rounds.dtype.names or ()) else "actions"])
+    target.actions = drawn.reshape(steps, envs, -1)
+    for name in ("rewards", "values", "log_probs", "advantages"):
+        setattr(target, name, view(rounds[name]))
+    target.returns = target.advantages + target.values
+    target.episode_starts = np.concatenate([np.ones((1, envs)), view(rounds["dones"])[:-1]]).astype(np.float32)
+    target.pos, target.full, target.generator_ready = steps, True, False

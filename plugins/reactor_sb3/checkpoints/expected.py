@@ -212,7 +212,7 @@ def expected_run(specification: Specification, topology: Topology, whole_infos: 
         whole_infos: Whether infos are kept, which are objects.
     """
     actors = specification.actors
-    actions, memory = actors.record["actions"].base, actors.behaviour.memory(0, actors.envs)
+    actions, memory = actors.record["actions"].base, actors.policy.memory(range(actors.envs))
 
     def is_env(saved: Any) -> bool:
         kept_env.check(saved, actors.action_space, actions)

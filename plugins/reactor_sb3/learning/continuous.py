@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 from torch import nn
 
-from reactor_sb3.acting.networks import layered_of
+from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradCritics,
@@ -194,7 +194,7 @@ def dense_layers(network: BaseModel, name: str, flat: FlatParameters, actions: i
         flat: The network's parameters, all of which have to be there.
         actions: How many numbers of actions come behind those of observations.
     """
-    layered = layered_of(network, network.observation_space, name, actions)
+    layered = dense_forward(network, network.observation_space, name, actions)
     whole = flat.names == tuple(name for name, _ in network.named_parameters())
     return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 from stable_baselines3.common.preprocessing import preprocess_obs
 
-from reactor_sb3.acting.policy_networks import copied
+from reactor_sb3.acting.forwards import copied
 from reactor_torch import Updater
 
 __all__ = ["PolicyLearner"]

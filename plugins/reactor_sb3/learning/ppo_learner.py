@@ -11,8 +11,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 
-from reactor_sb3.acting.acting_policy import is_plain
-from reactor_sb3.acting.policy_networks import dense_networks_of
+from reactor_sb3.acting.actor_critic import dense_networks_of, is_plain
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradActorCritic,

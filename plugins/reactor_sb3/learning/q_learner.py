@@ -15,7 +15,7 @@ import torch
 from stable_baselines3.common.utils import polyak_update
 from torch import nn
 
-from reactor_sb3.acting.networks import layered_of
+from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.learning.policy_learner import PolicyLearner
 from reactor_torch import (
     AutogradFunction,
@@ -105,7 +105,7 @@ def _optimised(policy: Any) -> FlatParameters:
 
 def _functions(policy: Any, networks: Sequence[nn.Module], flats: Sequence[FlatParameters]) -> list[Function]:
     """Networks as a loss sees them, all of them dense or none."""
-    structures = [layered_of(network, policy.observation_space) for network in networks]
+    structures = [dense_forward(network, policy.observation_space) for network in networks]
     layers = [structure.layers for structure in structures if structure is not None]
     whole = flats[0].names == tuple(name for name, _ in policy.q_net.named_parameters())
     if whole and len(layers) == len(flats) and all(map(Dense.knows, layers, flats)):

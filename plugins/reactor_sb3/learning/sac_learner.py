@@ -13,7 +13,7 @@ from stable_baselines3.common.distributions import SquashedDiagGaussianDistribut
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
-from reactor_sb3.acting.bounded_actor import is_plain_actor
+from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_sb3.learning.continuous import (
     ContinuousLearner,
     Flats,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.td3.policies import TD3Policy
 
-from reactor_sb3.acting.bounded_actor import is_plain_actor
+from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_sb3.learning.continuous import (
     ContinuousLearner,
     Flats,

@@ -10,15 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.utils import get_device
-from stable_baselines3.sac.policies import SACPolicy
-from stable_baselines3.td3.policies import TD3Policy
 
-from reactor_sb3.acting.action_noise import check_noise
-from reactor_sb3.acting.bounded_actor import bounded_actor_of
-from reactor_sb3.acting.continuous import Continuous
+from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.checkpoints.state import optimizers_of
 from reactor_sb3.learning.continuous import ContinuousLearner
 from reactor_sb3.trainers.options import DEVICES
@@ -70,17 +65,6 @@ class ContinuousControl(OffPolicy):
     def policy_device(self) -> torch.device:
         """Where the actor's gradients are computed."""
         return self.device if self.actor_device is None else get_device(self.actor_device)
-
-    def acting_network(self) -> BasePolicy:
-        """The actor; the whole policy, if it has its own way to predict."""
-        policy: Any = self.policy
-        usual = any(type(policy)._predict is kind._predict for kind in (SACPolicy, TD3Policy))
-        network: BasePolicy = policy.actor if usual else policy
-        return network
-
-    def behaviour(self) -> Continuous:
-        """How the actors act."""
-        return Continuous(bounded_actor_of(self.acting_network()), self.action_space, self.action_noise)
 
     @abstractmethod
     def _updates_of(self, batches: Iterator[Any], before: int) -> Updates[dict[str, Array]]:

@@ -19,7 +19,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
-from reactor_sb3.acting.policy_networks import copied
+from reactor_sb3.acting.forwards import copied
 from reactor_sb3.learning.replay import BLOCKWISE, store
 from reactor_sb3.learning.replay_sampler import ReplaySampler
 from reactor_sb3.streams import Purpose, drawing_from, stream

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
-from reactor_sb3.acting.networks import network_of
 from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.training.trainer import Trainer
 
@@ -40,16 +39,9 @@ class QLearning(Trainer):
             raise ValueError(f"{space} counts from {space.start}; wrap the environment so that actions count from 0")
         return spare
 
-    def acting_network(self) -> torch.nn.Module:
-        """The Q-network that the actors use."""
-        network: torch.nn.Module = self.q_net
-        return network
-
-    def behaviour(self) -> EpsilonGreedy:
-        """How the actors act."""
-        assert isinstance(self.action_space, spaces.Discrete)
-        network = network_of(self.acting_network(), self.observation_space)
-        return EpsilonGreedy(network, int(self.action_space.n), self.epsilon_spread)
+    def acting(self) -> tuple[torch.nn.Module, EpsilonGreedy]:
+        """The Q-network, and how actors act by it."""
+        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread)
 
     @abstractmethod
     def _present_rate(self) -> float:

@@ -20,10 +20,11 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from reactor_gymnasium.plugin import replacing
 from reactor_rl import Program, Recover, RunError
 from reactor_rl.plugin import FORKED, RunOwner, canonical, carrier_for, new_hash
-from reactor_sb3.acting.actor import Behaviour, Blueprint, StepInfo
+from reactor_sb3.acting.actor import Blueprint, StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
 from reactor_sb3.acting.player import PlayPlan
+from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
@@ -114,6 +115,7 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         self._base_seed = int(entropy) % 2**63 if self.arguments["seed"] is None else int(self.arguments["seed"])
         self.evaluations: list[Evaluation] = []
         self._sent: Array | None = None  # the parameters that the actors have
+        self._acting_module: tuple[Any, torch.nn.Module] | None = None  # what acts, of which policy
         self._advice: list[str] = []  # what would make it faster
         self._afresh = True  # whether the actors are to begin new episodes
         self._normalization: Normalization | None = None
@@ -171,12 +173,8 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
         """Steps of each environment in a round."""
 
     @abstractmethod
-    def acting_network(self) -> torch.nn.Module:
-        """The network whose parameters the actors get."""
-
-    @abstractmethod
-    def behaviour(self) -> Behaviour:
-        """How the actors act."""
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The network whose parameters the actors get, and how they act by them."""
 
     @abstractmethod
     def exploration_rates(self) -> Array:
@@ -222,8 +220,12 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
     # ------------------------------------------------------------------ parameters
 
     def acting_state(self) -> Mapping[str, torch.Tensor]:
-        """The parameters and buffers of what the actors evaluate."""
-        return self.acting_network().state_dict(keep_vars=True)
+        """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
+        if self._acting_module is None or self._acting_module[0] is not self.policy:  # the structure beside it takes a copy
+            self._acting_module = self.policy, self.acting()[0]
+        first_names: dict[int, str] = {}
+        state = self._acting_module[1].state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
 
     def _statistics(self) -> Mapping[str, torch.Tensor]:
         """What observations and rewards are normalised by."""
@@ -290,15 +292,15 @@ class ReactorAlgorithm(Watched, Sliced, RunOwner, BaseAlgorithm):
             self._normalization = Normalization(Observations(given, self.observation_space, original=True), keys)
         else:
             self._normalization = None
-        behaviour = self.behaviour()
+        _, policy = self.acting()
         actors = Blueprint(
-            makes=self._makes.pickled(self.n_envs), observations=observations, action_space=self.action_space, behaviour=behaviour,
+            makes=self._makes.pickled(self.n_envs), observations=observations, action_space=self.action_space, policy=policy,
             steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=self._base_seed,
             normalization=self._normalization,
         )  # fmt: skip
         steps = self.rollout_steps * self.envs_per_actor
         played = partial(
-            PlayPlan, observations=observations, network=behaviour.network, seed=self._base_seed, normalization=self._normalization
+            PlayPlan, observations=observations, policy=policy, seed=self._base_seed, normalization=self._normalization
         )
         evaluation = None
         if self.evaluate_every is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
@@ -22,10 +22,10 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import one_numeric_thread
-from reactor_sb3.acting.acting_policy import acting_policy_of
 from reactor_sb3.acting.actor import StepInfo
-from reactor_sb3.acting.policy_networks import copied
-from reactor_sb3.acting.rollouts import OnPolicy, fill
+from reactor_sb3.acting.actor_critic import SampledPolicy
+from reactor_sb3.acting.forwards import copied
+from reactor_sb3.acting.records import fill
 from reactor_sb3.learning.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.trainers.options import Options, keeps_arguments
@@ -149,21 +149,9 @@ class SyncPPO(Trainer, PPO):
         """Steps of each environment in a round."""
         return self.n_steps
 
-    def acting_network(self) -> torch.nn.Module:
-        """The policy."""
-        return self.policy
-
-    def acting_state(self) -> Mapping[str, torch.Tensor]:
-        """The policy's parameters and buffers, each of them once: networks that are shared have several names."""
-        first_names: dict[int, str] = {}
-        state = self.policy.state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
-
-    def behaviour(self) -> OnPolicy:
-        """How the actors act."""
-        return OnPolicy(
-            acting_policy_of(self.policy, self.sde_sample_freq), self._layout, self.action_space, self.gamma, self.gae_lambda
-        )
+    def acting(self) -> tuple[torch.nn.Module, SampledPolicy]:
+        """The policy, and how actors act by it."""
+        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq)
 
     def exploration_rates(self) -> Array:
         """Nothing: what actors draw from is the policy itself."""

@@ -15,6 +15,7 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.sac.policies import SACPolicy
 
+from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.learning.entropy import EntropyCoefficient, FixedEntropy, LearnedEntropy
 from reactor_sb3.learning.sac_learner import SACLearner
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
@@ -106,6 +107,10 @@ class SyncSAC(ContinuousControl, SAC):
     _learner: SACLearner
 
     # ------------------------------------------------------------------ what an off-policy trainer says
+
+    def acting(self) -> tuple[torch.nn.Module, SquashedPolicy]:
+        """The network that acts, and how actors act by it."""
+        return SquashedPolicy.of(self.policy, SACPolicy, self.action_noise)
 
     def _learner_of(self, policy: SACPolicy) -> SACLearner:
         entropy: EntropyCoefficient = FixedEntropy(float(self.ent_coef_tensor)) if self.log_ent_coef is None else self._learned()

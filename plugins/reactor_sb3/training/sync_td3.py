@@ -15,6 +15,7 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.td3.policies import TD3Policy
 
+from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.learning.td3_learner import TD3Learner
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_sb3.training.continuous_control import ContinuousControl
@@ -89,6 +90,10 @@ class SyncTD3(ContinuousControl, TD3):
     _learner: TD3Learner
 
     # ------------------------------------------------------------------ what an off-policy trainer says
+
+    def acting(self) -> tuple[torch.nn.Module, SquashedPolicy]:
+        """The network that acts, and how actors act by it."""
+        return SquashedPolicy.of(self.policy, TD3Policy, self.action_noise)
 
     def _learner_of(self, policy: TD3Policy) -> TD3Learner:
         return TD3Learner(policy, self.split)

@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 class Trainer(Reporter):
     """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
 
-    A subclass says how its actors act (:meth:`behaviour`, :meth:`acting_network`, :meth:`exploration_rates`) and what it learns
+    A subclass says how its actors act (:meth:`acting`, :meth:`exploration_rates`) and what it learns
     from a round (:meth:`learn_from`).
     """
 
@@ -299,5 +299,5 @@ class Trainer(Reporter):
             *super()._excluded_save_params(), "_run", "_live", "_advice", "_late_cut", "_set_order", "_set_exploration",
             "_episodes", "_sent", "_records", "_torch_stream", "_evaluate_env", "_makes", "_normalization", "_layout",
             "evaluations", "_in_round", "_due", "shared_losses", "_writer", "_buffers", "_logged", *WATCHING,
-            "_watch_env", "_shows", "_saved_ports",
+            "_watch_env", "_shows", "_saved_ports", "_acting_module",
         ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,10 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-from reactor_sb3.acting.networks import network_of as acting_network_of
-from reactor_torch import greedy as inference
-from reactor_torch.greedy import Layered, TorchNetwork, bind_compiled, bind_numpy
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_torch import DenseForward, Forward, TorchForward
+from reactor_torch import forward as inference
+from reactor_torch.forward import bind_compiled, bind_numpy
 from reactor_torch.layers import Layer
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters
 
@@ -68,18 +70,32 @@ def by_torch(q_net: nn.Module, rows: Any) -> Array:
         return q_net(tensors).numpy()  # type: ignore[no-any-return]
 
 
-def layered(q_net: QNetwork) -> Layered:
-    network = acting_network_of(q_net, q_net.observation_space)
-    assert isinstance(network, Layered)
+def forward_of(q_net: QNetwork) -> Forward:
+    """What actors evaluate."""
+    return EpsilonGreedy.of(q_net, q_net.action_space).q_net
+
+
+def layered(q_net: QNetwork) -> DenseForward:
+    network = forward_of(q_net)
+    assert isinstance(network, DenseForward)
     return network
+
+
+def both(way: Any, *given: Any) -> tuple[Callable[[int], Array], Array]:
+    """Where outputs are largest, and the outputs."""
+    bound = way(*given)
+    return bound.argmax, bound.outputs
 
 
 def check(way: Any, q_net: QNetwork, rows: Array) -> None:
     """It gives what torch gives for every step, in any order, up to rounding."""
-    greedy, values = way(layered(q_net), read_only(record_of(q_net)), rows)
+    bound = way(layered(q_net), read_only(record_of(q_net)), rows)
     for step in reversed(range(len(rows))):
         expected = by_torch(q_net, rows[step])
-        actions = greedy(step)
+        values = bound(step).copy()
+        bound.outputs.fill(np.nan)
+        actions = bound.argmax(step)
+        assert np.array_equal(bound.outputs, values)
         assert np.allclose(values, expected, rtol=1e-4, atol=2e-5 * max(1, np.abs(expected).max())), step
         assert actions.dtype == np.int64 and np.array_equal(actions, values.argmax(1))
         best = np.sort(expected, 1)[:, -2:]
@@ -139,7 +155,7 @@ def test_other_numbers_are_left_to_numpy() -> None:
         q_net = q_network(space, [16])
         rows = observed(space, 4, 5)
         check(bind_numpy, q_net, rows)
-        greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+        greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
         assert np.array_equal(greedy(2), by_torch(q_net, rows[2]).argmax(1))
 
 
@@ -147,8 +163,8 @@ def test_other_numbers_are_left_to_numpy() -> None:
 def test_tanh_is_accurate_everywhere(way: Any) -> None:
     x = np.concatenate([np.linspace(-20, 20, 4001), np.geomspace(1e-30, 1e30, 1001), -np.geomspace(1e-30, 1e30, 1001)])
     x = np.concatenate([x, [0, np.inf, -np.inf]]).astype(np.float32)
-    tanh = Layered((Layer("tanh", "", len(x), len(x)),), len(x), False)
-    greedy, values = way(tanh, np.zeros((), [("unused", "f4")]), x.reshape(1, 1, -1))
+    tanh = DenseForward((Layer("tanh", "", len(x), len(x)),), len(x), False)
+    greedy, values = both(way, tanh, np.zeros((), [("unused", "f4")]), x.reshape(1, 1, -1))
     greedy(0)
     expected = np.tanh(x.astype(np.float64))
     assert np.all(np.abs(values[0] - expected) <= 5e-7 * np.abs(expected))
@@ -157,18 +173,18 @@ def test_tanh_is_accurate_everywhere(way: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_of_equal_values_the_first_is_taken(way: Any) -> None:
-    alone = Layered((Layer("relu", "", 5, 5),), 5, False)
+    alone = DenseForward((Layer("relu", "", 5, 5),), 5, False)
     rows = np.array([[[-1, 3, 2, 3, 3]], [[-1, -2, -3, 0, -1]], [[0, 0, 0, 0, 1e-30]], [[-np.inf] * 5]], np.float32)
-    greedy, _ = way(alone, np.zeros((), [("unused", "f4")]), rows)
+    greedy, _ = both(way, alone, np.zeros((), [("unused", "f4")]), rows)
     assert [int(greedy(step)[0]) for step in range(4)] == [1, 0, 4, 0]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("values", [[1, np.nan, 3], [np.nan] * 3, [np.inf, np.nan, 0], [-np.inf] * 3, [np.inf] * 3])
 def test_what_is_not_finite_does_as_numpy_does(way: Any, values: list[float]) -> None:
-    alone = Layered((Layer("relu", "", 3, 3), Layer("tanh", "", 3, 3)), 3, False)
+    alone = DenseForward((Layer("relu", "", 3, 3), Layer("tanh", "", 3, 3)), 3, False)
     with np.errstate(invalid="ignore"):
-        greedy, found = way(alone, np.zeros((), [("unused", "f4")]), np.array([[values]], np.float32))
+        greedy, found = both(way, alone, np.zeros((), [("unused", "f4")]), np.array([[values]], np.float32))
         action = int(greedy(0)[0])
     assert action == int(np.argmax(found[0]))
     assert np.array_equal(np.isnan(found[0]), np.isnan(values))
@@ -188,11 +204,11 @@ def test_a_row_does_not_depend_on_the_others(way: Any, sizes: list[int], kinds: 
     network, record, rows = layered(q_net), record_of(q_net), observed(space, 1, 16)
     alone = []
     for row in range(16):
-        greedy, values = way(network, record, rows[:, row : row + 1].copy())
+        greedy, values = both(way, network, record, rows[:, row : row + 1].copy())
         greedy(0)
         alone.append(values[0])
     for first, envs in ((0, 16), (0, 2), (5, 3), (1, 8), (7, 9)):
-        greedy, values = way(network, record, rows[:, first : first + envs].copy())
+        greedy, values = both(way, network, record, rows[:, first : first + envs].copy())
         greedy(0)
         assert np.array_equal(values, np.array(alone[first : first + envs])), (first, envs)
 
@@ -212,7 +228,7 @@ def test_what_numpy_multiplies_begins_with_a_cache_line(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(np, "dot", spy)
         for envs in (1, 3):
-            greedy, _ = bind_numpy(layered(q_net), record, observed(q_net.observation_space, 1, envs))
+            greedy, _ = both(bind_numpy, layered(q_net), record, observed(q_net.observation_space, 1, envs))
             greedy(0)
             kept.append(greedy)
     assert places == [0] * (8 * 2 * 2 * 2)
@@ -234,7 +250,7 @@ def test_nothing_depends_on_where_arrays_lie(way: Any) -> None:
         start = -space_for_rows.ctypes.data % 64 + offset
         moved_rows = space_for_rows[start : start + rows.nbytes].view(np.float32).reshape(rows.shape)
         moved_rows[...] = rows
-        greedy, values = way(layered(q_net), moved, moved_rows)
+        greedy, values = both(way, layered(q_net), moved, moved_rows)
         greedy(1)
         found.append(values.copy())
     assert all(np.array_equal(found[0], one) for one in found)
@@ -247,7 +263,7 @@ def test_changes_in_place_are_seen(way: Any, envs: int) -> None:
     space = spaces.Box(-1, 1, (5,), np.float32)
     first, second = q_network(space, [20], 4), q_network(space, [20], 4)
     record, rows = record_of(first), observed(space, 2, envs)
-    greedy, values = way(layered(first), read_only(record), rows)
+    greedy, values = both(way, layered(first), read_only(record), rows)
     for q_net in (first, second, first):
         write_parameters(record, q_net.state_dict())
         for seed in (5, 6):
@@ -260,7 +276,7 @@ def test_all_arrays_are_kept_alive() -> None:
     torch.manual_seed(5)
     space = spaces.Box(-1, 1, (300,), np.float32)
     q_net = q_network(space, [300], 4)
-    bound = [layered(q_net).bind(record_of(q_net), {"": observed(space, 1, 2)}) for _ in range(20)]
+    bound = [layered(q_net).bind(record_of(q_net), {"": observed(space, 1, 2)}).argmax for _ in range(20)]
     expected = by_torch(q_net, observed(space, 1, 2)[0]).argmax(1)
     assert all(np.array_equal(greedy(0), expected) for greedy in bound)
 
@@ -273,7 +289,7 @@ def test_all_arrays_are_kept_alive() -> None:
 def test_a_step_that_is_not_there(way: Any, step: int) -> None:
     space = spaces.Box(-1, 1, (5,), np.float32)
     q_net = q_network(space, [20])
-    greedy, _ = way(layered(q_net), record_of(q_net), observed(space, 2, 3))
+    greedy, _ = both(way, layered(q_net), record_of(q_net), observed(space, 2, 3))
     with pytest.raises(IndexError):
         greedy(step)
     with pytest.raises(TypeError):
@@ -287,7 +303,7 @@ def test_a_step_that_is_not_there(way: Any, step: int) -> None:
 def test_an_observation_that_is_not_there(way: Any, number: int, kinds: list[str]) -> None:
     q_net = q_network(spaces.Discrete(7), [])
     q_net.q_net = network_of(kinds, [1] * len(kinds), 7, 3)
-    greedy, _ = way(layered(q_net), record_of(q_net), np.array([[0, 6], [3, number]]))
+    greedy, _ = both(way, layered(q_net), record_of(q_net), np.array([[0, 6], [3, number]]))
     greedy(0)
     with pytest.raises(IndexError, match=f"below 7 and not negative, got {number}"):
         greedy(1)
@@ -419,7 +435,7 @@ def test_without_the_extension_numpy_does_it(monkeypatch: pytest.MonkeyPatch) ->
     space = spaces.Box(-1, 1, (6,), np.float32)
     q_net = q_network(space, [30, 30], 4)
     rows = observed(space, 3, 4)
-    greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+    greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
     assert [greedy(step).tolist() for step in range(3)] == [by_torch(q_net, rows[step]).argmax(1).tolist() for step in range(3)]
 
 
@@ -446,7 +462,7 @@ def test_portable_code_is_for_small_batches(monkeypatch: pytest.MonkeyPatch, siz
         monkeypatch.setattr(inference, way.__name__, noting(way))
     for avx2 in (0, 1):
         monkeypatch.setattr(EXTENSION, "AVX2", avx2)
-        greedy = layered(q_net).bind(record_of(q_net), {"": rows})
+        greedy = layered(q_net).bind(record_of(q_net), {"": rows}).argmax
         assert taken.pop() == ("bind_compiled" if avx2 or portable else "bind_numpy") and not taken
         assert np.array_equal(greedy(0), by_torch(q_net, rows[0]).argmax(1))
 
@@ -480,12 +496,12 @@ def test_products_are_counted() -> None:
 def test_other_networks_are_evaluated_by_torch(space: spaces.Space[Any], extractor: Any, envs: int) -> None:
     torch.manual_seed(7)
     q_net = q_network(space, [16], 4, extractor)
-    network = pickle.loads(pickle.dumps(acting_network_of(q_net, space)))
-    assert isinstance(network, TorchNetwork)
+    network = pickle.loads(pickle.dumps(forward_of(q_net)))
+    assert isinstance(network, TorchForward)
     parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     rows = {key: observed(part, 2, envs) for key, part in parts.items()}
     record = record_of(q_net)
-    greedy = network.bind(read_only(record), rows)
+    bound = network.bind(read_only(record), rows)
     for seed in (8, 9):
         torch.manual_seed(seed)
         for parameter in q_net.parameters():
@@ -494,7 +510,8 @@ def test_other_networks_are_evaluated_by_torch(space: spaces.Space[Any], extract
         for step in (1, 0):
             seen = {key: part[step] for key, part in rows.items()}
             expected = by_torch(q_net, seen if isinstance(space, spaces.Dict) else seen[""])
-            actions = greedy(step)
+            np.testing.assert_array_equal(bound(step), expected)
+            actions = bound.argmax(step)
             assert actions.dtype == np.int64 and np.array_equal(actions, expected.argmax(1))
 
 
@@ -502,10 +519,10 @@ def test_a_network_in_training_is_evaluated_as_one_that_is_not() -> None:
     q_net = q_network(spaces.Box(-1, 1, (4,), np.float32), [])
     q_net.q_net = nn.Sequential(nn.Linear(4, 50), nn.Dropout(), nn.Linear(50, 3))
     q_net.train()
-    network = acting_network_of(q_net, q_net.observation_space)
-    assert q_net.training and isinstance(network, TorchNetwork)
+    network = forward_of(q_net)
+    assert q_net.training and isinstance(network, TorchForward)
     rows = observed(q_net.observation_space, 1, 5)
-    greedy = network.bind(record_of(q_net), {"": rows})
+    greedy = network.bind(record_of(q_net), {"": rows}).argmax
     assert np.array_equal(greedy(0), by_torch(q_net.eval(), rows[0]).argmax(1))
 
 
@@ -513,10 +530,10 @@ def test_structures_travel_without_weights() -> None:
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     large = q_network(images, [], 18, NatureCNN)
     assert sum(parameter.nbytes for parameter in large.parameters()) > 5_000_000
-    assert len(pickle.dumps(acting_network_of(large, images))) < 130_000  # nearly all of it the bounds of the space
+    assert len(pickle.dumps(forward_of(large))) < 130_000  # nearly all of it the bounds of the space
     flat = spaces.Box(-1, 1, (100,), np.float32)
     q_net = q_network(flat, [256, 256])
-    sent = pickle.dumps(acting_network_of(q_net, flat))
+    sent = pickle.dumps(forward_of(q_net))
     assert len(sent) < 2_000
     assert pickle.loads(sent) == layered(q_net)
 

@@ -47,7 +47,7 @@ from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
 from reactor_sb3.replacing import replacing
 from reactor_torch import computing, dense, differentiating
-from reactor_torch import greedy as inference
+from reactor_torch import forward as inference
 
 HERE = Path(__file__).parents[1]  # where the trainers are
 ROUNDS = pytest.mark.parametrize("pipeline", [0, 1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,7 @@ from trainers import suited
 
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-from reactor_torch import Layered
+from reactor_torch import DenseForward
 
 ROUNDS, STEPS, ACTORS, ENVS = 8, 25, 3, 2
 
@@ -94,7 +95,7 @@ def test_no_network_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     def never(step: int) -> Any:
         raise AssertionError("an action was not drawn at random")
 
-    monkeypatch.setattr(Layered, "bind", lambda *given: never)
+    monkeypatch.setattr(DenseForward, "bind", lambda *given: SimpleNamespace(argmax=never))
     assert fingerprint(experience(name, executor="inline")) == GOLDEN[name]
 
 

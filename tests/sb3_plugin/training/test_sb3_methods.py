@@ -6,6 +6,7 @@ import csv
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -261,14 +262,14 @@ class Counting:
     def __init__(self, network: Any) -> None:
         self.network = network
 
-    def bind(self, parameters: Any, observations: Any) -> Any:
-        greedy = self.network.bind(parameters, observations)
+    def bind(self, weights: Any, observations: Any) -> Any:
+        bound = self.network.bind(weights, observations)
 
         def counted(step: int) -> Any:
             CALLS.append(step)
-            return greedy(step)
+            return bound.argmax(step)
 
-        return counted
+        return SimpleNamespace(argmax=counted)
 
 
 def test_what_is_measured_includes_the_network() -> None:
@@ -276,8 +277,9 @@ def test_what_is_measured_includes_the_network() -> None:
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
     given = model.specification()
-    behaviour = replace(given.actors.behaviour, network=Counting(given.actors.behaviour.network))
-    assert actor_cost(replace(given, actors=replace(given.actors, behaviour=behaviour))) > 0
+    policy: Any = given.actors.policy
+    counting = replace(policy, q_net=Counting(policy.q_net))
+    assert actor_cost(replace(given, actors=replace(given.actors, policy=counting))) > 0
     assert len(CALLS) >= model.rollout_steps
 
 

@@ -27,13 +27,11 @@ from torch import nn
 from trainers import BOX, INLINE, PLACES, SPACES, Toy
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
-from reactor_sb3.acting.acting_policy import acting_policy_of
 from reactor_sb3.acting.action_distributions import distribution_of
-from reactor_sb3.acting.own_policy import OwnPolicy
-from reactor_sb3.acting.plain_policy import PlainPolicy
-from reactor_sb3.acting.policy_networks import DenseNetworks, TorchNetworks, copied
+from reactor_sb3.acting.actor_critic import DenseNetworks
+from reactor_sb3.acting.forwards import copied
 from reactor_sb3.learning.ppo_learner import PPOLearner
-from reactor_torch import PPOBatch
+from reactor_torch import PPOBatch, TorchForward
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -172,13 +170,13 @@ class Doubtful(ActorCriticPolicy):
         return actions, values, self.evaluate_actions(obs, actions)[1]
 
 
-POLICIES: dict[str, tuple[type[Any], type[Any] | None, Any, dict[str, Any]]] = {
-    # How it is to be evaluated, by which networks, and what it takes.
-    "dense": (PlainPolicy, DenseNetworks, "MlpPolicy", {}),
-    "two kinds": (PlainPolicy, DenseNetworks, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
-    "no layers": (PlainPolicy, DenseNetworks, "MlpPolicy", {"net_arch": []}),
-    "torch": (PlainPolicy, TorchNetworks, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
-    "its own": (OwnPolicy, None, Doubtful, {}),
+POLICIES: dict[str, tuple[type[Any], bool, Any, dict[str, Any]]] = {
+    # By what it is to be evaluated, whether its actions are drawn without torch, and what it takes.
+    "dense": (DenseNetworks, True, "MlpPolicy", {}),
+    "two kinds": (DenseNetworks, True, "MlpPolicy", {"net_arch": {"pi": [8], "vf": [32, 16]}, "activation_fn": nn.ReLU}),
+    "no layers": (DenseNetworks, True, "MlpPolicy", {"net_arch": []}),
+    "torch": (TorchForward, True, "MlpPolicy", {"activation_fn": nn.ELU, "share_features_extractor": False}),
+    "its own": (TorchForward, False, Doubtful, {}),
 }
 
 
@@ -224,11 +222,10 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_actors_compute(name: str) -> None:
-    kind, networks, policy, network = POLICIES[name]
+    kind, plain, policy, network = POLICIES[name]
     with new(Toy, policy, policy_kwargs=network, n_actors=2, envs_per_actor=3) as model:
-        structure = acting_policy_of(model.policy)
-        assert type(structure) is kind
-        assert networks is None or type(getattr(structure, "networks", None)) is networks
+        _, structure = model.acting()
+        assert type(structure.networks) is kind and (structure.distribution is not None) == plain
         before = copied(model.policy, {})
         model.learn(1)
         check_round(model, before)

@@ -17,7 +17,7 @@ from stable_baselines3.common.noise import (
 
 from reactor_sb3.streams import drawing_from
 
-__all__ = ["EnvNoises", "check_noise"]
+__all__ = ["ActionNoises", "check_noise"]
 
 Array = npt.NDArray[Any]
 
@@ -38,22 +38,21 @@ def check_noise(noise: ActionNoise | None, envs: int) -> None:
         )
 
 
-class EnvNoises:
+class ActionNoises:
     """The noise of an actor's environments; its state goes on from round to round.
 
     Args:
         noise: Of one environment, or vectorised for all those of all actors. It is copied.
-        first: Number of the actor's first environment.
-        envs: How many it has.
+        envs: Numbers of the actor's environments.
     """
 
-    def __init__(self, noise: ActionNoise, first: int, envs: int) -> None:
-        given = noise.noises[first : first + envs] if isinstance(noise, VectorizedActionNoise) else [noise] * envs
+    def __init__(self, noise: ActionNoise, envs: range) -> None:
+        given = noise.noises[envs.start : envs.stop] if isinstance(noise, VectorizedActionNoise) else [noise] * len(envs)
         self.noises = [deepcopy(one) for one in given]
         for one in self.noises:
             one.reset()
 
-    def begin_round(self, random: np.random.Generator, dones: Array) -> Callable[[int], Array]:
+    def begin(self, random: np.random.Generator, dones: Array) -> Callable[[int], Array]:
         """A function that gives the noise of each step, ``(envs, *shape)``, in order.
 
         Args:
@@ -76,8 +75,8 @@ class EnvNoises:
 
         return of_step
 
-    def end_round(self, dones: Array) -> None:
-        """To be called when all steps have been taken."""
+    def end(self, dones: Array) -> None:
+        """Reset what belongs to episodes that ended with the last step."""
         self._reset(dones[-1])
 
     def _normal(self, random: np.random.Generator, steps: int) -> Array:

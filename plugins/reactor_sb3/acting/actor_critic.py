@@ -1,0 +1,324 @@
+"""How actors of an actor-critic algorithm act, and what they make of a round: values, probabilities and advantages.
+
+Most policies are plain: an actor's network, a critic's, and a distribution of SB3's. Their actions are drawn by
+:mod:`reactor_sb3.acting.action_distributions`, from noise that belongs to the actor. Dense layers on flat observations are
+evaluated without torch, through which a step costs a few hundred microseconds, nearly all of it dispatch; and the critic's once a
+round, for nobody acts on values. Policies with a ``forward`` or a noise of their own draw their actions themselves, from torch's
+generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common import distributions as sb3
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+
+from reactor_sb3.acting.action_distributions import ActionDistribution, distribution_of
+from reactor_sb3.acting.forwards import features_of, torch_forward
+from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
+from reactor_torch import DenseForward, TorchForward, layers_of, torch_state, torch_stream
+
+__all__ = ["DenseNetworks", "SampledPolicy", "advantages", "dense_networks_of", "finish", "is_plain"]
+
+Array = npt.NDArray[Any]
+_DISTRIBUTIONS = (
+    sb3.CategoricalDistribution, sb3.MultiCategoricalDistribution, sb3.BernoulliDistribution, sb3.DiagGaussianDistribution,
+)  # fmt: skip
+_METHODS = (
+    "forward", "extract_features",
+    "evaluate_actions", "predict_values", "get_distribution", "_get_action_dist_from_latent", "_predict",
+)  # fmt: skip
+
+
+def is_plain(policy: ActorCriticPolicy) -> bool:
+    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them."""
+    own = any(getattr(type(policy), name) is not getattr(ActorCriticPolicy, name) for name in _METHODS)
+    return type(policy.action_dist) in _DISTRIBUTIONS and not own
+
+
+class DenseNetworks(NamedTuple):
+    """The two networks of a plain policy, where both are dense layers on flat observations."""
+
+    actor: DenseForward
+    critic: DenseForward
+
+
+def dense_networks_of(policy: ActorCriticPolicy) -> DenseNetworks | None:
+    """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
+    extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
+    body = policy.mlp_extractor
+    flat = features_of(policy.observation_space, normalized=policy.normalize_images)
+    if extractors != {FlattenExtractor} or type(body) is not MlpExtractor or flat is None:
+        return None
+    features, one_hot = flat
+    networks = []
+    for name, last in (("policy_net", "action_net"), ("value_net", "value_net")):
+        modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(getattr(body, name))]
+        layers = layers_of([*modules, (last, getattr(policy, last))], features)
+        if layers is None or not DenseForward.knows(layers):
+            return None
+        networks.append(DenseForward(layers, features, one_hot))
+    return DenseNetworks(*networks)
+
+
+@dataclass(frozen=True)
+class SampledPolicy:
+    """The :class:`~reactor_sb3.acting.policy.Policy` of an actor and a critic: actions are drawn from a distribution.
+
+    Attributes:
+        networks: Structure of the policy.
+        distribution: Of its actions; ``None`` if it draws them itself.
+        action_space: Of the environments.
+        bounds: Of actions of a ``Box``.
+        gamma: Discount.
+        gae_lambda: Weight of longer returns.
+        sde_sample_freq: Steps between two draws of state-dependent noise, -1 for one a round.
+    """
+
+    networks: DenseNetworks | TorchForward
+    distribution: ActionDistribution | None
+    action_space: spaces.Space[Any]
+    bounds: Bounds | None
+    gamma: float
+    gae_lambda: float
+    sde_sample_freq: int
+
+    @classmethod
+    def of(cls, policy: ActorCriticPolicy, gamma: float, gae_lambda: float, sde_sample_freq: int = -1) -> SampledPolicy:
+        """The structure of a policy of SB3's, as light to evaluate as possible.
+
+        Args:
+            policy: The policy.
+            gamma: See :attr:`gamma`.
+            gae_lambda: See :attr:`gae_lambda`.
+            sde_sample_freq: See :attr:`sde_sample_freq`.
+        """
+        space = policy.action_space
+        bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
+        plain = is_plain(policy)
+        networks = (dense_networks_of(policy) if plain else None) or torch_forward(policy)
+        return cls(networks, distribution_of(space) if plain else None, space, bounds, gamma, gae_lambda, sde_sample_freq)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        space = self.action_space
+        assert space.shape is not None
+        actions = Bounds.fields(space) if isinstance(space, spaces.Box) else (Field("actions", np.dtype(space.dtype), space.shape),)
+        return (*actions, *(Field(name, np.dtype(np.float32), ()) for name in ("log_probs", "values", "advantages")))
+
+    def memory(self, envs: range) -> None:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+
+    def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
+        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        if isinstance(self.networks, DenseNetworks):
+            return BoundSampledPolicy(self, BoundDenseNetworks(self.networks, weights, rollout), weights, rollout)
+        if self.distribution is not None:
+            return BoundSampledPolicy(self, BoundTorchNetworks(self.networks, weights, rollout), weights, rollout)
+        return BoundOwnPolicy(self, self.networks, weights, rollout)
+
+
+class BoundNetworks(Protocol):
+    """An actor's and a critic's network that read weights and observations where they lie."""
+
+    @property
+    def outputs(self) -> Callable[[int], Array]:
+        """From a step to the actor's outputs, ``(envs, n)``, float32; valid until the next call."""
+
+    def values(self) -> Array:
+        """The critic's values of all steps, of each of which there have been outputs, ``(steps, envs)``, float32."""
+
+    def values_of(self, observations: Mapping[str, Array]) -> Array:
+        """The critic's values of other observations ``(count, ...)``, by key, ``(count,)``, float32."""
+
+
+class BoundSampledPolicy:
+    """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of a plain policy."""
+
+    def __init__(self, policy: SampledPolicy, networks: BoundNetworks, weights: Array, rollout: Rollout) -> None:
+        assert policy.distribution is not None
+        self.policy, self.distribution, self.networks = policy, policy.distribution, networks
+        self.weights, self.rollout = weights, rollout
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        rollout, bounds, outputs, choose = self.rollout, self.policy.bounds, self.networks.outputs, self.distribution.choose
+        noise = self.distribution.noise(turn.random, rollout.steps, rollout.envs, self.weights)
+        actions = rollout["actions"]
+        drawn = self.drawn = actions if bounds is None else rollout["drawn"]
+        scores = self.scores = np.empty_like(noise)
+
+        def act(step: int) -> Array:
+            of_step = scores[step] = outputs(step)
+            drawn[step] = chosen = choose(of_step, noise[step])
+            if bounds is not None:
+                actions[step] = chosen = bounds(chosen)
+            return chosen
+
+        return act
+
+    def end(self, turn: Turn) -> None:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        self.rollout["log_probs"][...] = self.distribution.log_probs(self.scores, self.drawn, self.weights)
+        finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
+
+    def greedy(self, step: int, memory: Any) -> Array:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        actions, bounds = self.distribution.mode(self.networks.outputs(step)), self.policy.bounds
+        return actions if bounds is None else bounds(actions)
+
+
+class BoundDenseNetworks:
+    """The :class:`BoundNetworks` of dense layers."""
+
+    def __init__(self, networks: DenseNetworks, weights: Array, rollout: Rollout) -> None:
+        self.weights, self.critic, self.shape = weights, networks.critic, (rollout.steps, rollout.envs)
+        rows = rollout.observations[""]
+        self.outputs = networks.actor.bind(weights, rollout.observations)
+        self.judge = self.critic.bind(weights, {"": rows.reshape(1, -1, *rows.shape[2:])})
+
+    def values(self) -> Array:
+        """See :class:`BoundNetworks`."""
+        return self.judge(0).reshape(self.shape)
+
+    def values_of(self, observations: Mapping[str, Array]) -> Array:
+        """See :class:`BoundNetworks`."""
+        return self.critic.bind(self.weights, {"": np.ascontiguousarray(observations[""])[None]})(0)[:, 0]
+
+
+class BoundTorchNetworks:
+    """The :class:`BoundNetworks` of any layers. They may have some in common, so that values come with the outputs."""
+
+    def __init__(self, forward: TorchForward, weights: Array, rollout: Rollout) -> None:
+        self.policy, self.steps, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
+        self.judged = np.empty((rollout.steps, rollout.envs), np.float32)
+
+    def outputs(self, step: int) -> Array:
+        """See :class:`BoundNetworks`."""
+        policy, body = self.policy, self.policy.mlp_extractor
+        with torch.inference_mode():
+            features = policy.extract_features(self.steps(step))
+            if policy.share_features_extractor:
+                of_actor, of_critic = body(features)
+            else:
+                of_actor, of_critic = body.forward_actor(features[0]), body.forward_critic(features[1])
+            self.judged[step] = policy.value_net(of_critic).flatten().numpy()
+            return policy.action_net(of_actor).numpy()  # type: ignore[no-any-return]
+
+    def values(self) -> Array:
+        """See :class:`BoundNetworks`."""
+        return self.judged
+
+    def values_of(self, observations: Mapping[str, Array]) -> Array:
+        """See :class:`BoundNetworks`."""
+        return _values_of(self.policy, self.copies(observations))
+
+
+class BoundOwnPolicy:
+    """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of a policy that is evaluated by its own ``forward``."""
+
+    def __init__(self, policy: SampledPolicy, forward: TorchForward, weights: Array, rollout: Rollout) -> None:
+        self.policy, self.rollout = policy, rollout
+        self.module, self.steps, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
+        self.values = np.empty((rollout.steps, rollout.envs), np.float32)
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        stream = torch_state(int(turn.random.integers(2**63)))
+        module, steps, bounds, every = self.module, self.steps, self.policy.bounds, self.policy.sde_sample_freq
+        actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
+        drawn = actions if bounds is None else self.rollout["drawn"]
+
+        def act(step: int) -> Array:
+            with torch_stream(stream), torch.inference_mode():
+                if module.use_sde and (step == 0 or (every > 0 and step % every == 0)):
+                    module.reset_noise(self.rollout.envs)
+                chosen, values, of_chosen = module(steps(step))
+            self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()
+            drawn[step] = chosen.numpy()
+            if bounds is not None:
+                actions[step] = bounds(drawn[step])
+            return actions[step]  # type: ignore[no-any-return]
+
+        return act
+
+    def end(self, turn: Turn) -> None:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        finish(self.rollout, self.values, self.values_of, self.policy.gamma, self.policy.gae_lambda)
+
+    def values_of(self, observations: Mapping[str, Array]) -> Array:
+        """The critic's values of other observations ``(count, ...)``, by key, ``(count,)``, float32."""
+        return _values_of(self.module, self.copies(observations))
+
+    def greedy(self, step: int, memory: Any) -> Array:
+        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        with torch.inference_mode():
+            actions: Array = self.module._predict(self.steps(step), deterministic=True).numpy()
+        actions = actions.reshape(-1, *(self.module.action_space.shape or ()))
+        return actions if self.policy.bounds is None else self.policy.bounds(actions)
+
+
+def _values_of(policy: Any, observations: Any) -> Array:
+    with torch.inference_mode():
+        return policy.predict_values(observations).flatten().numpy()  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------- what is made of a round
+
+
+def finish(
+    rollout: Rollout, values: Array, values_of: Callable[[Mapping[str, Array]], Array], gamma: float, gae_lambda: float
+) -> None:
+    """Write the values and advantages of a round.
+
+    As in SB3, a return goes on with the value of the last observation where a time limit has ended an episode.
+
+    Args:
+        rollout: The round.
+        values: Of the observations before each step, ``(steps, envs)``, float32.
+        values_of: From some of the observations after a step, by key, ``(count, ...)``, to their values, ``(count,)``.
+        gamma: Discount.
+        gae_lambda: Weight of longer returns.
+    """
+    dones = rollout["dones"]
+    following = np.zeros_like(values)
+    following[:-1] = values[1:]
+    following[dones] = 0
+    others = rollout["timeouts"].copy()  # after these steps something was observed that is before no step
+    others[-1] |= ~dones[-1]
+    if others.any():
+        following[others] = values_of({key: part[others] for key, part in rollout.next_observations.items()})
+    rollout["values"][...] = values
+    rollout["advantages"][...] = advantages(rollout["rewards"], values, following, dones, gamma, gae_lambda)
+
+
+def advantages(rewards: Array, values: Array, following: Array, dones: Array, gamma: float, gae_lambda: float) -> Array:
+    """Generalised advantage estimates (Schulman et al. 2016), ``(steps, envs)``, float32.
+
+    What comes later is added up over doubling distances: a few operations on whole arrays in the place of some for each step.
+
+    Args:
+        rewards: ``(steps, envs)``, as everything else.
+        values: Of the observations before each step.
+        following: Of those after it; 0 where nothing follows.
+        dones: Whether an episode ended with a step.
+        gamma: Discount.
+        gae_lambda: Weight of longer returns.
+    """
+    total = rewards + gamma * following.astype(np.float64) - values
+    weight = gamma * gae_lambda * np.logical_not(dones)
+    distance = 1
+    while distance < len(total):
+        total[:-distance] += weight[:-distance] * total[distance:]
+        weight[:-distance] *= weight[distance:]  # numpy takes care of the overlap
+        distance *= 2
+    return total.astype(np.float32)

@@ -1,0 +1,83 @@
+"""SB3's networks as actors evaluate them: dense layers without torch, any others by torch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+
+from reactor_torch import DenseForward, TorchForward, layers_of
+
+__all__ = ["copied", "dense_forward", "features_of", "torch_forward"]
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
+    """What SB3 makes of observations before the first layer, if it does nothing else: flattens them, or sets one of many to 1.
+
+    Args:
+        space: Of observations.
+        normalized: Whether images are divided by 255.
+
+    Returns:
+        How many numbers there are then, and whether one of them is 1 and all others are 0.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), True
+    if not isinstance(space, spaces.Box) or (is_image_space(space) and normalized):
+        return None
+    return int(np.prod(space.shape)), False
+
+
+def dense_forward(network: nn.Module, space: spaces.Space[Any], name: str = "q_net", more: int = 0) -> DenseForward | None:
+    """A network of SB3's, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
+
+    Args:
+        network: The network.
+        space: Of observations.
+        name: Of the layers in it, which follow its features extractor.
+        more: How many numbers they are given behind those of observations.
+    """
+    body = getattr(network, name, None)
+    flat = features_of(space, normalized=getattr(network, "normalize_images", True))
+    extractor = type(getattr(network, "features_extractor", None))
+    if extractor is not FlattenExtractor or type(body) is not nn.Sequential or flat is None:
+        return None
+    features, one_hot = flat
+    layers = layers_of(((f"{name}.{number}", module) for number, module in enumerate(body)), features + more)
+    return DenseForward(layers, features, one_hot) if layers is not None and DenseForward.knows(layers) else None
+
+
+def torch_forward(module: Any) -> TorchForward:
+    """Any network or policy of SB3's, without its weights and optimisers."""
+    optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
+    return TorchForward(copied(module, optimizers), keyed=isinstance(module.observation_space, spaces.Dict))
+
+
+def copied(module: M, memo: dict[int, Any]) -> M:
+    """A deep copy, without what distributions remember of their last actions, which torch does not copy.
+
+    Args:
+        module: What is copied.
+        memo: What is to be found in the copy, by the ``id`` of what it stands for.
+    """
+    forgetful = {}
+    for part in module.modules():
+        known = getattr(part, "action_dist", None)
+        if known is not None:
+            forgetful[id(known)] = distribution = copy.copy(known)
+            vars(distribution).clear()
+            vars(distribution).update((name, value) for name, value in vars(known).items() if not _is_computed(value))
+    return copy.deepcopy(module, {**memo, **forgetful})
+
+
+def _is_computed(value: Any) -> bool:
+    parts = value if isinstance(value, list) else [value]
+    return any(isinstance(part, torch.Tensor | torch.distributions.Distribution) for part in parts)
