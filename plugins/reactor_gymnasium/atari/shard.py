@@ -13,8 +13,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
+from reactor_gymnasium.environments.block import marked
 from reactor_gymnasium.environments.env_state import load, save
-from reactor_gymnasium.vector.shard import marked
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 

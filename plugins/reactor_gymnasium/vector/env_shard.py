@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from sys import getrefcount
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -12,18 +11,14 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.block import BoundRows, EnvBlock
 from reactor_gymnasium.environments.env_state import load
-from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
-from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.environments.folded import Folded
 from reactor_gymnasium.environments.storage import Casting, Leaves
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl.plugin import decode, loads
+from reactor_rl.plugin import loads
 
 __all__ = ["EnvShard"]
-
-_Ended = list[tuple[int, Any, Any]]
-_Put = Callable[[int, Any], None]
-_Work = Iterator[tuple[int, Any, gymnasium.Env[Any, Any], bool]]
 
 
 class EnvShard(Shard):
@@ -71,22 +66,13 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ start and end
 
     def build(self) -> None:
-        for row, env_fn in enumerate(self.env_fns):
-            try:
-                self.envs.append(Folded(decode(env_fn)()))
-            except Exception as error:
-                error.add_note(f"while environment {self.first + row} was constructed")
-                raise
+        block = self.block = EnvBlock(self.first, self.autoreset_mode)
+        self.envs, self.last = block.envs, block.observations
+        block.build(self.env_fns)
         self._check_spaces()
-        n = len(self.envs)
-        self.done = [False] * n  # whether the next step resets (NEXT_STEP)
-        self.now = 0  # steps of this shard
-        self.due = [NO_LIMIT] * n  # the value of `now` at which a folded time limit truncates
-        self.soonest = NO_LIMIT  # nothing of `due` comes before it
-        self.unsettled = True  # whether there may be more to fold
-        self.pack_rewards = struct.Struct(f"{n}d").pack_into  # three times as fast as numpy with a list of numbers
-        self.rows: Any = None  # the buffer that `put` and `put_all` write to
-        self._refold()
+        self.pack_rewards = struct.Struct(f"{len(self.envs)}d").pack_into  # three times as fast as numpy with a list of numbers
+        self.rows: Any = None  # the buffer that `out` writes to
+        self.out: BoundRows | None = None
 
     def _check_spaces(self) -> None:
         for index, held in enumerate(self.envs, self.first):
@@ -113,107 +99,28 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ steps
 
     def step(self) -> None:
-        if self.actions.present:
-            # Environments may keep the action that they were given, so it must not be a view of the port.
-            actions: Iterable[Any] = self.actions.value.copy()
-        else:
-            actions = self.items.value
-        if self.folding and not steps_untouched():
-            self._unfold()
-            self._refold()
-        self.now += 1
-        finals: Infos = {}
-        infos: Infos = {}
-        failures: Failures = []
-        n = len(self.envs)
-        rewards = [0.0] * n
-        ended: _Ended = []
-        put = put_all = None
-        if self.leaves.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
-            put, put_all = self.put, self.put_all
-        self._step_each(
-            # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
-            zip(self._numbers(), actions, self.inner, self.done, strict=False),
-            None if put_all else put, rewards, ended, finals, infos, failures,
-        )  # fmt: skip
-        if self.now >= self.soonest:
-            self.soonest = min(self.due)
-        if put_all and not failures:
-            try:
-                put_all(self.last)
-            except (TypeError, ValueError):
-                self._blame(failures)
-        self._write_rewards(rewards, failures)
+        block = self.block
+        if self.watched:
+            block.mark = self.at.buffer
+        block.step(self.actions.value if self.actions.present else self.items.value, self._bound())
+        failures: Failures = [self._failure(row, error) for row, error in block.failures]
+        self._write_rewards(block.rewards, failures)
         terminations, truncations = self.terminations.buffer, self.truncations.buffer
         terminations.fill(False)
         truncations.fill(False)
-        for row, terminated, truncated in ended:
+        for row, terminated, truncated in block.ended:
             terminations[row], truncations[row] = terminated, truncated
-        if infos or failures or finals or self.leaves.objects:
-            self._send(finals, infos, failures)
-        if self.unsettled:
-            self._unfold()
-            self._refold()
+        finals: Infos = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
+        if finals or block.infos or failures or self.leaves.objects:
+            self._send(finals, block.infos, failures)
 
-    def _step_each(
-        self, work: _Work, put: _Put | None, rewards: list[Any], ended: _Ended, finals: Infos, infos: Infos, failures: Failures
-    ) -> None:
-        """Step each environment, or reset it where its episode is over: in this step or the next, as the mode says, if at all."""
-        done, due, now, last = self.done, self.due, self.now, self.last
-        ndarray, immutable, counted = np.ndarray, IMMUTABLE, getrefcount
-        limited = now >= self.soonest
-        while True:
-            row = 0
-            try:
-                for row, action, env, over in work:
-                    if over:  # NEXT_STEP: no account is taken of the action
-                        done[row] = False
-                        observation, info = self._reset(row, env)
-                    else:
-                        observation, reward, terminated, truncated, info = env.step(action)
-                        rewards[row] = reward if type(reward) in immutable else own(reward)
-                        if limited and now >= due[row]:
-                            truncated = True
-                        if terminated or truncated:
-                            ended.append((row, bool(terminated), bool(truncated)))
-                            if self.autoreset_mode is AutoresetMode.NEXT_STEP:
-                                done[row] = True
-                            elif self.autoreset_mode is AutoresetMode.SAME_STEP:
-                                finals[row] = {"final_obs": own(observation), "final_info": own(info)}
-                                observation, info = self._reset(row, env)
-                    if put:
-                        put(row, observation)
-                    # An array that nobody else refers to is ours already; a view's memory is somebody else's.
-                    kind = type(observation)
-                    alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
-                    last[row] = observation if alone else own(observation)
-                    if info:
-                        alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
-                        infos[row] = info if alone else own(info)
-                return
-            except Exception as error:  # the others still take their step
-                failures.append(self._failure(row, error))
-
-    def _reset(self, row: int, env: gymnasium.Env[Any, Any]) -> tuple[Any, dict[str, Any]]:
-        if self.folding and not untouched():
-            self._unfold()
-            env, self.unsettled = self.envs[row].env, True  # all of them are looked at again behind this step
-        observation, info = env.reset()
-        self.due[row] = self.now + self.envs[row].limit
-        return observation, info
-
-    def _blame(self, failures: Failures) -> None:
-        """Find out which observations could not be written together with the others."""
-        for row, observation in enumerate(self.last):
-            try:
-                self.leaves.check(observation)
-            except (TypeError, ValueError) as error:
-                failures.append(self._failure(row, error))
-        if not failures:
-            raise
+    def _bound(self) -> BoundRows | None:
+        """The rows that this tick writes observations to, if there are any."""
+        if self.leaves.arrays:
+            rows = self.observations.buffer
+            if rows is not self.rows:
+                self.rows, self.out = rows, BoundRows(self.leaves, rows)
+        return self.out
 
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
         out = self.rewards.buffer
@@ -231,16 +138,13 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ other requests
 
     def serve(self) -> None:
-        self._unfold()
-        super().serve()
-        self._refold()
+        with self.block.opened():
+            super().serve()
 
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
-        self.done[number] = False
-        observation, info = self.envs[number].env.reset(**kwargs)
-        self.last[number] = own(self._begun(observation))
+        info = self.block.reset(number, kwargs)
         if info:
-            infos[number] = own(info)
+            infos[number] = info
 
     def _write_last(self, failures: Failures) -> None:
         put = self.leaves.writer(self.observations.buffer)
@@ -251,43 +155,24 @@ class EnvShard(Shard):
                 except Exception as error:
                     failures.append(self._failure(row, error))
 
-    # ------------------------------------------------------------------ folded wrappers
-
-    def _unfold(self) -> None:
-        """Write the counts of folded time limits back into the wrappers, before anybody looks at them."""
-        for held, due in zip(self.envs, self.due, strict=True):
-            held.write_back(held.limit - (due - self.now))
-
-    def _refold(self) -> None:
-        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
-        self.inner: list[gymnasium.Env[Any, Any]] = []  # beforehand, for what is referred to elsewhere is not folded
-        for held in self.envs:
-            held.fold()
-        self.inner = [held.inner for held in self.envs]
-        self.due = [self.now + held.limit - held.elapsed for held in self.envs]
-        self.soonest = min(self.due)
-        self.folding = any(held.folded for held in self.envs)
-        self.unsettled = not all(held.settled for held in self.envs)
-
     # ------------------------------------------------------------------ snapshots
 
     def __getstate__(self) -> dict[str, Any]:
         if not self.envs:  # before they are made
             return self.__dict__.copy()
-        self._unfold()
-        kept = [
-            self._saved(row, held.env, last, make, self.owner)
-            for row, (held, last, make) in enumerate(zip(self.envs, self.last, self.env_fns, strict=True))
-        ]
-        return {"kept": kept, "done": list(self.done)}
+        with self.block.opened():
+            kept = [
+                self._saved(row, held.env, last, make, self.owner)
+                for row, (held, last, make) in enumerate(zip(self.envs, self.last, self.env_fns, strict=True))
+            ]
+        return {"kept": kept, "done": list(self.block.pending)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "kept" not in state:
             self.__dict__.update(state)
             return
-        for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-            held.unfold()
-            load(held.env, saved)
-            self.last[row] = loads(last)
-        self.done = state["done"]
-        self._refold()
+        with self.block.opened():
+            for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
+                load(held.env, saved)
+                self.last[row] = loads(last)
+        self.block.pending = state["done"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from reactor_gymnasium.environments.block import marked
 from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.infos import note_whose_info, pack, together
 from reactor_gymnasium.environments.storage import Leaves
@@ -15,20 +16,12 @@ from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps
 
-__all__ = ["Failures", "Infos", "Shard", "marked"]
+__all__ = ["Failures", "Infos", "Shard"]
 
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
 """What environments raised, with their indices."""
-
-
-def marked(rows: Iterable[int], at: Any) -> Iterator[int]:
-    """The same rows; each is written down while it is the current one, counted from 1."""
-    for row in rows:
-        at[...] = row + 1
-        yield row
-    at[...] = 0
 
 
 class Shard(Reactor, ABC):

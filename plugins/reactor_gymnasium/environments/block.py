@@ -1,0 +1,258 @@
+"""The one place where environments are stepped: a block of them, one after the other.
+
+An environment may return the same arrays and dicts at every step, share them with another one, and keep or change the action that
+it is given. So it is given copies, and what it returns is copied before the next environment takes its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from sys import getrefcount
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
+from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_rl.plugin import Pickled, decode
+
+__all__ = ["BoundRows", "EnvBlock", "RowLayout"]
+
+Array = npt.NDArray[Any]
+Put = Callable[[int, Any], None]
+PutAll = Callable[[list[Any]], Any]
+Env = gymnasium.Env[Any, Any]
+
+
+class RowLayout(Protocol):
+    """How observations of one environment become rows of arrays."""
+
+    def writer(self, rows: Any) -> Put:
+        """A function that writes an observation into a row."""
+
+    def batch_writer(self, rows: Any) -> PutAll | None:
+        """A function that writes all rows at once, where that is cheaper, and raises if an observation does not fit."""
+
+    def check(self, observation: Any) -> None:
+        """Raise ``TypeError`` or ``ValueError`` if an observation does not fit."""
+
+
+class BoundRows:
+    """Where the observations of a step are written; to be made once for each memory that a port has.
+
+    Args:
+        layout: Of one observation.
+        observations: What each environment shows after the step, and after an autoreset: rows as ``layout`` has them.
+    """
+
+    __slots__ = ("check", "put", "put_all")
+
+    def __init__(self, layout: RowLayout, observations: Any) -> None:
+        self.check = layout.check
+        self.put, self.put_all = layout.writer(observations), layout.batch_writer(observations)
+
+
+class EnvBlock:
+    """Environments ``first`` to ``first + n - 1``, which are stepped together.
+
+    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.folded`; before somebody may
+    look at the environments, the block is :meth:`opened`.
+
+    Args:
+        first: Index of the first environment, for messages.
+        autoreset: When an environment whose episode has ended is reset.
+
+    Attributes:
+        envs: The environments; nobody else may refer to one.
+        observations: The last one of each environment, a copy; ``None`` before the first reset.
+        pending: Whether the next step resets an environment (``NEXT_STEP``).
+        rewards: Of the last step, as the environments returned them; 0.0 of a step that was a reset.
+        ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
+        finals: By row the last observation and the last info of these episodes, copies, if they were reset in the same step.
+        infos: By row those infos of the last step that are not empty, copies.
+        failures: Row and exception of what failed in the last step, while the others took theirs.
+        mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
+    """
+
+    def __init__(self, first: int, autoreset: AutoresetMode) -> None:
+        self.first, self.autoreset = first, autoreset
+        self.envs: list[Folded] = []
+        self.observations: list[Any] = []
+        self.pending: list[bool] = []
+        self.rewards: list[Any] = []
+        self.ended: list[tuple[int, bool, bool]] = []
+        self.finals: dict[int, tuple[Any, Any]] = {}
+        self.infos: dict[int, Any] = {}
+        self.failures: list[tuple[int, Exception]] = []
+        self.mark: Array | None = None
+        self._now = 0  # steps of this block
+        self._due: list[int] = []  # the value of `_now` at which a time limit that is left out truncates
+        self._soonest = NO_LIMIT  # nothing of `_due` comes before it
+        self._inner: list[Env] = []  # what to step
+        self._folding = False  # whether wrappers are left out
+        self._unsettled = True  # whether there may be more to leave out
+
+    def build(self, makers: Sequence[Pickled]) -> None:
+        """Make the environments, here where they will live.
+
+        Args:
+            makers: What makes each of them, encoded by itself: what two of them share must not depend on where they are.
+
+        Raises:
+            Exception: What a maker raised, with a note that says which one; ``envs`` has those that were made before.
+        """
+        for index, maker in enumerate(makers, self.first):
+            try:
+                self.envs.append(Folded(decode(maker)()))
+            except Exception as error:
+                error.add_note(f"while environment {index} was constructed")
+                raise
+        self.observations += [None] * len(self.envs)
+        self.pending = [False] * len(self.envs)
+        self._settle()
+
+    # ------------------------------------------------------------------ steps
+
+    def step(self, actions: Sequence[Any] | Array, out: BoundRows | None) -> None:
+        """Step each environment, or reset it where the episode is over, in this step or the next one, as the mode says.
+
+        Args:
+            actions: One for each environment; rows of an array are copied.
+            out: Where to write the observations; ``None`` if no part of them is an array.
+        """
+        if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
+            actions = actions.copy()
+        if self._unsettled or (self._folding and not steps_untouched()):
+            self._write_back()
+            self._settle()
+        self._now = now = self._now + 1
+        envs, pending, last, due = self._inner, self.pending, self.observations, self._due
+        self.rewards = rewards = [0.0] * len(envs)
+        self.ended = ended = []
+        self.finals = finals = {}
+        self.infos = infos = {}
+        self.failures = failures = []
+        autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
+        limited = now >= self._soonest
+        put = None if out is None or out.put_all else out.put
+        rows = range(len(envs))
+        # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
+        work = zip(rows if self.mark is None else marked(rows, self.mark), actions, envs, pending, strict=False)
+        while True:
+            row = 0
+            try:
+                for row, action, env, over in work:
+                    if over:  # NEXT_STEP: no account is taken of the action
+                        pending[row] = False
+                        observation, info = self._begin(row, env)
+                    else:
+                        observation, reward, terminated, truncated, info = env.step(action)
+                        rewards[row] = reward if type(reward) in immutable else own(reward)
+                        if limited and now >= due[row]:
+                            truncated = True
+                        if terminated or truncated:
+                            ended.append((row, bool(terminated), bool(truncated)))
+                            if autoreset is AutoresetMode.NEXT_STEP:
+                                pending[row] = True
+                            elif autoreset is AutoresetMode.SAME_STEP:
+                                finals[row] = own(observation), own(info)
+                                observation, info = self._begin(row, env)
+                    if put:
+                        put(row, observation)
+                    # An array that nobody else refers to is ours already; a view's memory is somebody else's.
+                    kind = type(observation)
+                    alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
+                    last[row] = observation if alone else own(observation)
+                    if info:
+                        alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
+                        infos[row] = info if alone else own(info)
+                break
+            except Exception as error:  # the others still take their step
+                failures.append((row, error))
+        if now >= self._soonest:
+            self._soonest = min(due)
+        if out is not None and out.put_all and not failures:
+            try:
+                out.put_all(last)
+            except (TypeError, ValueError):
+                self._blame(out)
+
+    def _begin(self, row: int, env: Env) -> tuple[Any, dict[str, Any]]:
+        """Reset an environment whose episode has ended."""
+        if self._folding and not untouched():
+            self._write_back()
+            env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
+        observation, info = env.reset()
+        self._due[row] = self._now + self.envs[row].limit
+        return observation, info
+
+    def _blame(self, out: BoundRows) -> None:
+        """Find out which observations could not be written together with the others."""
+        for row, observation in enumerate(self.observations):
+            try:
+                out.check(observation)
+            except (TypeError, ValueError) as error:
+                self.failures.append((row, error))
+        if not self.failures:
+            raise
+
+    # ------------------------------------------------------------------ between steps
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let somebody look at the environments, or change them: their wrappers are, and count, as if none were left out."""
+        self._write_back()
+        try:
+            yield
+        finally:
+            self._settle()
+
+    def reset(self, row: int, kwargs: Mapping[str, Any]) -> Any:
+        """Reset an environment of an :meth:`opened` block, in all its wrappers.
+
+        Args:
+            row: Its row.
+            kwargs: The arguments of ``reset()``.
+
+        Returns:
+            The info; the observation is in ``observations``.
+
+        Raises:
+            TypeError: If ``reset()`` returned no observation: ``None`` stands for a row that was never reset.
+        """
+        self.pending[row] = False
+        env = self.envs[row].env
+        observation, info = env.reset(**kwargs)
+        if observation is None:
+            raise TypeError(f"reset() returned None as the observation, its space is {env.observation_space}")
+        self.observations[row] = own(observation)
+        return own(info)
+
+    def _write_back(self) -> None:
+        """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
+        for held, due in zip(self.envs, self._due, strict=True):
+            held.write_back(held.limit - (due - self._now))
+
+    def _settle(self) -> None:
+        """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
+        # What is referred to elsewhere is not left out, and an exception refers to the frames that it has left.
+        self._inner, self.failures = [], []
+        for held in self.envs:
+            held.fold()
+        self._inner = [held.inner for held in self.envs]
+        self._due = [self._now + held.limit - held.elapsed for held in self.envs]
+        self._soonest = min(self._due)
+        self._folding = any(held.folded for held in self.envs)
+        self._unsettled = not all(held.settled for held in self.envs)
+
+
+def marked(rows: Sequence[int], at: Array) -> Iterator[int]:
+    """The same rows; each is written down while it is the current one, counted from 1."""
+    for row in rows:
+        at[...] = row + 1
+        yield row
+    at[...] = 0
