@@ -131,7 +131,8 @@ class EnvBlock:
             self._settle()
         self._now = now = self._now + 1
         envs, pending, last, due = self._inner, self.pending, self.observations, self._due
-        self.rewards = rewards = [0.0] * len(envs)
+        rewards: list[Any] = [0.0] * len(envs)
+        self.rewards = rewards
         self.ended = ended = []
         self.finals = finals = {}
         self.infos = infos = {}
