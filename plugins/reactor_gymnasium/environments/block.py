@@ -20,7 +20,7 @@ from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouc
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_rl.plugin import Pickled, decode
 
-__all__ = ["BoundRows", "EnvBlock", "RowLayout"]
+__all__ = ["BoundRows", "EnvBlock", "RowLayout", "marked"]
 
 Array = npt.NDArray[Any]
 Put = Callable[[int, Any], None]
