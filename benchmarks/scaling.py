@@ -69,7 +69,7 @@ def seconds(work: Callable[[], object], least: float) -> float:
 
 def sampling(model: Any, least: float) -> float:
     """Seconds of a round of an actor that has begun its episodes."""
-    from reactor_sb3.training.costs import lone_actor
+    from reactor_sb3.trainers.costs import lone_actor
 
     given = model.specification()
     with lone_actor(given, given.actors.steps) as sample:

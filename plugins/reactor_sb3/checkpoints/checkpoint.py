@@ -25,11 +25,11 @@ from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
 from reactor_sb3.checkpoints.state import go_on, restore, state_of
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
+from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
-from reactor_sb3.training.watching import WATCHING, checked_place
 
 if TYPE_CHECKING:
-    from reactor_sb3.training.trainer import Trainer
+    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
@@ -92,7 +92,7 @@ def is_checkpoint(path: Any) -> bool:
 
 
 def load(cls: type[Trainer], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Trainer:
-    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.training.trainer.Trainer.resume`."""
+    """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainers.trainer.Trainer.resume`."""
     check_places(changed)  # what is wrong with them is not the file's fault
     if {"data", "policy.pth"} <= archive.entries(path):
         raise ValueError(

@@ -33,7 +33,7 @@ from reactor_sb3.checkpoints.origin import machine, versions
 from reactor_sb3.checkpoints.parts import columns, replay_state
 from reactor_sb3.environments.copies import LogPickler
 from reactor_sb3.environments.vec_env import ReactorVecEnv
-from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["SavedRun", "levels_of", "read", "state_of_run", "wrapper_again", "write"]
 
@@ -109,7 +109,7 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
         RunError: If an environment cannot be saved exactly.
         Exception: What pickling something of the user's raises.
     """
-    if isinstance(model, ReactorAlgorithm):
+    if isinstance(model, Trainer):
         raise TypeError(f"SaveRun is for the algorithms of Stable-Baselines3; for {type(model).__name__} there is SaveCheckpoint")
     if not isinstance(model, (A2C, DQN, PPO, SAC, TD3)):
         raise TypeError(f"SaveRun knows PPO, A2C, DQN, SAC and TD3, and what is derived from them, not {type(model).__name__}")

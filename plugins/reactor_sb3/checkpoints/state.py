@@ -21,7 +21,7 @@ from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overla
 from reactor_sb3.training.specification import program_of
 
 if TYPE_CHECKING:
-    from reactor_sb3.training.trainer import Trainer
+    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["go_on", "optimizers_of", "restore", "state_of"]
 
@@ -47,20 +47,20 @@ def state_of(model: Trainer) -> dict[str, Any]:
     part = None if model._run is None else model._run.snapshot().part
     return {
         "arguments": {name: _plain_now(model, name, value) for name, value in model.arguments.items()},
-        "environment": environment_state(model._makes),
+        "environment": environment_state(model.session.makes),
         "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
         "policy": dict(model.policy.state_dict()),
         "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
         "learned": _tensors_of(model),
         "streams": {name: streams.state_of(generator) for name, generator in model.streams().items()},
-        "torch_stream": model._torch_stream,
+        "torch_stream": model.session.torch_stream,
         "episodes": [dict(info) for info in model.ep_info_buffer or ()],
         "successes": [float(one) for one in model.ep_success_buffer or ()],
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
         "normalization": statistics_state(model._vec_normalize_env),
         "replay_buffer": replay_state(_buffer(model), model.wants_infos),
-        "sent": None if part is None else not model._outdated(),
-        "run": None if part is None else run_state(part, model._saved_ports, whole_infos=model.wants_infos),
+        "sent": None if part is None else not model.session.outdated(model),
+        "run": None if part is None else run_state(part, model.session.saved_ports, whole_infos=model.wants_infos),
     }
 
 
@@ -93,10 +93,12 @@ def restore(model: Trainer, state: dict[str, Any]) -> None:
             tensor.copy_(state["learned"][name])
     for name, generator in model.streams().items():
         streams.restore(generator, state["streams"][name])
-    model._torch_stream = state["torch_stream"].clone()
+    model.session.torch_stream = state["torch_stream"].clone()
     window = model._stats_window_size
     model.ep_info_buffer, model.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
-    model.evaluations = [Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]]
+    model.session.report.evaluations = [
+        Evaluation(steps, tuple(returns), tuple(lengths)) for steps, returns, lengths in state["evaluations"]
+    ]
     _put_statistics(model, state["normalization"])
     if state["run"] is None:
         _fill_replay(model, state["replay_buffer"])
@@ -120,15 +122,15 @@ def go_on(model: Trainer, state: dict[str, Any]) -> None:
     alike(saved["outputs"], expected_outputs(fresh.part, saved["outputs"]), "the ports")
     overlay(fresh.part, saved)
     run.restore(fresh)
-    model._sent = model._parameters() if state["sent"] else None
+    model.session.sent = model.session.parameters(model) if state["sent"] else None
     # After the start, which would mark the end of episodes that go on.
     _fill_replay(model, state["replay_buffer"])
     _put_statistics(model, state["normalization"])
-    model._afresh = False
+    model.session.afresh = False
     actors = [reactor for _, reactor in sorted(saved["reactors"].items()) if "random" in reactor]
     begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)
     if model.pipeline:
-        model._late_cut = begun
+        model.session.late_cut = begun
     else:
         model.cut_episodes(begun)
 

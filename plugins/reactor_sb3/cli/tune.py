@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from inspect import getdoc
 
 from reactor_rl.plugin import Target, UsageError, subject_of, usable_cores
-from reactor_sb3.training.trainer import Trainer
-from reactor_sb3.training.tuning import call_of, predictions
+from reactor_sb3.trainers.trainer import Trainer
+from reactor_sb3.trainers.tuning import call_of, predictions
 
 __all__ = ["main"]
 

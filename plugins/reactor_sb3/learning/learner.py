@@ -43,7 +43,7 @@ class LocalRef:
 
 
 class Learning(Protocol):
-    """What the reactors and the placement ask of a trainer; see :class:`~reactor_sb3.training.trainer.Trainer`."""
+    """What the reactors and the placement ask of a trainer; see :class:`~reactor_sb3.trainers.trainer.Trainer`."""
 
     wants_infos: bool
 
@@ -61,7 +61,7 @@ class Learning(Protocol):
 class Learner(Reactor):
     """Stores a round of transitions, learns from it, and sends the parameters out.
 
-    The work itself is the trainer's :meth:`~reactor_sb3.training.trainer.Trainer.learn_from`, so that replay buffer, optimiser and
+    The work itself is the trainer's :meth:`~reactor_sb3.trainers.trainer.Trainer.learn_from`, so that replay buffer, optimiser and
     networks are where SB3's users look for them.
     """
 

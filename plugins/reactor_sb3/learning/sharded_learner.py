@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.acting.actor import StepInfo
@@ -27,7 +26,7 @@ class SharedLearning(Learning, Protocol):
     shared_losses: tuple[SharedLosses, ...]
     learner_threads: int
     draws_noise: ClassVar[bool]
-    _torch_stream: torch.Tensor
+    session: Any
 
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]: ...
 
@@ -99,7 +98,7 @@ class ShardedLearner(Reactor):
         task = trainer.shared_losses[0].task_of(self.tasks)
         if task is not None:
             with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext():
-                trainer.shared_losses[0].compute(task, trainer._torch_stream)
+                trainer.shared_losses[0].compute(task, trainer.session.torch_stream)
 
     @reaction(minibatch, uses=(computed, policy_computed), effects=(parameters, minibatch))
     def step(self) -> None:
@@ -127,7 +126,7 @@ class ShardedLearner(Reactor):
         """To the next tasks, or to the end of the round."""
         assert self.updates is not None
         drawing = trainer.draws_noise or statistics is None  # a round may begin with evaluations
-        stream = torch_stream(trainer._torch_stream) if drawing else nullcontext()
+        stream = torch_stream(trainer.session.torch_stream) if drawing else nullcontext()
         with trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext(), stream:
             try:
                 self.tasks = self.updates.send(statistics)

@@ -24,6 +24,7 @@ __all__ = [
     "check_devices",
     "check_executor",
     "check_places",
+    "check_slices",
     "constructor_hints",
     "constructor_names",
     "keeps_arguments",

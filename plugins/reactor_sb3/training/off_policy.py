@@ -23,7 +23,7 @@ from reactor_sb3.acting.forwards import copied
 from reactor_sb3.learning.replay import BLOCKWISE, store
 from reactor_sb3.learning.replay_sampler import ReplaySampler
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Batch, Updates, carry_out, torch_state, torch_stream
 
 __all__ = ["OffPolicy"]
@@ -167,7 +167,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Store a round and make the gradient steps."""
         if steps := self._receive(transitions, infos):
-            with self.limited_threads(), torch_stream(self._torch_stream):
+            with self.limited_threads(), torch_stream(self.session.torch_stream):
                 self.train(steps, self.batch_size)
 
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
@@ -178,9 +178,9 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
         """What comes before the gradient steps; returns how many there are to be."""
         assert self.replay_buffer is not None
-        store(self.replay_buffer, self._layout, transitions, infos)
-        if self._late_cut is not None:
-            self.cut_episodes(self._late_cut)
+        store(self.replay_buffer, self.session.layout, transitions, infos)
+        if self.session.late_cut is not None:
+            self.cut_episodes(self.session.late_cut)
         self._round_stored()
         self._learned_timesteps += self.rollout_steps * self.n_envs
         steps = self._updates() if self._learned_timesteps > self.learning_starts else 0
@@ -231,7 +231,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
 
     def example(self) -> Any:
         """A minibatch of zeros."""
-        observations = self._layout.zeros(self.batch_size, self.device, columns=True)
+        observations = self.session.layout.zeros(self.batch_size, self.device, columns=True)
         actions = torch.zeros(self.batch_size, get_action_dim(self.action_space), device=self.device)
         column = torch.zeros(self.batch_size, 1, device=self.device)
         discounts = column if isinstance(self.replay_buffer, NStepReplayBuffer) else None
@@ -249,13 +249,13 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             return self.n_envs
         return asked if asked >= 0 else self.rollout_steps * self.n_envs
 
-    def _round_done(self) -> None:
-        super()._round_done()
+    def round_done(self) -> None:
+        super().round_done()
         self.logger.record("time/update_to_data", self.update_to_data)
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
         buffer = self.replay_buffer
-        afresh = reset_num_timesteps or self._afresh or self._run is None
+        afresh = reset_num_timesteps or self.session.afresh or self._run is None
         if buffer is not None and self.optimize_memory_usage and afresh and (buffer.full or buffer.pos > 0):
             warnings.warn(
                 "The last trajectory in the replay buffer will be truncated: its last step is marked as the end of an episode, "

@@ -177,7 +177,7 @@ class PQN(QLearning):
 
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Compute the returns of a round with the network as it is, then learn them in shuffled minibatches."""
-        with self.limited_threads(), torch_stream(self._torch_stream):
+        with self.limited_threads(), torch_stream(self.session.torch_stream):
             carry_out(self.updates_from(transitions, infos), self._learner.gradients)
 
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
@@ -188,7 +188,7 @@ class PQN(QLearning):
         self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
         self._learned_timesteps += size
         self._update_learning_rate(self.policy.optimizer)
-        observations = self._learner.observations(self._layout.outside(self._flat(transitions, "observations")))
+        observations = self._learner.observations(self.session.layout.outside(self._flat(transitions, "observations")))
         actions = torch.as_tensor(by_step(transitions["actions"])).flatten().to(self.device)
         returns = self._returns(transitions, self._flat(transitions, "next_observations"))
         self._learner.begin_round(self.max_grad_norm)
@@ -215,14 +215,14 @@ class PQN(QLearning):
 
     def _flat(self, transitions: Array, name: str) -> dict[str, torch.Tensor]:
         """Observations of a round, ``(steps * envs, ...)``, by key."""
-        parts = self._layout.of(transitions, name)
+        parts = self.session.layout.of(transitions, name)
         # Copied into memory of torch's: numpy's begins anywhere in a cache line, which the last bits of sums depend on.
         return {key: torch.tensor(by_step(part)).flatten(0, 1).to(self.device) for key, part in parts.items()}
 
     def _returns(self, transitions: Array, next_observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Q(lambda) returns, ``(steps * envs,)``: Gallici et al. 2024, with the values that the network has before the updates."""
         with torch.no_grad():
-            next_q_values = self.q_net(self._layout.outside(next_observations)).amax(1).cpu().numpy()
+            next_q_values = self.q_net(self.session.layout.outside(next_observations)).amax(1).cpu().numpy()
         next_q_values = next_q_values.reshape(self.rollout_steps, self.n_envs)
         rewards, dones, timeouts = (by_step(transitions[name]) for name in ("rewards", "dones", "timeouts"))
         one_step = rewards + np.float32(self.gamma) * next_q_values * (1 - (dones & ~timeouts).astype(np.float32))
@@ -244,7 +244,7 @@ class PQN(QLearning):
     def example(self) -> QBatch:
         """A minibatch of zeros."""
         size = self.update_rows
-        observations = self._learner.observations(self._layout.zeros(size, self.device))
+        observations = self._learner.observations(self.session.layout.zeros(size, self.device))
         returns = torch.zeros(size, device=self.device)
         return QBatch(observations, returns.long(), returns)
 

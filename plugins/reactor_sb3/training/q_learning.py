@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.learning.q_learner import QLearner
-from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["QLearning"]
 
@@ -47,7 +47,7 @@ class QLearning(Trainer):
     def _present_rate(self) -> float:
         """The rate of exploration when a round is done."""
 
-    def _round_done(self) -> None:
+    def round_done(self) -> None:
         self.exploration_rate = self._present_rate()
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
 

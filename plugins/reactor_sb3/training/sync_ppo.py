@@ -29,7 +29,7 @@ from reactor_sb3.acting.records import fill
 from reactor_sb3.learning.ppo_learner import APPROX_KL, PPOLearner
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import PPOBatch, Updates, carry_out, torch_stream
 
 __all__ = ["SyncPPO"]
@@ -160,7 +160,7 @@ class SyncPPO(Trainer, PPO):
     def _receive(self, transitions: Array) -> None:
         self._learned_timesteps += self.n_steps * self.n_envs
         self._update_current_progress_remaining(max(self._learned_timesteps, 0), self._total_timesteps)
-        fill(self.rollout_buffer, self._layout, transitions)
+        fill(self.rollout_buffer, self.session.layout, transitions)
 
     def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
         """As :meth:`learn_from`, for gradients that shards compute."""
@@ -170,7 +170,7 @@ class SyncPPO(Trainer, PPO):
     def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
         """Fill the rollout buffer and make all updates."""
         self._receive(transitions)
-        with self.limited_threads(), torch_stream(self._torch_stream):
+        with self.limited_threads(), torch_stream(self.session.torch_stream):
             self.train()
 
     def streams(self) -> dict[str, np.random.Generator]:
@@ -197,7 +197,7 @@ class SyncPPO(Trainer, PPO):
             self._n_updates += 1  # what SB3 counts
         if not whole:
             self.logger.info(
-                f"no more updates in round {self._counted() + 1}: the divergence is {statistics[-1][-1][APPROX_KL]:.2f}"
+                f"no more updates in round {self.counted() + 1}: the divergence is {statistics[-1][-1][APPROX_KL]:.2f}"
             )
         self._learner.end_round()
         self._log_training(statistics)
@@ -254,7 +254,7 @@ class SyncPPO(Trainer, PPO):
         """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
         return self.n_steps * self.n_envs
 
-    def _counted(self) -> int:
+    def counted(self) -> int:
         return (self.num_timesteps - self._num_timesteps_at_start) // (self.n_steps * self.n_envs)
 
     def throw_away_update(self) -> tuple[Callable[[], object], int]:
@@ -272,7 +272,7 @@ class SyncPPO(Trainer, PPO):
         numbers = torch.zeros(rows, device=self.device)
         discrete = isinstance(self.action_space, spaces.Discrete)
         actions = numbers.long() if discrete else torch.zeros(rows, get_action_dim(self.action_space), device=self.device)
-        observations = self._learner.observations(self._layout.zeros(rows, self.device, columns=True))
+        observations = self._learner.observations(self.session.layout.zeros(rows, self.device, columns=True))
         return PPOBatch(observations, actions, numbers, numbers, numbers, numbers)
 
     def learn(

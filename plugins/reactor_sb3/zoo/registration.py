@@ -12,12 +12,12 @@ from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER, HYPERPARAMS_SAMPLER
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from reactor_sb3.environments.vec_env import ReactorVecEnv
+from reactor_sb3.trainers.trainer import Trainer
 from reactor_sb3.training.pqn import PQN
 from reactor_sb3.training.sync_dqn import SyncDQN
 from reactor_sb3.training.sync_ppo import SyncPPO
 from reactor_sb3.training.sync_sac import SyncSAC
 from reactor_sb3.training.sync_td3 import SyncTD3
-from reactor_sb3.training.trainer import Trainer
 from reactor_sb3.zoo.search import convert_pqn, sample_pqn
 
 __all__ = ["TRAINERS", "register"]

@@ -24,7 +24,7 @@ from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
-from reactor_sb3.training.reactor_algorithm import ReactorAlgorithm
+from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Batch, SACActorLoss, SACCriticLoss, TD3ActorLoss, TD3CriticLoss
 
 ALGORITHMS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
@@ -136,7 +136,7 @@ def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
 def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
     expected = alone(algorithm, 1, True)
-    monkeypatch.setattr(ReactorAlgorithm, "shards", lambda model: ())
+    monkeypatch.setattr(Trainer, "shards", lambda model: ())
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
         assert outcome(model.learn(STEPS)) == expected
 

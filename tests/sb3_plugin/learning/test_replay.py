@@ -108,7 +108,7 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
     assert type(ours.replay_buffer) is {"dict": DictReplayBuffer, "3 steps": NStepReplayBuffer}.get(name, ReplayBuffer)
     keys = theirs.observation_space.spaces if name == "dict" else None
     for rounds in some_rounds(ours, 5):
-        store(ours.replay_buffer, ours._layout, rounds, [])
+        store(ours.replay_buffer, ours.session.layout, rounds, [])
         for step in range(8):
 
             def column(field: str, step: int = step, rounds: Any = rounds) -> Any:

@@ -208,7 +208,7 @@ class Passing(BaseCallback):
 def test_the_rates_are_those_since_the_last_log(algorithm: str, steps: int, rows: list[int], monkeypatch: Any) -> None:
     """``rows`` are learned from in each round."""
     clock = Passing()
-    monkeypatch.setattr("reactor_sb3.training.reporter.time", SimpleNamespace(time_ns=lambda: clock.now))
+    monkeypatch.setattr("reactor_sb3.trainers.report.time", SimpleNamespace(time_ns=lambda: clock.now))
     with new(algorithm, partial(Toy, length=3)) as model:
         model.set_logger(Logger(None, [kept := Kept()]))
         model.learn(4 * steps, callback=clock, log_interval=1)

@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
-from reactor_sb3.training.costs import actor_cost
-from reactor_sb3.training.placing import WORTH_IT, Placement, choose, gained, placed, recommendations
+from reactor_sb3.trainers.costs import actor_cost
+from reactor_sb3.trainers.placing import WORTH_IT, Placement, choose, gained, placed, recommendations
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -66,8 +66,8 @@ def test_one_worker_has_everything() -> None:
 def test_what_changes_results_is_only_recommended(
     actor: float, learner: float, pipeline: int, meeting: float, updates: int, words: list[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: meeting)
-    monkeypatch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: meeting)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, {}, overlap=bool(pipeline))
         found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
@@ -85,8 +85,8 @@ def test_what_changes_results_is_only_recommended(
 )
 def test_to_learn_side_by_side_is_only_recommended(algorithm: Any, learner: float, updates: int, words: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: 5e-5)
-        patch.setattr("reactor_sb3.training.placing.usable_cores", lambda: 2)
+        patch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: 5e-5)
+        patch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
         with algorithm("MlpPolicy", "Pendulum-v1", n_actors=2, pipeline=1, seed=0) as model:
             homes = placed(2, 2, 1e-3, learner, {}, overlap=True)
             found = recommendations(model.specification(), Placement("processes", 2, homes, 1e-3, learner, updates))
@@ -125,7 +125,7 @@ def test_nothing_is_measured_when_an_executor_is_named(monkeypatch: Any) -> None
     def measured(*_: Any) -> float:
         raise AssertionError("it was measured")
 
-    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", measured)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", measured)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0, executor="inline") as model:
         model.learn(8)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=2, seed=0) as model, pytest.raises(AssertionError, match="it was measured"):
@@ -153,9 +153,9 @@ def test_what_a_round_gains(actors: int, workers: int, learner: float, evaluator
 
 @pytest.mark.parametrize(("helper", "executor"), [(0.7e-3, "processes"), (0.9e-3, "inline"), (float("inf"), "inline")])
 def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, executor: str) -> None:
-    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.5e-3)
-    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: (5e-3, 1))
-    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 0.5e-3)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 1))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
         found = choose(model.specification(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)
@@ -192,8 +192,8 @@ def test_what_a_round_gains_where_one_shard_has_more_to_do() -> None:
 
 @pytest.mark.parametrize(("helper", "executor"), [(1e-4, "processes"), (1e-3, "inline")])
 def test_shards_meet_at_each_update(monkeypatch: Any, helper: float, executor: str) -> None:
-    monkeypatch.setattr("reactor_sb3.training.placing.actor_cost", lambda *_: 0.0)
-    monkeypatch.setattr("reactor_sb3.training.placing.learner_cost", lambda *_: (10e-3, 10))
-    monkeypatch.setattr("reactor_sb3.training.placing.tick_cost", lambda **_: helper)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.actor_cost", lambda *_: 0.0)
+    monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10))
+    monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=2, seed=0, workers=2) as model:
         assert choose(model.specification(), model).executor == executor

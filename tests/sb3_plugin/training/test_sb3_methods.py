@@ -33,7 +33,7 @@ from trainers import (
     suited,
 )
 
-from reactor_sb3.training.costs import actor_cost
+from reactor_sb3.trainers.costs import actor_cost
 
 
 @both

@@ -189,7 +189,7 @@ def round_of(model: SyncPPO) -> Array:
 def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
     """Values, probabilities and advantages are those that SB3 would have put into its buffer."""
     found = round_of(model)
-    layout = model._layout
+    layout = model.session.layout
     tensors = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "observations").items()}
     nexts = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "next_observations").items()}
     drawn = torch.from_numpy(found["drawn" if "drawn" in (found.dtype.names or ()) else "actions"]).flatten(0, 2)

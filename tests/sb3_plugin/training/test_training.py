@@ -18,7 +18,7 @@ import pytest
 from reactor_rl.__main__ import main
 from reactor_rl.verify import verify
 from reactor_sb3 import PQN, SyncDQN
-from reactor_sb3.training.targets import Training, pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
+from reactor_sb3.trainers.verify_targets import Training, pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
 
 TARGETS: dict[str, Any] = {"sync_dqn": sync_dqn, "pqn": pqn, "sync_ppo": sync_ppo, "sync_sac": sync_sac, "sync_td3": sync_td3}
 TICKS = 12
@@ -42,11 +42,11 @@ def test_it_is_registered(name: str) -> None:
 
 @each
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["verify", f"reactor_sb3.training.targets:{name}", "--ticks", str(TICKS), "--workers", "1,2,3"])
+    status = main(["verify", f"reactor_sb3.trainers.verify_targets:{name}", "--ticks", str(TICKS), "--workers", "1,2,3"])
     said = capsys.readouterr().out
     assert status == 0, said
     title, *rows, verdict = said.splitlines()
-    assert title == f"reactor_sb3.training.targets:{name}"
+    assert title == f"reactor_sb3.trainers.verify_targets:{name}"
     assert verdict == f"the same for all 7 after {TICKS} ticks"  # and nothing about global generators after it
     assert [row.split()[:2] for row in rows] == [
         ["inline", "workers=1"], *([executor, f"workers={n}"] for executor in ("threads", "processes") for n in (1, 2, 3)),
@@ -141,7 +141,7 @@ def test_a_training_that_fails_is_reported() -> None:
 
 def test_it_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "picture.svg"
-    assert main(["draw", "reactor_sb3.training.targets:sync_dqn", "-o", str(picture)]) == 0
+    assert main(["draw", "reactor_sb3.trainers.verify_targets:sync_dqn", "-o", str(picture)]) == 0
     assert capsys.readouterr().out == f"wrote {picture}\n"
     text = picture.read_text(encoding="utf-8")
     ElementTree.fromstring(text)
@@ -152,7 +152,8 @@ def test_it_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("executor", "rows"), [("inline", 1), ("processes", 2)])
 def test_it_can_be_traced(executor: str, rows: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    asked = ["trace", "reactor_sb3.training.targets:pqn", "-o", str(path), "--ticks", "3", "--executor", executor, "--workers", "2"]
+    target = "reactor_sb3.trainers.verify_targets:pqn"
+    asked = ["trace", target, "-o", str(path), "--ticks", "3", "--executor", executor, "--workers", "2"]
     assert main(asked) == 0
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") == "reaction"]
     names = [event["name"] for event in events]

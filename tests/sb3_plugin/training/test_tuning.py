@@ -18,7 +18,7 @@ import reactor_sb3
 from reactor_rl.plugin import UsageError
 from reactor_sb3 import SyncDQN, SyncPPO, SyncSAC
 from reactor_sb3.cli.tune import main
-from reactor_sb3.training.tuning import call_of, predictions
+from reactor_sb3.trainers.tuning import call_of, predictions
 
 SETTINGS: dict[str, Any] = {"rollout_steps": 10, "gradient_steps": 4, "batch_size": 32, "n_actors": 4, "seed": 0}
 

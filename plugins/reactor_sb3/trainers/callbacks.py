@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.checkpoints import saved_run
-from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["SaveCheckpoint", "SaveRun", "StopOnEvaluation"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
 from reactor_sb3.learning.learner import Learning
-from reactor_sb3.training.costs import actor_cost, learner_cost
+from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.training.specification import SHARDS, Specification
 
 __all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations", "spread"]

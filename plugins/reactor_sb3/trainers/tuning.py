@@ -19,9 +19,9 @@ from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
 from reactor_rl.plugin import usable_cores
 from reactor_sb3.environments.makers import maker_of
-from reactor_sb3.training.costs import actor_cost, learner_cost
-from reactor_sb3.training.placing import predicted
-from reactor_sb3.training.trainer import Trainer
+from reactor_sb3.trainers.costs import actor_cost, learner_cost
+from reactor_sb3.trainers.placing import predicted
+from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["Prediction", "call_of", "predictions"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
@@ -17,10 +17,14 @@ from reactor_sb3.acting.film import SUFFIXES, check_encoder
 from reactor_sb3.acting.player import PlayPlan
 from reactor_sb3.acting.viewer import Showing, ViewPlan, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
-from reactor_sb3.environments.makers import EnvMaker, maker_of
+from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.rendering import check_like, visible
 
-__all__ = ["WATCHING", "Watched", "checked_place", "write_showing"]
+if TYPE_CHECKING:
+    from reactor_rl import Run
+    from reactor_sb3.trainers.trainer import Trainer
+
+__all__ = ["WATCHING", "Display", "checked_place"]
 
 WATCHING = ("watch", "watch_every", "watch_episodes", "watch_steps", "watch_env")
 """Arguments of a trainer that are about its viewer. A checkpoint has none of them: who goes on with it says what to show."""
@@ -31,78 +35,81 @@ FEWER = 16
 Place = Literal["human", "tensorboard"] | Path
 
 
-class Watched:
-    """The part of a trainer that can be watched."""
+class Display:
+    """The part of a trainer that shows how it plays.
 
-    env: Any
-    action_space: Any
-    tensorboard_log: str | None
-    executor: Any
-    logger: Any
-    _makes: EnvMaker
+    Args:
+        env: Makes the environment to play in, ``None`` for one like the actors'.
 
-    def _set_watching(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and keep the arguments that are about the viewer. Returns the others."""
-        self.watch, self.watch_every = arguments["watch"], arguments["watch_every"]
-        self.watch_episodes, self.watch_steps = arguments["watch_episodes"], arguments["watch_steps"]
-        self._watch_env = None if arguments["watch_env"] is None else maker_of(arguments["watch_env"])
-        self._watch_place()
-        self._shows: ViewPlan | None = None  # what the program's viewer is made from, if it has one
-        return {name: value for name, value in arguments.items() if name not in WATCHING}
+    Attributes:
+        plan: What the viewer of the trainer's run is made from, ``None`` if it has none.
+    """
 
-    def _watch_place(self) -> Place | None:
-        """Where the viewer shows what it plays; see :func:`checked_place`."""
-        checked_number("watch_every", self.watch_every, 1)
-        checked_number("watch_episodes", self.watch_episodes, 1)
-        if self.watch_steps is not None:
-            checked_number("watch_steps", self.watch_steps, 1)
-        return None if self.watch is None else checked_place(self.watch, self.executor)
+    def __init__(self, env: EnvMaker | None) -> None:
+        self.env = env
+        self.plan: ViewPlan | None = None
 
-    def _visible(self) -> EnvMaker | None:
+    def place(self, model: Trainer) -> Place | None:
+        """Where it is shown, ``None`` if nothing is; see :func:`checked_place`."""
+        checked_number("watch_every", model.watch_every, 1)
+        checked_number("watch_episodes", model.watch_episodes, 1)
+        if model.watch_steps is not None:
+            checked_number("watch_steps", model.watch_steps, 1)
+        return None if model.watch is None else checked_place(model.watch, model.executor)
+
+    def visible(self, model: Trainer) -> EnvMaker | None:
         """What makes the viewer's environment, ``None`` if there is no viewer.
 
         Raises:
             ValueError: If there is nothing to be seen of it, or it is not like those of the actors.
         """
-        place = self._watch_place()
+        place = self.place(model)
         if place is None:
             return None
-        if self._watch_env is not None:
-            check_like(self._watch_env, shown_to_actors(self.env).observation_space, self.action_space, "watch_env")
+        if self.env is not None:
+            assert model.env is not None
+            check_like(self.env, shown_to_actors(model.env).observation_space, model.action_space, "watch_env")
         mode: Literal["human", "rgb_array"] = "human" if place == "human" else "rgb_array"
-        return visible(self._watch_env or self._makes, mode, f"watch={str(self.watch)!r}")
+        return visible(self.env or model.session.makes, mode, f"watch={str(model.watch)!r}")
 
-    def _viewing(self, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
+    def plan_of(self, model: Trainer, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
         """What the viewer is made from, ``None`` if there is none.
 
         Args:
+            model: The trainer.
             played: Makes what is played, from what is not the same for everybody who plays.
             steps: That an actor takes in a round.
 
         Raises:
             ValueError: If it is to show something where nobody would see it.
         """
-        place, makes = self._watch_place(), self._visible()
+        place, makes = self.place(model), self.visible(model)
         if place is None or makes is None:
             return None
-        if place == "tensorboard" and self.tensorboard_log is None and not _boards(vars(self).get("_logger")):
+        if place == "tensorboard" and model.tensorboard_log is None and not _boards(vars(model).get("_logger")):
             raise ValueError('watch="tensorboard" needs a log for TensorBoard: pass tensorboard_log="runs", say')
         (make,) = makes.pickled(1)
-        slice_ = self.watch_steps or max(1, steps // FEWER)
-        return ViewPlan(played(make=make, every=self.watch_every, episodes=self.watch_episodes, steps=slice_), place)
+        slice_ = model.watch_steps or max(1, steps // FEWER)
+        return ViewPlan(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place)
 
-    def _show_trained(self, timesteps: int, parameters: npt.NDArray[Any]) -> None:
+    def show_round(self, model: Trainer, run: Run) -> None:
+        """Give TensorBoard the film that was finished in a round, if one was."""
+        if self.plan is not None and (showing := run.showing) is not None:
+            _write(model.logger, showing)
+
+    def show_trained(self, model: Trainer, timesteps: int, parameters: npt.NDArray[Any]) -> None:
         """Film what has come of the training. A viewer shows a slice in each round, and there are no more."""
-        plan = self._shows
-        if plan is None or plan.where == "human":  # who looks at a window is not made to wait
+        if self.plan is None or self.plan.where == "human":  # who looks at a window is not made to wait
             return
         try:
-            showing = show_whole(plan, timesteps, parameters)
+            showing = show_whole(self.plan, timesteps, parameters)
         except Exception as error:  # the training has come to its end, and is worth more than a film
-            warnings.warn(f"watch={str(self.watch)!r}: no film of the trained agent, {type(error).__name__}: {error}", stacklevel=3)
+            warnings.warn(
+                f"watch={str(model.watch)!r}: no film of the trained agent, {type(error).__name__}: {error}", stacklevel=3
+            )
             return
         if showing is not None:
-            write_showing(self.logger, showing)
+            _write(model.logger, showing)
 
 
 def checked_place(watch: Any, executor: str) -> Place:
@@ -149,7 +156,7 @@ def _boards(logger: Logger | None) -> list[TensorBoardOutputFormat]:
     return [] if logger is None else [output for output in logger.output_formats if isinstance(output, TensorBoardOutputFormat)]
 
 
-def write_showing(logger: Logger, showing: Showing) -> None:
+def _write(logger: Logger, showing: Showing) -> None:
     """Give TensorBoard a film, as SB3's ``Video`` would: torch encodes that by a module that moviepy no longer has.
 
     Args:

@@ -1,0 +1,128 @@
+"""What a trainer has only as long as it lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from reactor_sb3.acting.normalization import Normalization
+from reactor_sb3.acting.records import Observations
+from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.learning.learner import LocalRef
+from reactor_sb3.trainers.display import Display
+from reactor_sb3.trainers.report import Report
+from reactor_torch import ParameterWriter, parameter_record, write_parameters
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+    from reactor_sb3.trainers.trainer import Trainer
+
+__all__ = ["Session"]
+
+Array = npt.NDArray[Any]
+
+
+class Session:
+    """Everything of a trainer that ``save()`` leaves out: its parts, what its run is made from, and what the run was sent.
+
+    Args:
+        evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
+        watch_env: Likewise, the viewer's.
+
+    Attributes:
+        report: Callbacks, logs and evaluations.
+        display: What is shown.
+        evaluate_env: As given.
+        live: Names the trainer, for the reactors that live with it.
+        layout: Of observations in a round's record.
+        makes: Makes the actors' environments.
+        normalization: What ``VecNormalize`` does, for the actors; ``None`` if there is none.
+        torch_stream: State of torch's generator in the learner.
+        episodes: What the actors say of episodes that ended in the last round, ``(actors, steps, envs)``.
+        set_order: Writes orders to the actors: whether to begin new episodes, and whether somebody wants infos.
+        set_exploration: Writes rates of exploration.
+        saved_ports: How many ports of the program are saved; those of the viewer come after them.
+        advice: What would make the run faster.
+        acting: The policy, and what of it acts; ``None`` if nobody has asked.
+        sent: The parameters that the actors have, ``None`` if that is not known.
+        afresh: Whether the actors are to begin new episodes.
+        late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
+        in_round: Whether a round is under way that callbacks have not seen in full.
+        due: Checkpoints to be written when they have.
+    """
+
+    live: LocalRef
+    layout: Observations
+    makes: EnvMaker
+    torch_stream: torch.Tensor
+    episodes: Array
+    set_order: Callable[[Any], None]
+    set_exploration: Callable[[Any], None]
+    saved_ports: int
+    _writer: ParameterWriter
+    _buffers: list[str]
+
+    def __init__(self, evaluate_env: EnvMaker | None, watch_env: EnvMaker | None) -> None:
+        self.report, self.display = Report(), Display(watch_env)
+        self.evaluate_env = evaluate_env
+        self.normalization: Normalization | None = None
+        self.advice: list[str] = []
+        self.acting: tuple[Any, torch.nn.Module] | None = None
+        self.sent: Array | None = None
+        self.afresh = True
+        self.late_cut: Array | None = None
+        self.in_round = False
+        self.due: list[str | os.PathLike[str]] = []
+
+    # ------------------------------------------------------------------ what the actors get
+
+    def parameters(self, model: Trainer) -> Array:
+        """A record of what the actors get; from now on :meth:`write_parameters` writes those of the networks that there are."""
+        state = model.broadcast_state()
+        record = np.zeros((), parameter_record(state))
+        self._writer = ParameterWriter(state, record.dtype)
+        self._buffers = [name for name in model.acting_state() if name not in self._writer.parameters]
+        write_parameters(record, state)
+        return record
+
+    def write_parameters(self, model: Trainer, record: Array) -> None:
+        """Fill a record with what the actors get."""
+        self._writer.write(record)
+        if self._buffers:
+            state = model.acting_state()
+            write_parameters(record, {name: state[name] for name in self._buffers})
+        write_parameters(record, model.statistics_state())
+
+    def outdated(self, model: Trainer) -> bool:
+        """Whether the actors have other parameters than there are: somebody may have set some."""
+        return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
+
+    # ------------------------------------------------------------------ a round
+
+    def tick(self, model: Trainer, run: Run, watched: bool) -> None:
+        """Sample a round, and learn from one.
+
+        Args:
+            model: The trainer.
+            run: Its run.
+            watched: Whether somebody wants infos.
+        """
+        if self.afresh and model.pipeline:
+            self.late_cut = np.ones(model.n_envs, np.bool_)
+        elif self.afresh:
+            model.cut_episodes(np.ones(model.n_envs, np.bool_))
+        self.set_exploration(model.exploration_rates())
+        self.set_order(np.array([self.afresh, watched or model.wants_infos]))
+        self.afresh = False
+        if model.evaluate_every is not None or self.display.plan:
+            run.set(timesteps=np.array(max(model._learned_timesteps, 0)))
+        if self.report.records is not None:
+            run.set(records=self.report.records)
+            self.report.records = None
+        run.tick()
+        self.late_cut = None

@@ -1,0 +1,642 @@
+"""How every trainer trains: an SB3 algorithm whose rounds are ticks of a reactor program."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import os
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common import utils
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.utils import get_device
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+
+from reactor_gymnasium.plugin import replacing
+from reactor_rl import Program, Recover, RunError
+from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, carrier_for, new_hash
+from reactor_sb3.acting.actor import Blueprint, StepInfo
+from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
+from reactor_sb3.acting.player import PlayPlan
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.records import Observations
+from reactor_sb3.checkpoints import checkpoint
+from reactor_sb3.environments.live_vec_env import shown_to_actors
+from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
+from reactor_sb3.learning.learner import LocalRef
+from reactor_sb3.streams import Purpose, seed_of
+from reactor_sb3.trainers.display import WATCHING
+from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
+from reactor_sb3.trainers.placing import choose, recommendations, spread
+from reactor_sb3.trainers.session import Session
+from reactor_sb3.training.sliced import Sliced
+from reactor_sb3.training.specification import Specification, program_of
+from reactor_torch import Updates, torch_state, torch_stream, torch_threads
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+
+__all__ = ["Trainer"]
+
+Array = npt.NDArray[Any]
+
+
+class Trainer(Sliced, RunOwner, BaseAlgorithm):
+    """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
+
+    A round is a tick of a reactor program of actors, learner, evaluator, logger and viewer. A model that is closed stays usable:
+    the next ``learn()`` starts workers again, and begins new episodes.
+
+    A subclass says how its actors act (:meth:`acting`, :meth:`exploration_rates`) and what it learns from a round
+    (:meth:`learn_from`).
+
+    Attributes:
+        arguments: Of the constructor.
+        session: What lives only as long as the model: its run, and the parts that report and show. ``save()`` leaves it out.
+        wants_infos: Whether the learner needs the infos of each step.
+    """
+
+    arguments: dict[str, Any]
+    session: Session
+    wants_infos: bool
+    watch: str | os.PathLike[str] | None
+    watch_every: int
+    watch_episodes: int
+    watch_steps: int | None
+    executor: ExecutorName
+    _total_timesteps: int
+    _n_updates: int
+
+    default_log_name: ClassVar[str] = "run"
+    log_unit: ClassVar[str] = "episodes"
+    """What ``log_interval`` counts."""
+    usual_actors: ClassVar[int] = 8
+    """How many actors there are if nobody says how many."""
+    devices: ClassVar[tuple[str, ...]] = ("device",)
+    """Arguments that say where something is computed."""
+    draws_noise: ClassVar[bool] = False
+    """Whether minibatches have noise in them, from torch's generator."""
+
+    # ------------------------------------------------------------------ construction
+
+    def construct(self, host: Any) -> None:
+        """Make what SB3's class makes, of the arguments of this constructor that it knows; what a constructor ends with.
+
+        Args:
+            host: SB3's class.
+
+        Raises:
+            TypeError: If an argument has a wrong type.
+            ValueError: If one makes no sense, or some do not go together.
+        """
+        given = vars(self).pop("given")
+        self._set_options(given["env"])
+        if given.get("policy_kwargs") is not None:
+            given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
+        given |= {"env": self._spare(given["env"]), **self._for_host()}  # SB3 takes None too, for load()
+        host.__init__(self, **{name: given[name] for name in inspect.signature(host.__init__).parameters if name in given})
+
+    def _for_host(self) -> dict[str, Any]:
+        """Arguments that SB3's constructor gets in the place of those that were given."""
+        return {}
+
+    def _set_options(self, env: Any) -> None:
+        """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
+        options = RunOptions.of(self.arguments)
+        check_devices(self.arguments)
+        check_slices(options.n_learners, rows := self.arguments.get("batch_size", math.inf), f"batch_size={rows}")
+        self._share_out(options.n_actors, options.envs_per_actor, live_count(env))
+        self.pipeline, self.learner_threads = int(options.pipeline), int(options.learner_threads)
+        self.n_learners, self.split = int(options.n_learners), bool(options.split)
+        self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
+        self.evaluate_steps = options.evaluate_steps
+        self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
+        self.nodes, self.restarts, self.round_timeout = options.nodes, options.restarts, options.round_timeout
+        evaluate_env, watch_env = (None if env is None else maker_of(env) for env in (options.evaluate_env, options.watch_env))
+        self.session = Session(evaluate_env, watch_env)
+        self.watch, self.watch_every = options.watch, options.watch_every
+        self.watch_episodes, self.watch_steps = options.watch_episodes, options.watch_steps
+        self.session.display.place(self)  # refuses what cannot be shown
+        kept = {name: value for name, value in self.arguments.items() if name not in WATCHING}
+        self.arguments = {**kept, "evaluate_env": evaluate_env}
+        entropy: Any = np.random.SeedSequence().entropy
+        self._base_seed = int(entropy) % 2**63 if kept["seed"] is None else int(kept["seed"])
+        self._learned_timesteps = 0
+        self.wants_infos = False
+
+    def _share_out(self, n_actors: int | None, envs_per_actor: int | None, count: int | None) -> None:
+        """Decide how many actors there are, and how many environments each has; see :func:`shared_out`."""
+        self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors)
+        self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
+
+    def _spare(self, env: Any) -> VecEnv | None:
+        """What SB3 is given as environment: a live vector environment, or as many as the actors have, made when they are used."""
+        if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
+            return env  # type: ignore[no-any-return]
+        return spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        if not isinstance(env, VecEnv):
+            env = spare_envs(maker_of(env), 1)
+        return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
+
+    def _setup_actors(self) -> None:
+        """What an algorithm's ``_setup_model`` begins with."""
+        self._check_shared()
+        count = live_count(self.env)
+        if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
+            self._share_out(None, self.envs_per_actor, count)
+        self.n_envs = self.n_actors * self.envs_per_actor
+        self.session.layout = Observations(self.observation_space, self.observation_space)
+        if self.env is not None:
+            makes = maker_of(self.env)
+            if self.env.num_envs != self.n_envs:  # a model that has been loaded
+                self.env = self._wrap_env(spare_envs(makes, self.n_envs))
+            self._take_env(self.env, makes)
+            self.session.display.visible(self)  # what cannot be shown is refused now
+        self.session.torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
+        self.session.live = LocalRef(self)
+
+    def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
+        """Have these environments from now on, and the actors what ``makes`` makes."""
+        self.env, self.session.makes, self._vec_normalize_env = env, makes, unwrap_vec_normalize(env)
+        keys = () if self._vec_normalize_env is None else normalized_keys(self._vec_normalize_env)
+        self.session.layout = Observations(self.observation_space, self.observation_space, normalized=keys)
+
+    # ------------------------------------------------------------------ what an algorithm says
+
+    @property
+    @abstractmethod
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+
+    @abstractmethod
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The network whose parameters the actors get, and how they act by them."""
+
+    @abstractmethod
+    def exploration_rates(self) -> Array:
+        """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
+
+    @abstractmethod
+    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
+        """Learn from one round.
+
+        Args:
+            transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
+            infos: Of each actor; empty unless somebody wants them.
+        """
+
+    @abstractmethod
+    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
+        """As :meth:`learn_from`, for gradients that shards compute: asked for in its place where there are some."""
+
+    def cut_episodes(self, which: Array) -> None:
+        """Note that the episodes of some environments were cut off after the last transition that has been learned from.
+
+        Args:
+            which: Of which environments, ``(n_envs,)``, bool.
+        """
+        if self._vec_normalize_env is not None:
+            self._vec_normalize_env.returns[which] = 0
+
+    def add_statistics(self, transitions: Array) -> None:
+        """Add a round that is about to be learned from to the statistics of ``VecNormalize``, if there is one."""
+        if self._vec_normalize_env is not None and self.session.normalization is not None:
+            add_round(self._vec_normalize_env, self.session.normalization.originals, transitions)
+            if self.session.late_cut is not None:
+                self._vec_normalize_env.returns[self.session.late_cut] = 0
+
+    def counted(self) -> int:
+        """How many there have been of what ``log_interval`` counts."""
+        return self._episode_num
+
+    def round_done(self) -> None:
+        """Called when callbacks have seen a round."""
+
+    @property
+    @abstractmethod
+    def update_rows(self) -> int:
+        """Transitions that one of what ``train/n_updates`` counts is made from."""
+
+    @abstractmethod
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+
+    @abstractmethod
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
+
+    # ------------------------------------------------------------------ parameters
+
+    def acting_state(self) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
+        session = self.session
+        if session.acting is None or session.acting[0] is not self.policy:  # the structure beside it takes a copy
+            session.acting = self.policy, self.acting()[0]
+        first_names: dict[int, str] = {}
+        state = session.acting[1].state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
+
+    def statistics_state(self) -> Mapping[str, torch.Tensor]:
+        """What observations and rewards are normalised by."""
+        return {} if self._vec_normalize_env is None else statistics_of(self._vec_normalize_env)
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
+        """What the actors get: parameters and buffers, and the statistics that observations and rewards are normalised by."""
+        return {**self.acting_state(), **self.statistics_state()}
+
+    def write_parameters(self, record: Array) -> None:
+        """Fill a record with what the actors get."""
+        self.session.write_parameters(self, record)
+
+    def fingerprint(self) -> str:
+        """A hash of the parameters that actors get: the same for every executor and number of workers."""
+        digest = new_hash()
+        for name, tensor in self.broadcast_state().items():
+            canonical((name, tensor.detach().cpu().numpy()), digest)
+        return str(digest.hexdigest())
+
+    def _initial_stream(self) -> AbstractContextManager[None]:
+        """What the first weights are drawn from: the numbers that SB3's seeding gives, whoever else draws from torch meanwhile."""
+        return nullcontext() if self.seed is None else torch_stream(torch_state(self.seed))
+
+    def limited_threads(self) -> AbstractContextManager[None]:
+        """As many threads for torch as the learner is to have, whatever a callback has left."""
+        return torch_threads(self.learner_threads)
+
+    # ------------------------------------------------------------------ the program
+
+    def program(self) -> Program:
+        """The reactor program that ``learn()`` runs, one tick a round."""
+        return program_of(self.specification())
+
+    def specification(self) -> Specification:
+        """What the program is made from.
+
+        Raises:
+            ValueError: If the model has no environment.
+        """
+        if self.env is None:
+            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
+        session, seed = self.session, self._base_seed
+        given, normalizer = shown_to_actors(self.env).observation_space, self._vec_normalize_env
+        keys = () if normalizer is None else normalized_keys(normalizer)
+        observations = Observations(given, self.observation_space, normalized=keys)
+        originals = None if normalizer is None else Observations(given, self.observation_space, original=True)
+        normalization = session.normalization = None if originals is None else Normalization(originals, keys)
+        _, policy = self.acting()
+        actors = Blueprint(
+            makes=session.makes.pickled(self.n_envs), observations=observations, action_space=self.action_space,
+            policy=policy, steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=seed,
+            normalization=normalization,
+        )  # fmt: skip
+        steps = self.rollout_steps * self.envs_per_actor
+        played = partial(
+            PlayPlan, observations=observations, policy=policy, seed=seed, normalization=normalization
+        )  # fmt: skip
+        evaluation = None
+        if self.evaluate_every is not None:
+            evaluation = played(
+                make=(session.evaluate_env or session.makes).pickled(1)[0], every=self.evaluate_every,
+                episodes=self.evaluate_episodes, steps=self.evaluate_steps or steps,
+            )  # fmt: skip
+        return Specification(
+            name=type(self).__name__, live=session.live, actors=actors, evaluation=evaluation,
+            parameters=session.parameters(self), pipeline=self.pipeline, executor=self.executor, workers=self.workers,
+            learner_threads=self.learner_threads, viewing=session.display.plan_of(self, played, steps), shards=self.shards(),
+            may_be_sliced=self.device.type == "cpu", critics_share=self.critics_share(),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ its run
+
+    def start(self) -> Run:
+        """Start the workers, if they do not run yet; ``learn()`` does it by itself.
+
+        Raises:
+            RunError: In a forked child of the process that started them.
+            ValueError: If there are ``restarts`` and environments that could not be brought back.
+        """
+        if self._run is not None and self._run.foreign:
+            raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
+        if self._run is None or self._run.stopped:
+            session, specification = self.session, self.specification()
+            self.cut_episodes(self._all_envs())
+            carrier = carrier_for(self.executor, self.nodes, self.workers)
+            choice = choose(specification, self) if carrier is None else spread(specification, carrier.workers)
+            session.advice = recommendations(specification, choice)
+            session.display.plan = specification.viewing
+            session.saved_ports = len(program_of(specification.unwatched).topology().outputs)
+            self._run = program_of(specification).start(
+                executor=choice.executor if carrier is None else carrier,
+                workers=choice.workers if carrier is None else None,
+                context=self.start_method,
+                placement=choice.placement,
+                on=choice.on,
+                fingerprint="off",
+                recover=self._replacing(specification, choice.executor),
+                tick_timeout=self.round_timeout,
+            )
+            session.set_order = self._run.writer("orders")
+            session.set_exploration = self._run.writer("exploration")
+            session.episodes = self._run.view("episodes")
+            session.sent = specification.parameters
+            session.afresh = False  # they will begin with new episodes anyway
+        return self._run
+
+    def _replacing(self, specification: Specification, executor: str) -> Recover | None:
+        """How often workers are replaced, if every environment could be brought back that a result depends on."""
+        recover, evaluation = replacing(self.restarts, executor, specification.actors.makes), specification.evaluation
+        if evaluation is not None:
+            replacing(self.restarts, executor, [evaluation.make], "evaluation environment")
+        return recover
+
+    def _all_envs(self) -> Array:
+        return np.ones(self.n_envs, np.bool_)
+
+    def _running(self) -> Run:
+        return self.start()
+
+    def assert_runs(self, run: Run) -> None:
+        """Within ``learn()``: see to it that a callback has not ended what it goes on with."""
+        if self._run is not run:
+            raise RunError(
+                "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
+                "False, which ends the training, and call it after learn()"
+            )
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train.
+
+        Callbacks are called when a round is done: ``on_step`` once for each step of all environments, in the order in which they
+        were taken, with the arrays that SB3 gives them (a row for each environment, in actor order). One that returns ``False``
+        ends the training with that round.
+
+        Args:
+            total_timesteps: Steps to take in all environments together; whole rounds of ``rollout_steps * n_envs`` are taken.
+            callback: As for any SB3 algorithm.
+            log_interval: Episodes between two logs; at most one log a round.
+            tb_log_name: Name of the run in TensorBoard.
+            reset_num_timesteps: Whether to count steps from 0 and begin new episodes, or to go on.
+            progress_bar: Whether to show one.
+
+        Returns:
+            The model.
+
+        Raises:
+            Exception: What an environment raised, with its actor and the tag.
+            WorkerDiedError: If a worker process ended.
+        """
+        total_timesteps, callback = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
+        )
+        callback.on_training_start(locals(), globals())
+        watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
+        session = self.session
+        try:
+            run = self.start()
+            self.start_time = time.time_ns()  # starting workers is no sampling
+            session.report.begin(self)
+            if session.outdated(self):  # set_parameters(), say: what is under way is out of date
+                run.set(parameters=session.parameters(self))
+            for sentence in session.advice:
+                self.logger.info(sentence)
+            while self.num_timesteps < total_timesteps:
+                callback.on_rollout_start()
+                session.in_round = True
+                self.assert_runs(run)
+                session.tick(self, run, watched)
+                session.display.show_round(self, run)
+                go_on = session.report.round(self, run, callback if watched else None, log_interval)
+                session.in_round = False
+                self._save_due()
+                if not go_on:
+                    break
+                callback.on_rollout_end()
+            session.report.write(self)
+            session.sent = session.parameters(self)
+            if self.num_timesteps > self._num_timesteps_at_start:
+                with self.limited_threads():
+                    session.display.show_trained(self, max(self._learned_timesteps, 0), session.sent)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
+        finally:
+            session.in_round, session.due = False, []
+        callback.on_training_end()
+        return self
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        # SB3's own would reset the environments of `get_env()`, which the actors do not use.
+        self._begin_learning(reset_num_timesteps)
+        self.start_time = time.time_ns()
+        if self.ep_info_buffer is None or self.ep_success_buffer is None or reset_num_timesteps:
+            self.ep_info_buffer = deque(maxlen=self._stats_window_size)
+            self.ep_success_buffer = deque(maxlen=self._stats_window_size)
+        if reset_num_timesteps:
+            self._learned_timesteps -= self.num_timesteps  # not 0 if a round is still under way
+            self.num_timesteps = self._episode_num = 0
+            self.session.afresh = True
+        else:
+            total_timesteps += self.num_timesteps
+        self._total_timesteps, self._num_timesteps_at_start = total_timesteps, self.num_timesteps
+        self._update_current_progress_remaining(self.num_timesteps, max(total_timesteps, 1))
+        if not self._custom_logger:
+            self._logger = utils.configure_logger(self.verbose, self.tensorboard_log, tb_log_name, reset_num_timesteps)
+        self.session.report.records = None
+        return total_timesteps, self._init_callback(callback, progress_bar)
+
+    def _begin_learning(self, reset_num_timesteps: bool) -> None:
+        """What an algorithm does before :meth:`learn` begins."""
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Save everything that the coming rounds depend on.
+
+        A run that is resumed from it ends with the same weights, bit for bit, as one that was never interrupted, on any number of
+        workers. The file is replaced at once: whenever the process is killed, there is the old checkpoint or the new one. Weights,
+        buffers and counters in it are arrays and JSON; environments' states, factories and functions that the user has passed are
+        pickles, listed in its ``manifest.json``.
+
+        Between two rounds (in a callback's ``_on_rollout_end``, or when :meth:`learn` is over) it is written at once. Within one
+        (in ``_on_step``) the learner is ahead of what callbacks have seen: then it is written when they have seen the whole round,
+        before ``_on_rollout_end``, and what goes wrong with it is raised by :meth:`learn`.
+
+        Args:
+            path: Of the file.
+
+        Warns:
+            UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
+
+        Raises:
+            ValueError: If the model has no environment.
+            OSError: If the file cannot be written; the old one is then still there, and the training can go on.
+        """
+        if self.env is None:
+            raise ValueError("a model without an environment has no run to go on with; use save() for its weights")
+        if not self.session.in_round:
+            checkpoint.save(path, self)
+        elif path not in self.session.due:
+            self.session.due.append(path)
+
+    def _save_due(self) -> None:
+        """Write the checkpoints that were wanted within the round that is over."""
+        due, self.session.due = self.session.due, []
+        for path in due:
+            checkpoint.save(path, self)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
+        """Go on from a checkpoint: ``model.learn(model.remaining_timesteps, reset_num_timesteps=False)`` ends as it would have.
+
+        Args:
+            path: Of the file.
+            env: In place of the environment that was saved; must be of the same kind.
+            allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
+                checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
+                that you have imported), and nothing is made that is much larger than the file. Nor does the file say where to
+                run and to write then: of what ``changed`` may name, all but devices are the constructor's defaults, or given here.
+            **changed: Arguments of the constructor that never change results: ``workers``, ``executor``, ``nodes`` (which another
+                executor has to be given anew), ``start_method``, ``restarts``, ``round_timeout``, ``verbose``,
+                ``tensorboard_log``; ``device`` and what ends with ``_device``, which change last bits only; and ``watch`` and what
+                begins with ``watch_``, of which a checkpoint has none.
+
+        Returns:
+            The model.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is damaged, of another algorithm or version, or holds pickles that are not allowed.
+            ImportError: If a pickle in it needs what cannot be imported here.
+            TypeError: If ``changed`` names something that would change results.
+
+        Warns:
+            UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
+        """
+        free = {*checkpoint.PLACES, *cls.devices}
+        if not free >= set(changed):
+            raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
+        return cast(Self, checkpoint.load(cls, path, env, allow_pickle, changed))
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
+        """See SB3; for what ``save()`` has written.
+
+        Raises:
+            ValueError: If it is a checkpoint.
+        """
+        if checkpoint.is_checkpoint(path):
+            raise ValueError(
+                f"{path} is a checkpoint: it has a run to go on with. Use {cls.__name__}.resume(), or load() with a file that "
+                "save() has written"
+            )
+        if "device" in kwargs:
+            kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded where there is none
+        return super().load(path, *args, **kwargs)
+
+    # ------------------------------------------------------------------ how far it is
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """All evaluations of ``evaluate_every``, the oldest first."""
+        return self.session.report.evaluations
+
+    @property
+    def remaining_timesteps(self) -> int:
+        """Steps that the last call of :meth:`learn` still had to take."""
+        return max(0, self._total_timesteps - self.num_timesteps)
+
+    @property
+    def learned_timesteps(self) -> int:
+        """Steps that the learner has seen; with ``pipeline=1`` a round behind ``num_timesteps``, negative before the first one."""
+        return self._learned_timesteps
+
+    @property
+    def n_updates(self) -> int:
+        """What is logged as ``train/n_updates``."""
+        return self._n_updates
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes that have ended; what ``SyncDQN`` and its like log as ``time/episodes``."""
+        return self._episode_num
+
+    # ------------------------------------------------------------------ SB3's other methods
+
+    def dump_logs(self) -> None:
+        """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
+        self.session.report.dump(self)
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Go on with other environments: an id, a function that makes one, or one that can be made again.
+
+        Args:
+            env: The environment. What :meth:`get_env` gives stands for the environments that the actors have.
+            force_reset: Whether the next :meth:`learn` begins new episodes; other environments always do.
+
+        Raises:
+            ValueError: If its spaces differ.
+            AssertionError: If it is a live vector environment of another number of environments.
+            TypeError: If no more of it can be made.
+        """
+        if env is not None and env is self.env:
+            self.session.afresh = self.session.afresh or force_reset
+            return
+        count = live_count(env)
+        if count not in (None, self.n_envs):
+            raise AssertionError(  # as SB3 does
+                f"the vector environment has {count} environments and the model {self.n_envs}: give it as many, or load a model "
+                f"with it: {type(self).__name__}.load(path, env)"
+            )
+        spare = self._spare(env)
+        if spare is None:
+            raise ValueError("set_env() needs an environment")
+        wrapped = self._wrap_env(spare)
+        utils.check_for_correct_spaces(wrapped, self.observation_space, self.action_space)
+        makes = maker_of(wrapped)
+        self.close()
+        self._take_env(wrapped, makes)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "session", "_run", "shared_losses", *WATCHING]
+
+    def __repr__(self) -> str:
+        running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
+        learners = f", n_learners={self.n_learners}" if self.n_learners > 1 else ""
+        return (
+            f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
+            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running})"
+        )
