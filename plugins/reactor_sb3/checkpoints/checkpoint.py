@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
@@ -26,10 +26,8 @@ from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_argumen
 from reactor_sb3.checkpoints.state import go_on, restore, state_of
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.trainers.display import WATCHING, checked_place
+from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
-
-if TYPE_CHECKING:
-    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
@@ -45,7 +43,7 @@ PLACES = (
 # ---------------------------------------------------------------------- saving
 
 
-def save(path: str | os.PathLike[str], model: Trainer) -> None:
+def save(path: str | os.PathLike[str], model: Model) -> None:
     """Write a checkpoint of a trainer, between two rounds.
 
     Args:
@@ -91,7 +89,7 @@ def is_checkpoint(path: Any) -> bool:
     return archive.DOCUMENT in archive.entries(path) | archive.entries(beside)
 
 
-def load(cls: type[Trainer], path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Trainer:
+def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, changed: Mapping[str, Any]) -> Model:
     """Make a trainer from a checkpoint; see :meth:`reactor_sb3.trainers.trainer.Trainer.resume`."""
     check_places(changed)  # what is wrong with them is not the file's fault
     if {"data", "policy.pth"} <= archive.entries(path):
@@ -145,8 +143,7 @@ def load(cls: type[Trainer], path: str | os.PathLike[str], env: Any, allow_pickl
             policy = str(arguments.get("policy"))
             want(policy in cls.policy_aliases, "the policy's name")
             check_policy(cls.policy_aliases[policy], arguments, spare, state["policy"])
-        make: Any = cls
-        model: Trainer = make(**arguments)
+        model: Model = cls(**arguments)
         restore(model, state)
     warn_if_elsewhere(path, document, stacklevel=3)
     try:

@@ -6,7 +6,7 @@ What is learned is asked of SB3's ``_get_torch_save_params()``: an algorithm has
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +18,8 @@ from reactor_sb3.acting.normalization import put_statistics, statistics_state
 from reactor_sb3.checkpoints.alike import alike
 from reactor_sb3.checkpoints.expected import expected_outputs, expected_run, expected_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
+from reactor_sb3.trainers.model import Model
 from reactor_sb3.training.specification import program_of
-
-if TYPE_CHECKING:
-    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["go_on", "optimizers_of", "restore", "state_of"]
 
@@ -31,18 +29,18 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def optimizers_of(model: Trainer) -> dict[str, torch.optim.Optimizer]:
+def optimizers_of(model: Model) -> dict[str, torch.optim.Optimizer]:
     """All optimisers of a trainer, by the names that SB3 has for them."""
     known = {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[0]}
     return {name: part for name, part in known.items() if isinstance(part, torch.optim.Optimizer)}
 
 
-def _tensors_of(model: Trainer) -> dict[str, torch.Tensor]:
+def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
     """What is learned besides the policy, likewise: a coefficient, say."""
     return {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]}
 
 
-def state_of(model: Trainer) -> dict[str, Any]:
+def state_of(model: Model) -> dict[str, Any]:
     """Everything that the coming rounds depend on, between two rounds."""
     part = None if model._run is None else model._run.snapshot().part
     return {
@@ -64,18 +62,18 @@ def state_of(model: Trainer) -> dict[str, Any]:
     }
 
 
-def _buffer(model: Trainer) -> Any:
+def _buffer(model: Model) -> Any:
     return getattr(model, "replay_buffer", None)
 
 
-def _plain_now(model: Trainer, name: str, value: Any) -> Any:
+def _plain_now(model: Model, name: str, value: Any) -> Any:
     """A constructor's argument as it is by now, where it has become an attribute that was changed since."""
     now = vars(model).get(name, value)
     plain = (bool, int, float)
     return now if isinstance(now, plain) and isinstance(value, plain) else value
 
 
-def restore(model: Trainer, state: dict[str, Any]) -> None:
+def restore(model: Model, state: dict[str, Any]) -> None:
     """Make a trainer that was just made what a state says, but for its run.
 
     Raises:
@@ -108,7 +106,7 @@ def restore(model: Trainer, state: dict[str, Any]) -> None:
         alike(state["run"], expected_run(specification, topology, model.wants_infos), "the run")
 
 
-def go_on(model: Trainer, state: dict[str, Any]) -> None:
+def go_on(model: Model, state: dict[str, Any]) -> None:
     """Start the run of a trainer and make it the one that a state has, if it has one.
 
     Raises:
@@ -135,7 +133,7 @@ def go_on(model: Trainer, state: dict[str, Any]) -> None:
         model.cut_episodes(begun)
 
 
-def _put_statistics(model: Trainer, saved: Any) -> None:
+def _put_statistics(model: Model, saved: Any) -> None:
     if saved is not None and model._vec_normalize_env is not None:
         put_statistics(model._vec_normalize_env, saved)
 

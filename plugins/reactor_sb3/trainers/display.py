@@ -19,10 +19,10 @@ from reactor_sb3.acting.viewer import Showing, ViewPlan, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.rendering import check_like, visible
+from reactor_sb3.trainers.model import Model
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["WATCHING", "Display", "checked_place"]
 
@@ -49,7 +49,7 @@ class Display:
         self.env = env
         self.plan: ViewPlan | None = None
 
-    def place(self, model: Trainer) -> Place | None:
+    def place(self, model: Model) -> Place | None:
         """Where it is shown, ``None`` if nothing is; see :func:`checked_place`."""
         checked_number("watch_every", model.watch_every, 1)
         checked_number("watch_episodes", model.watch_episodes, 1)
@@ -57,7 +57,7 @@ class Display:
             checked_number("watch_steps", model.watch_steps, 1)
         return None if model.watch is None else checked_place(model.watch, model.executor)
 
-    def visible(self, model: Trainer) -> EnvMaker | None:
+    def visible(self, model: Model) -> EnvMaker | None:
         """What makes the viewer's environment, ``None`` if there is no viewer.
 
         Raises:
@@ -72,7 +72,7 @@ class Display:
         mode: Literal["human", "rgb_array"] = "human" if place == "human" else "rgb_array"
         return visible(self.env or model.session.makes, mode, f"watch={str(model.watch)!r}")
 
-    def plan_of(self, model: Trainer, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
+    def plan_of(self, model: Model, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
         """What the viewer is made from, ``None`` if there is none.
 
         Args:
@@ -92,12 +92,12 @@ class Display:
         slice_ = model.watch_steps or max(1, steps // FEWER)
         return ViewPlan(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place)
 
-    def show_round(self, model: Trainer, run: Run) -> None:
+    def show_round(self, model: Model, run: Run) -> None:
         """Give TensorBoard the film that was finished in a round, if one was."""
         if self.plan is not None and (showing := run.showing) is not None:
             _write(model.logger, showing)
 
-    def show_trained(self, model: Trainer, timesteps: int, parameters: npt.NDArray[Any]) -> None:
+    def show_trained(self, model: Model, timesteps: int, parameters: npt.NDArray[Any]) -> None:
         """Film what has come of the training. A viewer shows a slice in each round, and there are no more."""
         if self.plan is None or self.plan.where == "human":  # who looks at a window is not made to wait
             return

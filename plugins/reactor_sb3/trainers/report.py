@@ -16,10 +16,10 @@ from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.records import by_step
 from reactor_sb3.environments.live_vec_env import episode_logs
+from reactor_sb3.trainers.model import Model
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["Report"]
 
@@ -46,11 +46,11 @@ class Report:
         self.records: tuple[dict[str, Any], dict[str, Any], int] | None = None
         self._logged = 0, 0, 0  # when the rates were logged last, in nanoseconds, with the steps and the updates by then
 
-    def begin(self, model: Trainer) -> None:
+    def begin(self, model: Model) -> None:
         """Measure rates from now on."""
         self._logged = time.time_ns(), model.num_timesteps, model._n_updates
 
-    def round(self, model: Trainer, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
+    def round(self, model: Model, run: Run, callback: BaseCallback | None, log_interval: int | None) -> bool:
         """Count what a round has brought, tell callbacks and logger.
 
         Args:
@@ -77,7 +77,7 @@ class Report:
             model.dump_logs()
         return go_on
 
-    def _evaluated(self, model: Trainer, run: Run) -> None:
+    def _evaluated(self, model: Model, run: Run) -> None:
         evaluation: Evaluation | None = None if model.evaluate_every is None else run.evaluation
         if evaluation is not None:
             self.evaluations.append(evaluation)
@@ -87,7 +87,7 @@ class Report:
 
     # ------------------------------------------------------------------ logs
 
-    def dump(self, model: Trainer) -> None:
+    def dump(self, model: Model) -> None:
         """Record the usual statistics, to be written while the next round is sampled."""
         assert model.ep_info_buffer is not None and model.ep_success_buffer is not None
         elapsed = max((time.time_ns() - model.start_time) / 1e9, 1e-9)
@@ -111,7 +111,7 @@ class Report:
         logger.name_to_count.clear()
         logger.name_to_excluded.clear()
 
-    def _record_rates(self, model: Trainer) -> None:
+    def _record_rates(self, model: Model) -> None:
         then, steps, updates = self._logged
         self.begin(model)
         now, steps_now, updates_now = self._logged
@@ -119,7 +119,7 @@ class Report:
         model.logger.record("time/sampling_hz", int((steps_now - steps) / seconds))
         model.logger.record("time/update_frames_hz", int((updates_now - updates) * model.update_rows / seconds))
 
-    def write(self, model: Trainer) -> None:
+    def write(self, model: Model) -> None:
         """Write what is left when there is no next round."""
         if self.records is not None:
             values, excluded, steps = self.records
@@ -131,7 +131,7 @@ class Report:
 # ---------------------------------------------------------------------- steps and episodes
 
 
-def _count(model: Trainer, step_infos: list[StepInfo]) -> None:
+def _count(model: Model, step_infos: list[StepInfo]) -> None:
     """Count episodes that have ended in a round, when nobody wants to know of each step."""
     episodes = by_step(model.session.episodes)
     steps, numbers = np.nonzero(episodes["length"])
@@ -146,7 +146,7 @@ def _count(model: Trainer, step_infos: list[StepInfo]) -> None:
     _write_episodes(logs, infos)
 
 
-def _with_episode(model: Trainer, info: dict[str, Any], episode: Any) -> dict[str, Any]:
+def _with_episode(model: Model, info: dict[str, Any], episode: Any) -> dict[str, Any]:
     """An info with what SB3's ``Monitor`` adds at the end of an episode, unless there is one that has."""
     if "episode" not in info:
         info["episode"] = {"r": round(float(episode["return"]), 6), "l": int(episode["length"])}
@@ -154,7 +154,7 @@ def _with_episode(model: Trainer, info: dict[str, Any], episode: Any) -> dict[st
     return info
 
 
-def _tell(model: Trainer, run: Run, step_infos: list[StepInfo], callback: BaseCallback) -> bool:
+def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCallback) -> bool:
     """Call a callback, step by step."""
     n, env, layout, go_on = model.n_envs, model.env, model.session.layout, True
     rounds = run.transitions

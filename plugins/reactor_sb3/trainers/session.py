@@ -15,12 +15,12 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.trainers.display import Display
+from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, parameter_record, write_parameters
 
 if TYPE_CHECKING:
     from reactor_rl import Run
-    from reactor_sb3.trainers.trainer import Trainer
 
 __all__ = ["Session"]
 
@@ -81,7 +81,7 @@ class Session:
 
     # ------------------------------------------------------------------ what the actors get
 
-    def parameters(self, model: Trainer) -> Array:
+    def parameters(self, model: Model) -> Array:
         """A record of what the actors get; from now on :meth:`write_parameters` writes those of the networks that there are."""
         state = model.broadcast_state()
         record = np.zeros((), parameter_record(state))
@@ -90,7 +90,7 @@ class Session:
         write_parameters(record, state)
         return record
 
-    def write_parameters(self, model: Trainer, record: Array) -> None:
+    def write_parameters(self, model: Model, record: Array) -> None:
         """Fill a record with what the actors get."""
         self._writer.write(record)
         if self._buffers:
@@ -98,13 +98,13 @@ class Session:
             write_parameters(record, {name: state[name] for name in self._buffers})
         write_parameters(record, model.statistics_state())
 
-    def outdated(self, model: Trainer) -> bool:
+    def outdated(self, model: Model) -> bool:
         """Whether the actors have other parameters than there are: somebody may have set some."""
         return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
 
     # ------------------------------------------------------------------ a round
 
-    def tick(self, model: Trainer, run: Run, watched: bool) -> None:
+    def tick(self, model: Model, run: Run, watched: bool) -> None:
         """Sample a round, and learn from one.
 
         Args:

@@ -1,0 +1,102 @@
+"""A trainer as its parts and its checkpoints see it, which the trainer itself imports."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from reactor_rl.plugin import ExecutorName
+from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.training.specification import Specification
+
+__all__ = ["Model"]
+
+Array = npt.NDArray[Any]
+
+
+class Model(Protocol):
+    """See :class:`reactor_sb3.trainers.trainer.Trainer`, and SB3's ``BaseAlgorithm`` for what has no docstring here."""
+
+    log_unit: ClassVar[str]
+    arguments: dict[str, Any]
+    session: Any
+    """A :class:`reactor_sb3.trainers.session.Session`."""
+    pipeline: int
+    executor: ExecutorName
+    evaluate_every: int | None
+    wants_infos: bool
+    watch: str | os.PathLike[str] | None
+    watch_every: int
+    watch_episodes: int
+    watch_steps: int | None
+    _learned_timesteps: int
+    _run: Any
+
+    action_space: gymnasium.Space[Any]
+    env: VecEnv | None
+    ep_info_buffer: deque[Any] | None
+    ep_success_buffer: deque[Any] | None
+    n_envs: int
+    num_timesteps: int
+    policy: Any
+    start_time: float
+    tensorboard_log: str | None
+    _episode_num: int
+    _n_updates: int
+    _num_timesteps_at_start: int
+    _stats_window_size: int
+    _total_timesteps: int
+    _vec_normalize_env: VecNormalize | None
+
+    @property
+    def logger(self) -> Logger: ...
+
+    @property
+    def rollout_steps(self) -> int: ...
+
+    @property
+    def update_rows(self) -> int: ...
+
+    @property
+    def evaluations(self) -> list[Evaluation]: ...
+
+    def acting_state(self) -> Mapping[str, torch.Tensor]: ...
+
+    def assert_runs(self, run: Any) -> None: ...
+
+    def broadcast_state(self) -> Mapping[str, torch.Tensor]: ...
+
+    def close(self) -> None: ...
+
+    def counted(self) -> int: ...
+
+    def cut_episodes(self, which: Array) -> None: ...
+
+    def dump_logs(self) -> None: ...
+
+    def exploration_rates(self) -> Array: ...
+
+    def round_done(self) -> None: ...
+
+    def specification(self) -> Specification: ...
+
+    def start(self) -> Any: ...
+
+    def statistics_state(self) -> Mapping[str, torch.Tensor]: ...
+
+    def streams(self) -> dict[str, np.random.Generator]: ...
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]: ...
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None: ...
+
+    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: Array | None = None) -> None: ...
