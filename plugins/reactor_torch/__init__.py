@@ -34,6 +34,7 @@ with needs("sb3", "reactor_torch"):
         squashed_sample,
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
+    from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
     from reactor_torch.layers import Layer, layers_of
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Networks
@@ -45,6 +46,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan
     from reactor_torch.sharing import SharedLosses, shared_losses
     from reactor_torch.sliceable import check_sliceable, draws
+    from reactor_torch.slicing import check_sliced
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.td3 import TD3ActorLoss, TD3Batch, TD3CriticLoss
@@ -79,6 +81,7 @@ __all__ = [
     "Forward",
     "Function",
     "Gaussians",
+    "GradientWorker",
     "Layer",
     "LearnerShard",
     "Loss",
@@ -101,6 +104,7 @@ __all__ = [
     "SACCriticLoss",
     "ShardPlan",
     "SharedLosses",
+    "SlicedGradients",
     "SquashedActor",
     "Stacked",
     "TD3ActorFormula",
@@ -116,8 +120,10 @@ __all__ = [
     "UpdaterLoss",
     "UpdaterTask",
     "Updates",
+    "WorkerConfig",
     "carry_out",
     "check_sliceable",
+    "check_sliced",
     "computing",
     "dense_network_of",
     "differentiating",

@@ -68,10 +68,13 @@ class Networks(Mapping[str, Any]):
             name: FlatParameters([pair for pair in _named(part.module) if pair[0] in self._names[name]], name in self._learned)
             for name, part in self.parts.items()
         }
-        self._seen: dict[Hashable, Any] = {}
         self._targets: dict[tuple[str, str], _Target] = {}
         self._slicer = MinibatchSlicer()
         self._bound = False
+        self._make_formulas(losses)
+
+    def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
+        self._seen: dict[Hashable, Any] = {}
         self.dense = True
         found = {name: loss.formula(self) for name, loss in losses.items()}
         self.dense = all(formula is not None and formula.dense for formula in found.values())
@@ -207,6 +210,16 @@ class Networks(Mapping[str, Any]):
         known |= {id(one) for name in self for one in self.buffers(name)}
         parts = {id(one): one.detach() for module in self.modules() for one in (*module.parameters(), *module.buffers())}
         return [one for number, one in parts.items() if number not in known]
+
+    def move(self, places: Mapping[str, tuple[torch.Tensor, torch.Tensor | None]]) -> None:
+        """Have parameters, and perhaps gradients, in other arrays from now on; see :meth:`FlatParameters.move`.
+
+        Args:
+            places: For each network that moves, where its parameters are, and where its gradients are to be.
+        """
+        for name, (data, gradients) in places.items():
+            self._flats[name].move(data, gradients)
+        self._make_formulas(self.losses)  # formulas have views of the former arrays
 
     def to(self, device: torch.device) -> Networks:
         """The same on a device: this object without optimisers, its modules moved."""

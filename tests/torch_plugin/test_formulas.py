@@ -17,8 +17,7 @@ from torch_plugin.test_same_bits import continuous_nets
 
 from reactor_sb3 import algorithms
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
-from reactor_torch import Autograd, Networks, TransitionBatch
-from reactor_torch.loss import Loss, Network
+from reactor_torch import Autograd, Loss, Network, Networks, TransitionBatch
 
 CLOSE = 1e-5
 SLICES = (slice(0, 5), slice(5, 20), slice(20, ROWS))

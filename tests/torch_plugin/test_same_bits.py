@@ -21,8 +21,7 @@ from reactor_sb3.algorithms import pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
 from reactor_sb3.learning.ppo_learner import PPOLearner
 from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy
-from reactor_torch import DQNLoss, Networks, PPOBatch, QBatch, QLoss, TransitionBatch
-from reactor_torch.loss import Network, Task
+from reactor_torch import DQNLoss, Network, Networks, PPOBatch, QBatch, QLoss, Task, TransitionBatch
 
 UPDATES = 7
 

@@ -1,0 +1,348 @@
+"""Minibatches cut into slices, always at the same rows: which worker has which slice, and how a slice lies in an array port.
+
+The number of slices is part of the algorithm, for sums of floating-point numbers depend on how they are cut. Where slices are
+computed is not.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from reactor_torch.loss import Loss
+from reactor_torch.networks import Networks
+from reactor_torch.parameters import FILLING, packed
+
+__all__ = ["LINE", "Lanes", "SliceLayout", "SliceView", "WeightLayout", "check_sliced", "draws", "parts_of", "rows_of_slice"]
+
+Array = npt.NDArray[Any]
+HEAD = "(loss, rows, of)"
+"""Number of the loss, rows of the slice, and of its minibatch."""
+LINE = 16
+"""Float32 numbers of a cache line, where each network begins: the last bits of a product depend on that."""
+_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
+"""Torch's families of layers that draw nothing, but for those named next."""
+_DRAWING = (nn.RReLU, nn.MultiheadAttention)
+
+
+# ---------------------------------------------------------------------- who computes what
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Which gradient worker computes which slice of which loss.
+
+    Losses of one lane are computed one after the other, those of different lanes at the same time. The learner itself computes the
+    first slice of the first lane.
+
+    Attributes:
+        losses: Names of the losses, in order.
+        slices: Slices of a minibatch.
+        split: Whether each loss has a lane of its own; else all have one.
+    """
+
+    losses: tuple[str, ...]
+    slices: int
+    split: bool
+
+    @property
+    def workers(self) -> int:
+        """How many gradient workers there are."""
+        return (len(self.losses) if self.split else 1) * self.slices - 1
+
+    def lane_of(self, loss: str) -> int:
+        """Number of a loss's lane."""
+        return self.losses.index(loss) if self.split else 0
+
+    def slot_of(self, worker: int) -> tuple[int, int]:
+        """Lane and slice of a worker."""
+        return divmod(worker + 1, self.slices)
+
+    def workers_of(self, lane: int) -> range:
+        """The workers of a lane, in the order of its slices."""
+        return range(max(lane * self.slices - 1, 0), (lane + 1) * self.slices - 1)
+
+    def losses_of(self, lane: int) -> tuple[str, ...]:
+        """Names of the losses of a lane."""
+        return tuple(loss for loss in self.losses if self.lane_of(loss) == lane)
+
+
+def rows_of_slice(rows: slice, slices: int, index: int) -> slice:
+    """The rows of one of ``slices`` slices; their lengths differ by one at most, and the first one is never empty.
+
+    Args:
+        rows: Rows of the minibatch, with a beginning and an end.
+        slices: How many there are.
+        index: Number of the slice.
+    """
+    count = rows.stop - rows.start
+    begin, end = -(-index * count // slices), -(-(index + 1) * count // slices)
+    return slice(rows.start + begin, rows.start + end)
+
+
+def draws(nets: Networks) -> bool:
+    """Whether networks may draw from torch's generator while they learn: whether they have dropout, or parts that nobody knows."""
+
+    def certain(part: nn.Module) -> bool:
+        package, _, family = type(part).__module__.rpartition(".")
+        torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
+        return torch_s or type(part).__module__.startswith("stable_baselines3.")
+
+    return not all(certain(part) for module in nets.modules() for part in module.modules())
+
+
+def check_sliced(nets: Networks, slices: int, split: bool) -> None:
+    """Refuse networks of which slices, or losses side by side, make something else than the minibatch.
+
+    Args:
+        nets: The networks.
+        slices: Slices of a minibatch.
+        split: Whether losses are computed side by side.
+
+    Raises:
+        ValueError: If a network without ``buffers=True`` has batch normalisation.
+    """
+    for name, part in nets.parts.items():
+        modules = part.module.named_modules() if isinstance(part.module, nn.Module) and not part.buffers else ()
+        for path, module in modules:
+            if not isinstance(module, nn.modules.batchnorm._BatchNorm):
+                continue
+            layer = f"{name}.{path}" if path else name
+            kind = type(module).__name__
+            if slices > 1:
+                raise ValueError(
+                    f"n_learners > 1 cuts minibatches into slices, each of which {layer!r} ({kind}) would normalise "
+                    "by itself, which is another loss: use LayerNorm or GroupNorm, or n_learners=1"
+                )
+            if split:
+                raise ValueError(
+                    f"split=True lets the losses' gradients be computed apart, and {layer!r} ({kind}) would collect "
+                    "its statistics in two places: use LayerNorm or GroupNorm, or split=False"
+                )
+
+
+# ---------------------------------------------------------------------- weights in a port
+
+
+class WeightLayout:
+    """Where networks and their changing buffers lie in an array of float32, which goes out with each minibatch.
+
+    Args:
+        nets: The networks. What is fixed during a round is not there.
+
+    Attributes:
+        networks: Where the parameters of each network are.
+        buffers: Where its buffers are, each by itself; of networks with ``buffers=True``.
+        size: Length of the array.
+    """
+
+    def __init__(self, nets: Networks) -> None:
+        self.networks: dict[str, slice] = {}
+        self.buffers: dict[str, list[slice]] = {}
+        self.size = 0
+        named = {name for loss in nets.losses.values() for name in (loss.learns, *loss.reads)}
+        for name, part in nets.parts.items():
+            if part.fixed or (name not in named and not isinstance(part.module, nn.Module)):
+                continue
+            self.networks[name] = self._place(len(nets.flat(name).data))
+            if part.buffers:
+                self.buffers[name] = [self._place(-(-one.nbytes // 4)) for one in nets.buffers(name)]
+
+    def _place(self, count: int) -> slice:
+        begin = self.size
+        self.size += count + -count % LINE
+        return slice(begin, begin + count)
+
+    def write(self, nets: Networks, weights: Array) -> None:
+        """Copy all of it into an array, from wherever it lies."""
+        for name, where in self.networks.items():
+            _write(nets.flat(name).data, weights[where])
+        for name, places in self.buffers.items():
+            for buffer, where in zip(nets.buffers(name), places, strict=True):
+                _write(buffer, _view(weights[where], buffer))
+
+    def read(self, nets: Networks, weights: Array) -> None:
+        """Copy parameters from an array."""
+        for name, where in self.networks.items():
+            _read(nets.flat(name).data, weights[where])
+
+    def read_buffers(self, nets: Networks, weights: Array) -> None:
+        """Copy buffers from an array."""
+        for name, places in self.buffers.items():
+            for buffer, where in zip(nets.buffers(name), places, strict=True):
+                _read(buffer, _view(weights[where], buffer))
+
+
+def _view(numbers: Array, like: torch.Tensor) -> Array:
+    """Memory of numbers as an array of a buffer's type and shape."""
+    dtype = np.dtype(str(like.dtype).removeprefix("torch."))
+    return numbers.view(np.uint8)[: like.nbytes].view(dtype).reshape(like.shape)
+
+
+def _write(tensor: torch.Tensor, out: Array) -> None:
+    if tensor.device.type == "cpu":
+        out[...] = tensor.detach().numpy()
+    else:
+        torch.from_numpy(out).copy_(tensor)
+
+
+def _read(tensor: torch.Tensor, values: Array) -> None:
+    if tensor.device.type == "cpu":
+        tensor.detach().numpy()[...] = values
+    else:
+        tensor.copy_(torch.tensor(values))  # which copies: the array may not be written to, and torch warns of views of such
+
+
+# ---------------------------------------------------------------------- slices in a port
+
+
+def parts_of(batch: Any, wanted: Container[str] | None = None) -> dict[str, Array]:
+    """The parts of a minibatch as arrays, on the same memory if that is a processor's.
+
+    Args:
+        batch: The minibatch.
+        wanted: Names of parts, those of a dict being called ``field/key``; ``None`` for all.
+    """
+    parts: dict[str, Array] = {}
+    for field, value in vars(batch).items():
+        for key, part in value.items() if isinstance(value, dict) else [(None, value)]:
+            name = field if key is None else f"{field}/{key}"
+            if wanted is None or name in wanted:
+                parts[name] = part.cpu().numpy() if isinstance(part, torch.Tensor) else np.asarray(part, np.float64)
+    return parts
+
+
+class SliceLayout:
+    """How a slice lies in a record: a block of memory for each part that one of the losses looks at.
+
+    Losses with minibatches of the same parts share their blocks: a record has one slice at a time.
+
+    Args:
+        examples: For each loss a minibatch, as large as there are any; see :class:`~reactor_torch.Batch`.
+        slices: Slices of a minibatch.
+        losses: The losses, by name.
+
+    Attributes:
+        losses: Names of the losses; a record has their numbers.
+        rows: The most rows that a slice has.
+        parts: Names of parts of minibatches that any loss looks at.
+        blocks: For each loss, the block of each part.
+        record: The type of the record.
+
+    Raises:
+        ValueError: If a loss names a field that its minibatches have not.
+    """
+
+    def __init__(self, examples: Mapping[str, Any], slices: int, losses: Mapping[str, Loss]) -> None:
+        self.losses = tuple(losses)
+        self.rows = max(-(-len(example) // slices) for example in examples.values())
+        self.kinds = [type(examples[name]) for name in losses]
+        self.fields = [tuple(vars(examples[name])) for name in losses]
+        self.keyed = [tuple(key for key, part in vars(examples[name]).items() if isinstance(part, dict)) for name in losses]
+        self.blocks: list[dict[str, str]] = [{} for _ in losses]
+        found: dict[str, tuple[str, np.dtype[Any], tuple[int, ...]]] = {}
+        for example in {id(examples[name]): examples[name] for name in losses}.values():
+            users = [number for number, name in enumerate(losses) if examples[name] is example]
+            needs = {number: _fields_of(self.losses[number], losses[self.losses[number]], example) for number in users}
+            for part, values in parts_of(example).items():
+                looking = [number for number in users if part.partition("/")[0] in needs[number]]
+                if not looking:
+                    continue
+                shape = (self.rows, *values.shape[1:]) if values.ndim else ()
+                block = part
+                if block in found and found[block][1:] != (values.dtype, shape):
+                    block = f"{part} of {self.losses[looking[0]]}"
+                found[block] = (block, values.dtype, shape)
+                for number in looking:
+                    self.blocks[number][part] = block
+        self.parts = frozenset(part for blocks in self.blocks for part in blocks)
+        self.record = packed([*found.values(), (HEAD, np.dtype(np.int64), (3,))])
+
+
+def _fields_of(name: str, loss: Loss, example: Any) -> set[str]:
+    """Names of the fields of a minibatch that a loss looks at."""
+    there = set(vars(example))
+    wanted = there if loss.fields is None else {*loss.fields, "actions"}
+    if not wanted <= there:
+        raise ValueError(
+            f"loss {name!r} looks at {sorted(wanted - there)}, and its minibatches ({type(example).__name__}) have {sorted(there)}"
+        )
+    return wanted
+
+
+class SliceView:
+    """A record on either side of a port.
+
+    Args:
+        layout: Layout of the record.
+        record: The record, ``()``.
+    """
+
+    def __init__(self, layout: SliceLayout, record: Array) -> None:
+        self.layout = layout
+        self._head: Array = record[HEAD]
+        self._of_rows: list[list[tuple[str, Array]]] = []
+        self._numbers: list[list[tuple[str, Array]]] = []
+        for blocks in layout.blocks:
+            views = [(part, record[block]) for part, block in blocks.items()]
+            self._of_rows.append([(part, view) for part, view in views if view.ndim])
+            self._numbers.append([(part, view) for part, view in views if not view.ndim])
+        self._batches: dict[tuple[int, int], Any] = {}
+        if FILLING in (record.dtype.names or ()) and record.flags.writeable:
+            record[FILLING] = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the slice has."""
+        return int(self._head[1])
+
+    def clear(self) -> None:
+        """Say that there is nothing to compute."""
+        self._head[1] = 0
+
+    def write(self, loss: int, parts: Mapping[str, Array], rows: slice, of: int) -> None:
+        """Copy a slice in.
+
+        Args:
+            loss: Number of the loss that it is for.
+            parts: Parts of the batch, or of more: see :func:`parts_of`.
+            rows: Rows of the slice.
+            of: Rows of the minibatch.
+        """
+        head, count = self._head, rows.stop - rows.start
+        head[0], head[1], head[2] = loss, count, of  # sooner done than all at once
+        for name, block in self._of_rows[loss]:
+            block[:count] = parts[name][rows]
+        for name, block in self._numbers[loss]:
+            block[...] = parts[name]
+
+    def read(self) -> tuple[str, Any, int]:
+        """Name of the loss, the slice with tensors that are views of the record, and the rows of its minibatch."""
+        loss, count, of = self._head.tolist()
+        batch = self._batches.get((loss, count))
+        if batch is None or self._numbers[loss]:
+            batch = self._batches[loss, count] = self._batch(loss, count)
+        return self.layout.losses[loss], batch, of
+
+    def _batch(self, loss: int, count: int) -> Any:
+        """Parts that the loss does not look at are ``None``."""
+        keyed = self.layout.keyed[loss]
+        values: dict[str, Any] = {name: {} if name in keyed else None for name in self.layout.fields[loss]}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody will write to it
+            for name, block in self._of_rows[loss]:
+                field, _, key = name.partition("/")
+                if field in keyed:
+                    values[field][key] = torch.from_numpy(block[:count])
+                else:
+                    values[field] = torch.from_numpy(block[:count])
+            for name, block in self._numbers[loss]:
+                values[name] = float(block)
+        return self.layout.kinds[loss](**values)
