@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
+from reactor_sb3.learning.learner import Learning
 from reactor_sb3.training.specification import Specification
 
 __all__ = ["Model"]
@@ -23,7 +24,7 @@ __all__ = ["Model"]
 Array = npt.NDArray[Any]
 
 
-class Model(Protocol):
+class Model(Learning, Protocol):
     """See :class:`reactor_sb3.trainers.trainer.Trainer`, and SB3's ``BaseAlgorithm`` for what has no docstring here."""
 
     log_unit: ClassVar[str]
@@ -32,8 +33,12 @@ class Model(Protocol):
     """A :class:`reactor_sb3.trainers.session.Session`."""
     pipeline: int
     executor: ExecutorName
+    nodes: Any
+    workers: int | None
+    start_method: str | None
+    restarts: int
+    round_timeout: float | None
     evaluate_every: int | None
-    wants_infos: bool
     watch: str | os.PathLike[str] | None
     watch_every: int
     watch_episodes: int

@@ -10,13 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from reactor_gymnasium.plugin import replacing
+from reactor_rl import Recover
+from reactor_rl.plugin import carrier_for
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.model import Model
+from reactor_sb3.trainers.placing import choose, recommendations, spread
 from reactor_sb3.trainers.report import Report
+from reactor_sb3.training.specification import Specification, program_of
 from reactor_torch import ParameterWriter, parameter_record, write_parameters
 
 if TYPE_CHECKING:
@@ -102,7 +107,39 @@ class Session:
         """Whether the actors have other parameters than there are: somebody may have set some."""
         return self.sent is None or self.sent.tobytes() != self.parameters(model).tobytes()
 
-    # ------------------------------------------------------------------ a round
+    # ------------------------------------------------------------------ the run
+
+    def start(self, model: Model) -> Run:
+        """Start the workers.
+
+        Args:
+            model: The trainer.
+
+        Raises:
+            ValueError: If there are ``restarts`` and environments that could not be brought back.
+        """
+        specification = model.specification()
+        model.cut_episodes(np.ones(model.n_envs, np.bool_))
+        carrier = carrier_for(model.executor, model.nodes, model.workers)
+        choice = choose(specification, model) if carrier is None else spread(specification, carrier.workers)
+        run = program_of(specification).start(
+            executor=choice.executor if carrier is None else carrier,
+            workers=choice.workers if carrier is None else None,
+            context=model.start_method,
+            placement=choice.placement,
+            on=choice.on,
+            fingerprint="off",
+            recover=_replacing(model.restarts, specification, choice.executor),
+            tick_timeout=model.round_timeout,
+        )
+        self.advice = recommendations(specification, choice)
+        self.display.plan = specification.viewing
+        self.saved_ports = len(program_of(specification.unwatched).topology().outputs)
+        self.set_order, self.set_exploration = run.writer("orders"), run.writer("exploration")
+        self.episodes = run.view("episodes")
+        self.sent = specification.parameters
+        self.afresh = False  # they will begin with new episodes anyway
+        return run
 
     def tick(self, model: Model, run: Run, watched: bool) -> None:
         """Sample a round, and learn from one.
@@ -126,3 +163,11 @@ class Session:
             self.report.records = None
         run.tick()
         self.late_cut = None
+
+
+def _replacing(restarts: int, specification: Specification, executor: str) -> Recover | None:
+    """How often workers are replaced, if every environment could be brought back that a result depends on."""
+    recover, evaluation = replacing(restarts, executor, specification.actors.makes), specification.evaluation
+    if evaluation is not None:
+        replacing(restarts, executor, [evaluation.make], "evaluation environment")
+    return recover

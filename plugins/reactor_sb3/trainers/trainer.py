@@ -24,9 +24,8 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from reactor_gymnasium.plugin import replacing
-from reactor_rl import Program, Recover, RunError
-from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, carrier_for, new_hash
+from reactor_rl import Program, RunError
+from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import Blueprint, StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
@@ -40,7 +39,6 @@ from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
-from reactor_sb3.trainers.placing import choose, recommendations, spread
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.training.sliced import Sliced
 from reactor_sb3.training.specification import Specification, program_of
@@ -334,39 +332,8 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         if self._run is not None and self._run.foreign:
             raise RunError(f"cannot go on with this {type(self).__name__}, for {FORKED}")
         if self._run is None or self._run.stopped:
-            session, specification = self.session, self.specification()
-            self.cut_episodes(self._all_envs())
-            carrier = carrier_for(self.executor, self.nodes, self.workers)
-            choice = choose(specification, self) if carrier is None else spread(specification, carrier.workers)
-            session.advice = recommendations(specification, choice)
-            session.display.plan = specification.viewing
-            session.saved_ports = len(program_of(specification.unwatched).topology().outputs)
-            self._run = program_of(specification).start(
-                executor=choice.executor if carrier is None else carrier,
-                workers=choice.workers if carrier is None else None,
-                context=self.start_method,
-                placement=choice.placement,
-                on=choice.on,
-                fingerprint="off",
-                recover=self._replacing(specification, choice.executor),
-                tick_timeout=self.round_timeout,
-            )
-            session.set_order = self._run.writer("orders")
-            session.set_exploration = self._run.writer("exploration")
-            session.episodes = self._run.view("episodes")
-            session.sent = specification.parameters
-            session.afresh = False  # they will begin with new episodes anyway
+            self._run = self.session.start(self)
         return self._run
-
-    def _replacing(self, specification: Specification, executor: str) -> Recover | None:
-        """How often workers are replaced, if every environment could be brought back that a result depends on."""
-        recover, evaluation = replacing(self.restarts, executor, specification.actors.makes), specification.evaluation
-        if evaluation is not None:
-            replacing(self.restarts, executor, [evaluation.make], "evaluation environment")
-        return recover
-
-    def _all_envs(self) -> Array:
-        return np.ones(self.n_envs, np.bool_)
 
     def _running(self) -> Run:
         return self.start()

@@ -109,7 +109,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             f"{self._updates()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} environments"
             f": {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / usual:g} by default; pass "
             f"gradient_steps={max(steps // usual, 1)} for as many",
-            stacklevel=6,
+            stacklevel=7,
         )
 
     # ------------------------------------------------------------------ what an algorithm says

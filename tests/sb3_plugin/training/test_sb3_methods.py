@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from saved_runs import saved_data
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -61,6 +62,18 @@ def test_save_load_and_predict(algorithm: str, tmp_path: Path) -> None:
     with cls.load(tmp_path / "model", env=partial(gymnasium.make, "CartPole-v1"), executor="processes") as loaded:
         loaded.learn(128)
         assert loaded.num_timesteps == 128 and "processes" in repr(loaded)
+
+
+@each
+def test_what_lives_only_as_long_as_the_model_is_not_saved(algorithm: str) -> None:
+    with new(algorithm, pipeline=1, **EVALUATED) as model:
+        data = saved_data(model.learn(320))
+    kinds = {name: type(value) for name, value in data.items()}
+    assert {name for name, kind in kinds.items() if kind.__module__.startswith(("reactor_rl", "reactor_sb3", "reactor_torch"))} <= {
+        "learning_rate", "action_noise",
+    }  # fmt: skip
+    assert not {"session", "evaluations", "env", "replay_buffer", "watch"} & data.keys()
+    assert data["num_timesteps"] == 320 and data["arguments"]["n_actors"] == 4
 
 
 OPEN: list[Any] = []
