@@ -1,4 +1,4 @@
-"""What host classes that own a run have in common: its picture, its trace and its end."""
+"""The base of host classes that own a run: its picture, its trace and its end."""
 
 from __future__ import annotations
 

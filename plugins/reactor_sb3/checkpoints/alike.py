@@ -27,7 +27,7 @@ class Each:
     """Stands for a list of any length.
 
     Attributes:
-        item: What each of its items is like.
+        item: The template of each of its items.
     """
 
     item: Any
@@ -47,10 +47,10 @@ def alike(saved: Any, fresh: Any, what: str) -> None:
     """Refuse a value that is not of the kind, the keys, the length, the shape and the dtype of a fresh one; numbers may differ.
 
     Args:
-        saved: What a file holds.
-        fresh: What a fresh trainer has in its place. A function anywhere in it says of the value there whether it fits, and
+        saved: The value in a file.
+        fresh: The value of a fresh trainer in its place. A function anywhere in it says of the value there whether it fits, and
             :class:`Each` stands for a list of any length.
-        what: Its name, for the error.
+        what: Name of the value, for the error.
 
     Raises:
         CorruptError: If it is not.

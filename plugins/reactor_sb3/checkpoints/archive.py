@@ -73,12 +73,12 @@ class Archive:
 
     Args:
         archive: The zip.
-        size: Of the file, bytes.
+        size: Bytes of the file.
         allow_pickle: Whether it may hold pickles.
 
     Attributes:
         document: The plain data.
-        size: Of the file, bytes.
+        size: Bytes of the file.
 
     Raises:
         RefusedError: If it holds pickles and must not.

@@ -33,7 +33,7 @@ __all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
 FORMAT = 4
 RUN_FORMAT = "run 1"
-"""What the files of :mod:`reactor_sb3.checkpoints.saved_run` have in its place."""
+"""In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
     "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log", *WATCHING,
 )  # fmt: skip
@@ -47,7 +47,7 @@ def save(path: str | os.PathLike[str], model: Model) -> None:
     """Write a checkpoint of a trainer, between two rounds.
 
     Args:
-        path: Of the file.
+        path: The file.
         model: The trainer.
     """
     bag, state = Bag(), state_of(model)
@@ -163,7 +163,7 @@ def _of_the_file(saved: Mapping[str, Any], changed: Mapping[str, Any], allow_pic
 
 
 def _saved_env(environment: dict[str, Any], allow_pickle: bool) -> Any:
-    """What the environments of a checkpoint are made from."""
+    """The maker of a checkpoint's environments."""
     if "factory" in environment:
         want(callable(environment["factory"]), "what makes an environment")
         return environment["factory"]

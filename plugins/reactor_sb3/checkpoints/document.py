@@ -20,7 +20,7 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 class Bag:
-    """What goes into an archive, value by value.
+    """The content of an archive that is to be written, value by value.
 
     Attributes:
         arrays: By name.

@@ -1,4 +1,4 @@
-"""What a checkpoint has to be like, as templates for :func:`reactor_sb3.checkpoints.alike.alike`.
+"""Templates of a checkpoint's content, for :func:`reactor_sb3.checkpoints.alike.alike`.
 
 Before a trainer is made of it (:func:`check_outline`), before anything is put into the trainer (:func:`expected_state`), and before
 its run is started (:func:`expected_run`) and goes on (:func:`expected_outputs`).
@@ -58,8 +58,8 @@ def check_outline(state: Any, size: int) -> None:
     """Refuse what no trainer could be made from, or only one that is larger than the file says.
 
     Args:
-        state: What was saved.
-        size: Of the file, bytes.
+        state: The saved state.
+        size: Bytes of the file.
 
     Raises:
         CorruptError: If it is something else.
@@ -80,12 +80,12 @@ def check_outline(state: Any, size: int) -> None:
 
 
 def expected_state(fresh: Mapping[str, Any], optimizers: Mapping[str, torch.optim.Optimizer], buffer: Any) -> dict[str, Any]:
-    """What the state of a trainer may be, given that of one that was just made from the same arguments.
+    """The template of a trainer's state, given that of one that was just made from the same arguments.
 
     Args:
         fresh: The state of the one that was just made.
-        optimizers: Its optimisers, by name.
-        buffer: Its replay buffer, ``None`` if it has none.
+        optimizers: Optimisers of that trainer, by name.
+        buffer: The replay buffer of that trainer, ``None`` if it has none.
     """
     return {
         **fresh,
@@ -170,7 +170,7 @@ def _fits_parameter(saved: Any, parameter: torch.Tensor, kinds: Mapping[str, Any
 
 
 def _of_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """What such an optimiser remembers of a parameter; ``None`` if it cannot be tried."""
+    """The state that such an optimiser has for a parameter after a step; ``None`` if it cannot be tried."""
     parameter = torch.zeros(2, requires_grad=True)
     parameter.grad = torch.zeros(2)
     try:
@@ -204,10 +204,10 @@ def _replay(fresh: Any, buffer: Any) -> Any:
 
 
 def expected_run(specification: Specification, topology: Topology, whole_infos: bool) -> dict[str, Any]:
-    """What the state of this program's run may be, before it takes any memory.
+    """The template of the state of a program's run, before it takes any memory.
 
     Args:
-        specification: What the program is made from.
+        specification: The program's configuration.
         topology: The program.
         whole_infos: Whether infos are kept, which are objects.
     """
@@ -256,11 +256,11 @@ def _objects(kept: bool) -> Callable[[Any], bool]:
 
 
 def expected_outputs(fresh: WorkerState, outputs: Mapping[int, Any]) -> dict[int, Any]:
-    """What ports may hold of a run, given what they hold of one that has just started.
+    """The template of the ports of a run, given those of a run that has just started.
 
     Args:
         fresh: The one that has just started.
-        outputs: What was saved, as in :func:`expected_run`.
+        outputs: The saved ones, as in :func:`expected_run`.
     """
     expected: dict[int, Any] = {}
     for index, saved in outputs.items():

@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """What decides about the last bit of a sum, besides the versions."""
+    """The parts of this machine that decide about the last bit of a sum, besides the versions."""
     return {
         "processor": platform.machine(),
         "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def environment_state(makes: EnvMaker) -> dict[str, Any]:
-    """What makes the environments: an id, which needs no pickle, or functions."""
+    """The maker of the environments: an id, which needs no pickle, or functions."""
     match makes.env_fns:
         case (partial(func=gymnasium.make, args=(str() as env_id,), keywords={**keywords}),) if not keywords:
             return {"id": env_id}

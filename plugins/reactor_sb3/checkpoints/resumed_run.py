@@ -35,7 +35,7 @@ def resume_run(path: str | os.PathLike[str], env: VecEnv | None = None, **places
     The file holds pickles, which execute code when they are loaded: do not load files from others.
 
     Args:
-        path: Of the file.
+        path: The file.
         env: In place of the environments that were saved, where these cannot be made again: a ``ReactorVecEnv`` like theirs, with
             the same wrappers of SB3's around it. It becomes what the saved ones were.
         **places: Arguments of ``ReactorVecEnv`` that never change results, if there is no ``env``: ``workers``, ``executor``,

@@ -25,7 +25,7 @@ _MOST = {
     "learner_threads": 64, "n_learners": 64, "n_epochs": 1000, "gradient_steps": 100_000,
     "n_steps": 1_000_000, "rollout_steps": 1_000_000, "train_freq": 1_000_000, "evaluate_steps": 1_000_000,
 }  # fmt: skip
-"""What a round may have of something, where nobody vouches for the file: it must end some day, on this machine."""
+"""Most of something that a round may have, where nobody vouches for the file: it must end some day, on this machine."""
 _LARGEST_BATCH = 2**30
 """Bytes of the observations and activations of a batch, where nobody vouches for the file."""
 
@@ -49,7 +49,7 @@ def check_amounts(arguments: Mapping[str, Any]) -> None:
     """Refuse what would keep this machine busy for ever, or take all threads that it can have.
 
     Args:
-        arguments: Of the trainer's constructor, plain data.
+        arguments: Arguments of the trainer's constructor, plain data.
 
     Raises:
         RefusedError: Names it.
@@ -75,10 +75,10 @@ def check_policy(policy_class: type[Any], arguments: Mapping[str, Any], env: Vec
     """Refuse weights that are not those of the policy that the arguments describe, before it takes any memory.
 
     Args:
-        policy_class: Of the policy.
-        arguments: Of the trainer's constructor, plain data.
-        env: As the policy sees it.
-        weights: The policy's, as saved.
+        policy_class: The policy's class.
+        arguments: Arguments of the trainer's constructor, plain data.
+        env: The environment as the policy sees it.
+        weights: The policy's weights, as saved.
 
     Raises:
         CorruptError: If they are not.

@@ -45,7 +45,7 @@ _BY_COLUMNS = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 
 
 class SavedRun(NamedTuple):
-    """What is in a file of a run. Only its methods execute what is pickled in it.
+    """The content of a file of a run. Only its methods execute what is pickled in it.
 
     Attributes:
         document: What can be read of it.
@@ -62,7 +62,7 @@ class SavedRun(NamedTuple):
     model: bytes
 
     def makers(self) -> tuple[list[Pickled] | None, list[type[VecEnvWrapper]]]:
-        """What makes the environments, and the classes of what is wrapped around them, the outermost first."""
+        """The makers of the environments, and the classes of what is wrapped around them, the outermost first."""
         makers, kinds = pickle.loads(self.made_from)
         return makers, kinds
 

@@ -36,7 +36,7 @@ def optimizers_of(model: Model) -> dict[str, torch.optim.Optimizer]:
 
 
 def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
-    """What is learned besides the policy, likewise: a coefficient, say."""
+    """All tensors that are learned besides the policy, likewise: a coefficient, say."""
     return {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]}
 
 

@@ -1,1 +1,1 @@
-"""What every trainer has: its options, its program, what it tells."""
+"""The base of every trainer: its options, its run, its report, where it runs."""

@@ -65,7 +65,7 @@ class SaveCheckpoint(_Saving):
     """Saves a checkpoint every so many rounds, always to the same file, which is replaced at once.
 
     Args:
-        path: Of the file.
+        path: The file.
         every: Rounds from one checkpoint to the next.
         on_error: What to do when a checkpoint cannot be written, because the disk is full, say: ``"warn"`` and go on, trying again
             when the next one is due, or ``"raise"``, which ends the training. Either way the file stays what it was. A folder
@@ -105,7 +105,7 @@ class SaveRun(_Saving):
     begins: environments that cannot be restored exactly, and other vector environments and algorithms.
 
     Args:
-        path: Of the file.
+        path: The file.
         every: Environment steps from one save to the next; it is written at the end of the rollout within which they are over.
         on_error: As for :class:`SaveCheckpoint`.
 

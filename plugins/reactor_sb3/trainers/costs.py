@@ -1,4 +1,4 @@
-"""What a round costs: seconds of an actor's part and of the learner's, taken on throw-away copies of them."""
+"""Costs of a round: seconds of an actor's part and of the learner's, taken on throw-away copies of them."""
 
 from __future__ import annotations
 

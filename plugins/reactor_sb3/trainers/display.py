@@ -58,7 +58,7 @@ class Display:
         return None if model.watch is None else checked_place(model.watch, model.executor)
 
     def visible(self, model: Model) -> EnvMaker | None:
-        """What makes the viewer's environment, ``None`` if there is no viewer.
+        """The maker of the viewer's environment, ``None`` if there is no viewer.
 
         Raises:
             ValueError: If there is nothing to be seen of it, or it is not like those of the actors.
@@ -73,7 +73,7 @@ class Display:
         return visible(self.env or model.session.makes, mode, f"watch={str(model.watch)!r}")
 
     def plan_of(self, model: Model, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
-        """What the viewer is made from, ``None`` if there is none.
+        """The viewer's configuration, ``None`` if there is no viewer.
 
         Args:
             model: The trainer.
@@ -116,7 +116,7 @@ def checked_place(watch: Any, executor: str) -> Place:
     """Where a trainer's viewer is to show what it plays.
 
     Args:
-        watch: What the user has said.
+        watch: The trainer's argument of this name.
         executor: Likewise.
 
     Raises:

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 class Model(Learning, Protocol):
-    """See :class:`reactor_sb3.trainers.trainer.Trainer`, and SB3's ``BaseAlgorithm`` for what has no docstring here."""
+    """Whatever parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[str]
     arguments: dict[str, Any]

@@ -218,7 +218,7 @@ def meeting_cost(updates: int, learner: float, learners: int) -> float:
 
 
 def recommendations(specification: Specification, choice: Placement) -> list[str]:
-    """What would be faster but changes results, and is therefore the user's to decide."""
+    """Settings that would be faster but change results, so that the user has to decide."""
     if choice.actor is None or choice.learner is None:
         return []
     busiest = max(
@@ -256,7 +256,7 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
 
 
 def best_sharing(specification: Specification, choice: Placement, sampling: float) -> tuple[str, float] | None:
-    """What lets cores share the learner's work, so that a round is clearly shorter, and the seconds that learning would take.
+    """A setting by which cores share the learner's work and a round is clearly shorter, and the seconds that learning would take.
 
     ``None`` where there is nothing, or where the trainer has shards already or cannot have any.
 

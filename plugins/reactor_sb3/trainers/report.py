@@ -1,4 +1,4 @@
-"""What a trainer tells after each round: callbacks, statistics of episodes, logs, and evaluations."""
+"""A trainer's report of each round: callbacks, statistics of episodes, logs, and evaluations."""
 
 from __future__ import annotations
 

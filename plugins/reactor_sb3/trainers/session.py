@@ -1,4 +1,4 @@
-"""What a trainer has only as long as it lives."""
+"""The part of a trainer that is never saved: its run, and all that belongs to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 
 
 class Session:
-    """Everything of a trainer that ``save()`` leaves out: its parts, what its run is made from, and what the run was sent.
+    """Everything of a trainer that ``save()`` leaves out: its parts, its run, and the parameters that the run was sent.
 
     Args:
         evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
@@ -42,9 +42,9 @@ class Session:
     Attributes:
         report: Callbacks, logs and evaluations.
         display: What is shown.
-        evaluate_env: As given.
+        evaluate_env: Makes the evaluator's environment, ``None`` for one like the actors'.
         live: Names the trainer, for the reactors that live with it.
-        layout: Of observations in a round's record.
+        layout: Where observations are in a round's record.
         makes: Makes the actors' environments.
         normalization: What ``VecNormalize`` does, for the actors; ``None`` if there is none.
         torch_stream: State of torch's generator in the learner.
@@ -146,7 +146,7 @@ class Session:
 
         Args:
             model: The trainer.
-            run: Its run.
+            run: The trainer's run.
             watched: Whether somebody wants infos.
         """
         if self.afresh and model.pipeline:

@@ -62,8 +62,8 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     (:meth:`learn_from`).
 
     Attributes:
-        arguments: Of the constructor.
-        session: What lives only as long as the model: its run, and the parts that report and show. ``save()`` leaves it out.
+        arguments: The constructor's, by name.
+        session: The run, and the parts that report and show. ``save()`` leaves it out.
         wants_infos: Whether the learner needs the infos of each step.
     """
 
@@ -80,7 +80,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
 
     default_log_name: ClassVar[str] = "run"
     log_unit: ClassVar[str] = "episodes"
-    """What ``log_interval`` counts."""
+    """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
     devices: ClassVar[tuple[str, ...]] = ("device",)
@@ -141,7 +141,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
 
     def _spare(self, env: Any) -> VecEnv | None:
-        """What SB3 is given as environment: a live vector environment, or as many as the actors have, made when they are used."""
+        """The environment that SB3 is given: a live vector environment, or as many as the actors have, made when they are used."""
         if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
             return env  # type: ignore[no-any-return]
         return spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
@@ -153,7 +153,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
     def _setup_actors(self) -> None:
-        """What an algorithm's ``_setup_model`` begins with."""
+        """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
         self._check_shared()
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
@@ -207,7 +207,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         """Note that the episodes of some environments were cut off after the last transition that has been learned from.
 
         Args:
-            which: Of which environments, ``(n_envs,)``, bool.
+            which: Environments to cut off, ``(n_envs,)``, bool.
         """
         if self._vec_normalize_env is not None:
             self._vec_normalize_env.returns[which] = 0
@@ -251,11 +251,11 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
 
     def statistics_state(self) -> Mapping[str, torch.Tensor]:
-        """What observations and rewards are normalised by."""
+        """The statistics that observations and rewards are normalised by; empty without ``VecNormalize``."""
         return {} if self._vec_normalize_env is None else statistics_of(self._vec_normalize_env)
 
     def broadcast_state(self) -> Mapping[str, torch.Tensor]:
-        """What the actors get: parameters and buffers, and the statistics that observations and rewards are normalised by."""
+        """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
         return {**self.acting_state(), **self.statistics_state()}
 
     def write_parameters(self, record: Array) -> None:
@@ -270,7 +270,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         return str(digest.hexdigest())
 
     def _initial_stream(self) -> AbstractContextManager[None]:
-        """What the first weights are drawn from: the numbers that SB3's seeding gives, whoever else draws from torch meanwhile."""
+        """Draw the first weights from the numbers that SB3's seeding gives, whoever else draws from torch meanwhile."""
         return nullcontext() if self.seed is None else torch_stream(torch_state(self.seed))
 
     def limited_threads(self) -> AbstractContextManager[None]:
@@ -284,7 +284,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         return program_of(self.specification())
 
     def specification(self) -> Specification:
-        """What the program is made from.
+        """The program's configuration.
 
         Raises:
             ValueError: If the model has no environment.
@@ -446,7 +446,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     def _begin_learning(self, reset_num_timesteps: bool) -> None:
-        """What an algorithm does before :meth:`learn` begins."""
+        """Called before :meth:`learn` begins."""
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -463,7 +463,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         before ``_on_rollout_end``, and what goes wrong with it is raised by :meth:`learn`.
 
         Args:
-            path: Of the file.
+            path: The file.
 
         Warns:
             UserWarning: If an environment can neither be saved nor replayed, so that a resumed run begins a new episode there.
@@ -490,7 +490,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         """Go on from a checkpoint: ``model.learn(model.remaining_timesteps, reset_num_timesteps=False)`` ends as it would have.
 
         Args:
-            path: Of the file.
+            path: The file.
             env: In place of the environment that was saved; must be of the same kind.
             allow_pickle: Whether to load what pickle holds, which executes code: do not load files from others. If not, only
                 checkpoints without pickles can be resumed, nothing is imported for them (an id ``"module:Name"`` needs a module
@@ -520,7 +520,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
-        """See SB3; for what ``save()`` has written.
+        """Load a file that ``save()`` has written; see SB3.
 
         Raises:
             ValueError: If it is a checkpoint.
@@ -553,12 +553,12 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
 
     @property
     def n_updates(self) -> int:
-        """What is logged as ``train/n_updates``."""
+        """Updates so far, as they are logged as ``train/n_updates``; ``SyncPPO`` counts passes over a round, as SB3 does."""
         return self._n_updates
 
     @property
     def n_episodes(self) -> int:
-        """Episodes that have ended; what ``SyncDQN`` and its like log as ``time/episodes``."""
+        """Episodes that have ended since ``learn()`` began to count."""
         return self._episode_num
 
     # ------------------------------------------------------------------ SB3's other methods

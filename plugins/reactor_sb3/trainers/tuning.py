@@ -1,4 +1,4 @@
-"""What a trainer would do with other settings: rates that are predicted from measured costs. Nothing is changed.
+"""A trainer's rates with other settings, predicted from measured costs. Nothing is changed.
 
 After Spreeze (Hou et al. 2025), which adapts batch size and parallelism while it trains. Here they are part of the algorithm, and
 the user's to decide.
@@ -28,7 +28,7 @@ __all__ = ["Prediction", "call_of", "predictions"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is to be expected of a trainer with some settings.
+    """The rates to be expected of a trainer with some settings.
 
     Attributes:
         changed: Arguments of the constructor that are other ones than the given trainer's.
@@ -53,7 +53,7 @@ class Prediction:
 
 
 def predictions(model: Trainer) -> Iterator[Prediction]:
-    """What a trainer would do as it is, and with another setting; each when it has been measured.
+    """The rates of a trainer as it is, and with another setting; each when it has been measured.
 
     Args:
         model: The trainer. It is only looked at.
@@ -80,7 +80,7 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
 
 
 def _of_slices(model: Trainer, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """What else to change for minibatches as large as a slice is: half of one takes more than half the time."""
+    """Other settings to change for minibatches as large as a slice is: half of one takes more than half the time."""
     arguments = {**model.arguments, **changed}
     learners = arguments["n_learners"]
     if "batch_size" in arguments:

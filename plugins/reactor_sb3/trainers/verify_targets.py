@@ -21,7 +21,7 @@ class Training(Target[Trainer]):
     """A few rounds of a trainer.
 
     Args:
-        trainer: Its class.
+        trainer: The class.
         env: The environment, as the trainer takes it.
         **arguments: Of its constructor.
     """

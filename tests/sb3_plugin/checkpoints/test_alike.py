@@ -1,4 +1,4 @@
-"""What a file holds is taken where something of its kind is expected, and refused anywhere else."""
+"""A value in a file is taken where one of its kind is expected, and refused anywhere else."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_anything_else_is_refused_and_named(name: str, value: Any, what: str) ->
 
 def test_keys_are_the_same() -> None:
     for saved in ({**SAVED, "extra": 1}, {key: value for key, value in SAVED.items() if key != "rate"}, list(SAVED)):
-        with pytest.raises(CorruptError, match="^the state cannot"):
+        with pytest.raises(CorruptError, match=r"^the state cannot"):
             alike(saved, FRESH, "the state")
 
 
