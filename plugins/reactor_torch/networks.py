@@ -253,14 +253,12 @@ class _Target:
         self.whole = flat.names == target_flat.names == tuple(name for name, _ in _named(target))
         self.statistics = list(zip(_running(network), _running(target), strict=True))
 
-    @torch.no_grad()
     def follow(self, tau: float) -> None:
         if self.whole:
             self.target_flat.blend(self.flat, tau)
         else:  # frozen ones may have been exchanged, and an extractor that two networks share moves with each of them, as in SB3
             for (_, one), (_, other) in zip(_named(self.network), _named(self.target), strict=True):
-                other.data.mul_(1 - tau)
-                torch.add(other.data, one.data, alpha=tau, out=other.data)
+                other.data.mul_(1 - tau).add_(one.data, alpha=tau)
         for one, other in self.statistics:
             other.copy_(one)
 
