@@ -1,13 +1,13 @@
 """The one door for other plugins: what of this package they may use beyond :mod:`reactor_gymnasium` itself."""
 
 from reactor_gymnasium.atari.game import AtariGame
+from reactor_gymnasium.environments.block import BoundRows, EnvBlock
 from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.env_state import load, save
-from reactor_gymnasium.environments.folded import Folded, untouched
 from reactor_gymnasium.environments.infos import Packed, merge, note_whose_info, pack, unpack
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.replacing import replacing
-from reactor_gymnasium.environments.storage import Casting, Leaves
+from reactor_gymnasium.environments.storage import Casting, Leaves, joint_writer
 from reactor_gymnasium.environments.ways import known_way, saved_exactly
 from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import decide, late_helpers
@@ -33,12 +33,13 @@ __all__ = [
     "AtariGame",
     "EnvBatch",
     "Bools",
+    "BoundRows",
     "CallingVectorEnv",
     "Casting",
+    "EnvBlock",
     "EnvCosts",
     "EnvFn",
     "Failures",
-    "Folded",
     "Infos",
     "Inputs",
     "Leaves",
@@ -55,6 +56,7 @@ __all__ = [
     "decide",
     "drawn",
     "encoded",
+    "joint_writer",
     "known_way",
     "late_helpers",
     "load",
@@ -69,5 +71,4 @@ __all__ = [
     "saved_exactly",
     "thrown_away",
     "unpack",
-    "untouched",
 ]

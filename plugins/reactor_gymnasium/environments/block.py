@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_rl.plugin import Pickled, decode
@@ -46,14 +47,22 @@ class BoundRows:
 
     Args:
         layout: Of one observation.
-        observations: What each environment shows after the step, and after an autoreset: rows as ``layout`` has them.
+        observations: What each environment shows after the step, and after an autoreset: rows as ``layout`` has them. ``None`` if
+            nobody reads them.
+        next_observations: What the step led to, before an autoreset: rows likewise, in arrays by name. ``None`` if nobody reads
+            them.
     """
 
-    __slots__ = ("check", "put", "put_all")
+    __slots__ = ("check", "copies", "put", "put_all", "put_next")
 
-    def __init__(self, layout: RowLayout, observations: Any) -> None:
+    def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
         self.check = layout.check
-        self.put, self.put_all = layout.writer(observations), layout.batch_writer(observations)
+        rows = next_observations if observations is None else observations
+        self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
+        self.put_next = None if next_observations is None else layout.writer(next_observations)
+        self.copies: tuple[tuple[Array, Array], ...] = ()
+        if next_observations is not None and observations is not None:
+            self.copies = tuple((part, observations[name]) for name, part in next_observations.items())
 
 
 class EnvBlock:
@@ -65,6 +74,7 @@ class EnvBlock:
     Args:
         first: Index of the first environment, for messages.
         autoreset: When an environment whose episode has ended is reset.
+        seeds: From a row to the arguments of a reset that follows an episode; by default there are none.
 
     Attributes:
         envs: The environments; nobody else may refer to one.
@@ -72,14 +82,17 @@ class EnvBlock:
         pending: Whether the next step resets an environment (``NEXT_STEP``).
         rewards: Of the last step, as the environments returned them; 0.0 of a step that was a reset.
         ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
-        finals: By row the last observation and the last info of these episodes, copies, if they were reset in the same step.
-        infos: By row those infos of the last step that are not empty, copies.
+        finals: By row the last observation of these episodes, a copy, and what :attr:`last_info` gave, if they were reset in the
+            same step.
+        infos: By row those infos of the last step that are not empty, copies; those of a reset, where the same step had one.
+        keep_infos: Whether they are kept.
+        last_info: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
         failures: Row and exception of what failed in the last step, while the others took theirs.
         mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
     """
 
-    def __init__(self, first: int, autoreset: AutoresetMode) -> None:
-        self.first, self.autoreset = first, autoreset
+    def __init__(self, first: int, autoreset: AutoresetMode, seeds: Callable[[int], Mapping[str, Any]] | None = None) -> None:
+        self.first, self.autoreset, self.seeds = first, autoreset, seeds
         self.envs: list[Folded] = []
         self.observations: list[Any] = []
         self.pending: list[bool] = []
@@ -88,6 +101,8 @@ class EnvBlock:
         self.finals: dict[int, tuple[Any, Any]] = {}
         self.infos: dict[int, Any] = {}
         self.failures: list[tuple[int, Exception]] = []
+        self.keep_infos = True
+        self.last_info: Callable[[int, Any], Any] = _copied
         self.mark: Array | None = None
         self._now = 0  # steps of this block
         self._due: list[int] = []  # the value of `_now` at which a time limit that is left out truncates
@@ -96,24 +111,32 @@ class EnvBlock:
         self._folding = False  # whether wrappers are left out
         self._unsettled = True  # whether there may be more to leave out
 
-    def build(self, makers: Sequence[Pickled]) -> None:
+    def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """Make the environments, here where they will live.
 
         Args:
             makers: What makes each of them, encoded by itself: what two of them share must not depend on where they are.
+            construct: How to call that, if not just so.
 
         Raises:
             Exception: What a maker raised, with a note that says which one; ``envs`` has those that were made before.
         """
         for index, maker in enumerate(makers, self.first):
             try:
-                self.envs.append(Folded(decode(maker)()))
+                env_fn = decode(maker)
+                self.envs.append(Folded(env_fn() if construct is None else construct(env_fn)))
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
         self.observations += [None] * len(self.envs)
         self.pending = [False] * len(self.envs)
         self._settle()
+
+    def close(self) -> None:
+        """Close every environment, even if closing one fails; the first error is raised."""
+        envs = list(self.envs)
+        self.envs.clear()
+        close_all((index, held.env) for index, held in enumerate(envs, self.first))
 
     # ------------------------------------------------------------------ steps
 
@@ -138,7 +161,7 @@ class EnvBlock:
         self.infos = infos = {}
         self.failures = failures = []
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
-        limited = now >= self._soonest
+        limited, keep_infos, last_info = now >= self._soonest, self.keep_infos, self.last_info
         put = None if out is None or out.put_all else out.put
         rows = range(len(envs))
         # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
@@ -160,7 +183,7 @@ class EnvBlock:
                             if autoreset is AutoresetMode.NEXT_STEP:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
-                                finals[row] = own(observation), own(info)
+                                finals[row] = own(observation), last_info(row, info)
                                 observation, info = self._begin(row, env)
                     if put:
                         put(row, observation)
@@ -168,7 +191,7 @@ class EnvBlock:
                     kind = type(observation)
                     alone = counted(observation) == SOLE and observation.base is None if kind is ndarray else kind in immutable
                     last[row] = observation if alone else own(observation)
-                    if info:
+                    if info and keep_infos:
                         alone = type(info) is dict and counted(info) == SOLE and immutable.issuperset(map(type, info.values()))
                         infos[row] = info if alone else own(info)
                 break
@@ -176,30 +199,42 @@ class EnvBlock:
                 failures.append((row, error))
         if now >= self._soonest:
             self._soonest = min(due)
-        if out is not None and out.put_all and not failures:
-            try:
-                out.put_all(last)
-            except (TypeError, ValueError):
-                self._blame(out)
+        if out is not None:
+            if out.put_all and not failures:
+                try:
+                    out.put_all(last)
+                except (TypeError, ValueError):
+                    self._write_each(out)
+            if out.put_next:
+                self._write_next(out, out.put_next)
 
     def _begin(self, row: int, env: Env) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
         if self._folding and not untouched():
             self._write_back()
             env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
-        observation, info = env.reset()
+        observation, info = env.reset() if self.seeds is None else env.reset(**self.seeds(row))
         self._due[row] = self._now + self.envs[row].limit
         return observation, info
 
-    def _blame(self, out: BoundRows) -> None:
+    def _write_each(self, out: BoundRows) -> None:
         """Find out which observations could not be written together with the others."""
         for row, observation in enumerate(self.observations):
             try:
                 out.check(observation)
-            except (TypeError, ValueError) as error:
+                out.put(row, observation)
+            except Exception as error:
                 self.failures.append((row, error))
-        if not self.failures:
-            raise
+
+    def _write_next(self, out: BoundRows, put: Put) -> None:
+        """Write what the step led to: what is seen now, but for the last observations of episodes."""
+        for part, shown in out.copies:
+            part[...] = shown
+        for row, (observation, _) in self.finals.items():
+            try:
+                put(row, observation)
+            except Exception as error:
+                self.failures.append((row, error))
 
     # ------------------------------------------------------------------ between steps
 
@@ -233,6 +268,22 @@ class EnvBlock:
         self.observations[row] = own(observation)
         return own(info)
 
+    def replay(self, row: int, kwargs: Mapping[str, Any], actions: Array) -> None:
+        """Reset an environment of an :meth:`opened` block, and take steps with it; an episode that ends is followed by another one.
+
+        Args:
+            row: Its row.
+            kwargs: The arguments of the first ``reset()``.
+            actions: ``(steps, *shape)``; copied.
+        """
+        env = self.envs[row].env
+        observation, _ = env.reset(**kwargs)
+        for action in actions.copy():
+            observation, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                observation, _ = env.reset()
+        self.observations[row] = own(observation)
+
     def _write_back(self) -> None:
         """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
         for held, due in zip(self.envs, self._due, strict=True):
@@ -249,6 +300,10 @@ class EnvBlock:
         self._soonest = min(self._due)
         self._folding = any(held.folded for held in self.envs)
         self._unsettled = not all(held.settled for held in self.envs)
+
+
+def _copied(row: int, info: Any) -> Any:
+    return own(info)
 
 
 def marked(rows: Sequence[int], at: Array) -> Iterator[int]:

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
-__all__ = ["Casting", "Leaves", "check_shared_memory"]
+__all__ = ["Casting", "Leaves", "check_shared_memory", "joint_writer"]
 
 Casting = Literal["same_kind", "unsafe"]
 Path = tuple[Any, ...]
@@ -106,16 +106,7 @@ class Leaves:
                 np.copyto(rows, numbers, casting=casting)
 
             return write_numbers
-        joined, length = rows.reshape(-1, *rows.shape[2:]), rows.shape[1]
-
-        concatenate = partial(np.concatenate, out=joined, **({} if casting == "same_kind" else {"casting": casting}))
-
-        def write_all(observations: list[Any]) -> None:
-            concatenate(observations)
-            if min(map(len, observations)) < length:  # they add up, so then another one is longer
-                raise ValueError("the lengths differ")
-
-        return write_all
+        return joint_writer(rows, casting)
 
     def write_block(self, rows: Array, block: slice, observations: Any) -> None:
         """Write the array leaves of observations that are batched already, as Gymnasium batches them, into a block of rows.
@@ -181,6 +172,24 @@ class Leaves:
         assert objects is not None
         number = self.objects.index(path)
         return tuple(leaves[number] for leaves in objects)
+
+
+def joint_writer(rows: Array, casting: Casting) -> Callable[[list[Any]], None]:
+    """A function that writes an observation of one axis or more into each row; raises ``ValueError`` where one does not fit.
+
+    Args:
+        rows: ``(n, *shape)``.
+        casting: Of what does not have the rows' dtype.
+    """
+    joined, length = rows.reshape(-1, *rows.shape[2:]), rows.shape[1]
+    concatenate = partial(np.concatenate, out=joined, **({} if casting == "same_kind" else {"casting": casting}))
+
+    def write_all(observations: list[Any]) -> None:
+        concatenate(observations)
+        if min(map(len, observations)) < length:  # they add up, so then another one is longer
+            raise ValueError("the lengths differ")
+
+    return write_all
 
 
 def _scalars(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[type, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,13 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import as_number, close_all, note_whose_info, own
+from reactor_gymnasium.plugin import BoundRows, note_whose_info
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Pickled
 from reactor_sb3.acting.normalization import Normalization, Normalizing
 from reactor_sb3.acting.policy import BoundPolicy, Policy, Rollout, Turn
 from reactor_sb3.acting.records import Observations, transition_record
-from reactor_sb3.environments.kept_env import KeptEnv
+from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose, restore, state_of, stream
 from reactor_torch import FILLING
 
@@ -34,10 +34,6 @@ of the step, and in the place of the info what the new episode begins with, laid
 
 EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 """Of an episode that ended at this step; a length of 0 where none did."""
-
-
-_KEPT = ("episode", "is_success")
-"""What is reported of the last info of an episode where nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,13 @@ class Slot:
             layout, self.rewards = normalization.originals, record["original_rewards"]
             self.given = layout.of(record, "original_observations")
             self.given_nexts = layout.of(record, "original_next_observations")
-        self.put, self.put_next = layout.writer(self.given), layout.writer(self.given_nexts)
+        self.put = layout.writer(self.given)
+        steps = len(self.rewards)
+        # What is seen after the last step is the first of the next round.
+        self.out = [
+            BoundRows(layout, _of_step(self.given, step + 1) if step + 1 < steps else None, _of_step(self.given_nexts, step))
+            for step in range(steps)
+        ]
         self.floats = [part for parts in (self.given_nexts, self.given) for part in parts.values() if part.dtype.kind == "f"]
         if FILLING in (record.dtype.names or ()):
             record[FILLING] = 0
@@ -123,7 +125,7 @@ class Actor(Reactor):
         self.blueprint = replace(blueprint, makes=blueprint.makes[first : first + blueprint.envs])
         self.transitions = Output((), blueprint.record)
         self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
-        self.envs: list[KeptEnv] = []
+        self.envs: SeededEnvs | None = None
 
     @reaction(startup)
     def build(self) -> None:
@@ -134,16 +136,12 @@ class Actor(Reactor):
         self.memory = plan.policy.memory(range(first, first + plan.envs))
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
-        try:
-            for number, make in enumerate(plan.makes, first):
-                self.envs.append(KeptEnv(make, plan.seed, Purpose.EPISODES, number))
-        except Exception as error:
-            error.add_note(f"while environment {number} was constructed")
-            raise
-        for kept in self.envs:
-            if kept.env.action_space != plan.action_space:
+        self.envs = SeededEnvs(plan.makes, plan.seed, Purpose.EPISODES, first)
+        self.envs.build()
+        for number, held in enumerate(self.envs.block.envs, first):
+            if held.env.action_space != plan.action_space:
                 raise ValueError(
-                    f"environment {kept.number} has the action space {kept.env.action_space}, the first one {plan.action_space}: "
+                    f"environment {number} has the action space {held.env.action_space}, the first one {plan.action_space}: "
                     "the function that makes environments must always make the same kind"
                 )
 
@@ -157,18 +155,16 @@ class Actor(Reactor):
         parameters = self.changed.value if self.changed.present else self.parameters.value
         policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
-        try:
-            for kept in self.envs:
-                kept.begin_round(afresh)
-        except Exception as error:
-            error.add_note(f"raised in environment {kept.number}")
-            raise
+        envs = self.envs
+        assert envs is not None
+        envs.watch(watched)
+        envs.begin_round(afresh)
         if afresh:
             first = self.index * self.blueprint.envs
             self.memory = self.blueprint.policy.memory(range(first, first + self.blueprint.envs))
         turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.blueprint.actors)
         normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
-        ended = self._roll(slot, policy.begin(turn), watched, normalizing)
+        ended = self._roll(slot, envs, policy.begin(turn), watched, normalizing)
         self._check(slot)
         if normalizing is not None:
             normalizing.observations(slot.given_nexts, slot.nexts)
@@ -190,9 +186,10 @@ class Actor(Reactor):
             bound = self.bound[key] = record, self.blueprint.policy.bind(record, slot.rollout)
         return bound[1]
 
-    def _roll(self, slot: Slot, act: Callable[[int], Array], watched: bool, normalizing: Normalizing | None) -> list[StepInfo]:
+    def _roll(
+        self, slot: Slot, envs: SeededEnvs, act: Callable[[int], Array], watched: bool, normalizing: Normalizing | None
+    ) -> list[StepInfo]:
         plan = self.blueprint
-        steps, n = plan.steps, plan.envs
         rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
@@ -200,54 +197,40 @@ class Actor(Reactor):
         episodes = self.episodes.buffer
         episodes.fill(0)
         returns, lengths = episodes["return"], episodes["length"]
-        ended: list[StepInfo] = []
-        put, put_next, envs = slot.put, slot.put_next, self.envs
-        for number, kept in enumerate(envs):
-            put(number, kept.observation)
-        at, last = 0, (steps - 1) * n
-        for step in range(steps):
+        infos: list[StepInfo] = []
+        for row, observation in enumerate(envs.block.observations):
+            slot.put(row, observation)
+        for step, out in enumerate(slot.out):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
-            # Environments may keep the actions that they are given, and change them; the record is ours.
-            actions = act(step).copy()
-            try:
-                for number, kept in enumerate(envs):
-                    observation, reward, terminated, truncated, info = kept.inner.step(actions[number])
-                    if type(reward) is not float:
-                        reward = as_number(reward)
-                    rewards.append(reward)
-                    put_next(at, observation)
-                    kept.length = length = kept.length + 1
-                    kept.total += reward
-                    if length >= kept.limit:
-                        truncated = True
-                    if terminated or truncated:
-                        dones[step, number] = True
-                        if not terminated:
-                            timeouts[step, number] = True
-                        returns[step, number], lengths[step, number] = kept.total, length
-                        if watched:
-                            ended.append((step, kept.number, kept.report(info)))
-                        elif info and ("episode" in info or "is_success" in info):
-                            ended.append((step, kept.number, {key: own(info[key]) for key in _KEPT if key in info}))
-                        kept.reset(step + 1)
-                        observation = kept.observation
-                        if watched and step + 1 == steps:
-                            ended.append((steps, kept.number, self._seen(observation, normalizing)))
-                    elif watched and info:
-                        ended.append((step, kept.number, own(info)))
-                    if at < last:
-                        put(at + n, observation)
-                    else:
-                        kept.observation = own(observation)
-                    at += 1
-            except Exception as error:
-                error.add_note(f"raised in environment {kept.number}")
-                raise
-        slot.rewards[...] = np.array(rewards, np.float32).reshape(steps, n)
-        for number, kept in enumerate(envs):
-            kept.end_round(slot.record["actions"][:, number])
-        return ended
+            envs.step(act(step), out)
+            rewards += envs.rewards
+            for row, (terminated, total, length) in envs.ended.items():
+                dones[step, row], timeouts[step, row] = True, not terminated
+                returns[step, row], lengths[step, row] = total, length
+            if watched or envs.ended:
+                infos += self._infos(step, envs, watched, normalizing)
+        slot.rewards[...] = np.array(rewards, np.float32).reshape(plan.steps, plan.envs)
+        envs.end_round(slot.record["actions"])
+        return infos
+
+    def _infos(self, step: int, envs: SeededEnvs, watched: bool, normalizing: Normalizing | None) -> Iterator[StepInfo]:
+        """What there is to report of a step."""
+        block, steps = envs.block, self.blueprint.steps
+        for row in range(len(block.envs)) if watched else envs.ended:
+            number = envs.first + row
+            if row not in envs.ended:
+                if row in block.infos:
+                    yield step, number, block.infos[row]
+                continue
+            info = block.finals[row][1]
+            if watched:  # with what SB3's Monitor would add, but for the time, which is the caller's
+                _, total, length = envs.ended[row]
+                info.setdefault("episode", {"r": round(float(np.asarray(total).item()), 6), "l": length})
+            if info:
+                yield step, number, info
+            if watched and step + 1 == steps:
+                yield steps, number, self._seen(block.observations[row], normalizing)
 
     def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""
@@ -273,25 +256,27 @@ class Actor(Reactor):
                     self._complain("observation", None, wrong)
 
     def _complain(self, what: str, values: Array | None, wrong: Any) -> None:
-        step, number = np.argwhere(wrong)[0].tolist()
-        value = "an observation with a NaN in it" if values is None else f"the {what} {values[step, number]}"
+        assert self.envs is not None
+        step, row = np.argwhere(wrong)[0].tolist()
+        value = "an observation with a NaN in it" if values is None else f"the {what} {values[step, row]}"
         raise ValueError(
-            f"environment {self.envs[number].number} returned {value} at step {step} of this round; learning from it would spoil "
+            f"environment {self.envs.first + row} returned {value} at step {step} of this round; learning from it would spoil "
             "every weight. Look at the environment with gymnasium.utils.env_checker, or clip what it returns"
         )
 
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs, self.envs = self.envs, []
-        close_all((kept.number, kept.env) for kept in envs)
+        envs, self.envs = self.envs, None
+        if envs is not None:
+            envs.block.close()
 
     # A snapshot holds what the coming rounds depend on; before the start, the reactor travels as it is.
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self.envs:
+        if self.envs is None:
             return self.__dict__.copy()
-        return {"random": state_of(self.random), "memory": self.memory, "envs": [kept.saved() for kept in self.envs]}
+        return {"random": state_of(self.random), "memory": self.memory, "envs": self.envs.saved()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "random" not in state:
@@ -299,5 +284,5 @@ class Actor(Reactor):
             return
         restore(self.random, state["random"])
         self.memory = state["memory"]
-        for kept, saved in zip(self.envs, state["envs"], strict=True):
-            kept.put_back(saved)
+        assert self.envs is not None
+        self.envs.put_back(state["envs"])

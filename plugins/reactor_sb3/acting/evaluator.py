@@ -67,9 +67,8 @@ class Evaluator(Reactor):
         if player.began is None:
             return
         for episode in player.play(plan.steps, plan.episodes - len(self.returns)):
-            if episode is not None:
-                self.returns.append(episode.total)
-                self.lengths.append(episode.length)
+            self.returns.append(episode.total)
+            self.lengths.append(episode.length)
         if len(self.returns) == plan.episodes:
             self.result.set(Evaluation(player.began, tuple(self.returns), tuple(self.lengths)))
             player.began = None
@@ -86,7 +85,7 @@ class Evaluator(Reactor):
             return self.__dict__.copy()
         player = self.player
         return {
-            "envs": [player.env.saved()], "snapshot": player.snapshot.copy(), "began": player.began, "wait": player.wait,
+            "envs": player.envs.saved(), "snapshot": player.snapshot.copy(), "began": player.began, "wait": player.wait,
             "returns": self.returns, "lengths": self.lengths,
         }  # fmt: skip
 
@@ -96,7 +95,7 @@ class Evaluator(Reactor):
             return
         player = self.player
         assert player is not None
-        player.env.put_back(state["envs"][0])
+        player.envs.put_back(state["envs"])
         player.snapshot[...] = state["snapshot"]
         player.began, player.wait = state["began"], state["wait"]
         self.returns, self.lengths = list(state["returns"]), list(state["lengths"])

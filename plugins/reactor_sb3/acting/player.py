@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from reactor_gymnasium.plugin import as_number, own
+from reactor_gymnasium.plugin import BoundRows
 from reactor_rl.plugin import Pickled, aligned_zeros
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.policy import Policy, Rollout
 from reactor_sb3.acting.records import Observations
-from reactor_sb3.environments.kept_env import KeptEnv
+from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
 from reactor_sb3.streams import Purpose
 
 __all__ = ["Episode", "PlayPlan", "Player"]
@@ -63,7 +64,7 @@ class Player:
         parameters: Layout of the parameters.
 
     Attributes:
-        env: The environment.
+        envs: One environment.
         began: Steps of training that the parameters of a series have seen, ``None`` between two of them.
         wait: Rounds until the next one may begin.
         snapshot: The parameters.
@@ -71,12 +72,16 @@ class Player:
 
     def __init__(self, plan: PlayPlan, purpose: Purpose, parameters: npt.DTypeLike) -> None:
         self.plan = plan
-        self.env = KeptEnv(plan.make, plan.seed, purpose, 0)
+        self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
+        self.envs.build()
+        self.envs.block.keep_infos, self.envs.block.last_info = False, self._last_info
         self.snapshot: Array = aligned_zeros((), parameters)
         self.given = self.rows = _row(plan.observations)
         if plan.normalization is not None:
             self.given = _row(plan.normalization.originals)
-        self.put = (plan.observations if plan.normalization is None else plan.normalization.originals).writer(self.given)
+        layout = plan.observations if plan.normalization is None else plan.normalization.originals
+        given = {key: part[0] for key, part in self.given.items()}
+        self.put, self.out = layout.writer(given), BoundRows(layout, given)
         self.policy = plan.policy.bind(self.snapshot, Rollout({}, self.rows, {}))
         self.began: int | None = None
         self.wait = 0
@@ -96,46 +101,55 @@ class Player:
         self.began, self.wait = timesteps, self.plan.every
         self.snapshot[...] = parameters
 
-    def play(self, steps: int, episodes: int) -> Iterator[Episode | None]:
-        """Take a slice of steps, to be gone through to its end.
+    @property
+    def env(self) -> gymnasium.Env[Any, Any]:
+        """The environment, as somebody sees it who looks at it."""
+        return self.envs.block.envs[0].env
+
+    def play(self, steps: int, episodes: int, show: Callable[[], None] | None = None) -> list[Episode]:
+        """Take a slice of steps.
 
         Args:
             steps: How many, at most.
             episodes: After how many ends of episodes there are no more.
+            show: Called before each step, and after the last one of an episode, before the next one begins.
 
-        Yields:
-            ``None`` before each step; after the last one of an episode, before the next one begins, what it came to.
+        Returns:
+            The episodes that ended.
         """
-        plan, env, greedy = self.plan, self.env, self.policy.greedy
-        env.begin_round(afresh=False)
+        plan, envs, greedy = self.plan, self.envs, self.policy.greedy
+        self.show = show
+        envs.begin_round(afresh=False)
         normalizing = None if plan.normalization is None else plan.normalization.by(self.snapshot)
-        actions: list[Any] = []
-        for step in range(steps):
-            yield None
-            self.put(0, env.observation)
+        actions: list[Array] = []
+        ended: list[Episode] = []
+        self.put(0, envs.block.observations[0])
+        for _ in range(steps):
+            if show is not None:
+                show()
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
-            action = greedy(0, None)[0]
+            action = greedy(0, None)
             actions.append(action)
-            observation, reward, terminated, truncated, info = env.inner.step(action.copy())
-            env.length += 1
-            env.total += as_number(reward)
-            if terminated or truncated or env.length >= env.limit:
-                found = info.get(
-                    "episode", {"r": env.total, "l": env.length}
-                )  # a Monitor's, which knows of other wrappers' changes
-                yield Episode(float(np.asarray(found["r"]).item()), int(found["l"]))
-                env.reset(step + 1)
-                episodes -= 1
-                if not episodes:
+            envs.step(action, self.out)
+            if envs.ended:
+                _, total, length = envs.ended[0]
+                # A Monitor's, which knows of other wrappers' changes.
+                found = envs.block.finals[0][1].get("episode", {"r": total, "l": length})
+                ended.append(Episode(float(np.asarray(found["r"]).item()), int(found["l"])))
+                if len(ended) == episodes:
                     break
-            else:
-                env.observation = own(observation)
-        env.end_round(np.array(actions))
+        envs.end_round(np.array(actions))
+        return ended
+
+    def _last_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
+        if self.show is not None:
+            self.show()
+        return kept_info(row, info)
 
     def close(self) -> None:
         """Close the environment."""
-        self.env.env.close()
+        self.env.close()
 
 
 def _row(layout: Observations) -> dict[str, Array]:

@@ -92,13 +92,10 @@ class Viewer(Reactor):
             self.left = self.plan.play.episodes
         if player.began is None:
             return
-        steps = screen.steps(player.env.env, self.plan.play.steps)
+        steps = screen.steps(player.env, self.plan.play.steps)
         if not steps:
             return
-        for episode in player.play(steps, self.left):
-            screen.take(player.env.env)
-            if episode is not None:
-                self.left -= 1
+        self.left -= len(player.play(steps, self.left, lambda: screen.take(player.env)))
         if not self.left:
             gif = screen.end()
             if gif is not None:
@@ -138,8 +135,7 @@ def show_whole(plan: ViewPlan, timesteps: int, parameters: npt.NDArray[Any]) -> 
     try:
         player.begin(timesteps, parameters)
         screen.begin(timesteps)
-        for _ in player.play(LONGEST, plan.play.episodes):
-            screen.take(player.env.env)
+        player.play(LONGEST, plan.play.episodes, lambda: screen.take(player.env))
         gif = screen.end()
         return None if gif is None else Showing(timesteps, gif)
     finally:

@@ -15,7 +15,7 @@ import torch
 from reactor_rl.plugin import Pickled, Topology, WorkerState
 from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
 from reactor_sb3.checkpoints.parts import columns
-from reactor_sb3.environments import kept_env
+from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.training.specification import Specification
 
@@ -215,7 +215,7 @@ def expected_run(specification: Specification, topology: Topology, whole_infos: 
     actions, memory = actors.record["actions"].base, actors.policy.memory(range(actors.envs))
 
     def is_env(saved: Any) -> bool:
-        kept_env.check(saved, actors.action_space, actions)
+        seeded_envs.check(saved, actors.action_space, actions)
         return True
 
     def is_evaluator(saved: Any) -> bool:

@@ -27,7 +27,7 @@ from trainers import EVALUATED, new
 from reactor_rl.serialise import Pickled
 from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
-from reactor_sb3.environments import kept_env
+from reactor_sb3.environments import seeded_envs
 
 Entries = dict[str, bytes]
 Node = tuple[Any, Any]
@@ -353,7 +353,7 @@ NEITHER: dict[str, Any] = {"way": None, "episode": -1, "length": 0, "total": 0.0
 
 def test_what_an_environment_is_put_back_from() -> None:
     for good in REPLAYED, SAVED, NEITHER, {**NEITHER, "episode": 3}:
-        kept_env.check(good, Discrete(2), np.dtype(np.int64))
+        seeded_envs.check(good, Discrete(2), np.dtype(np.int64))
     changed: list[Callable[[], Any]] = [
         lambda: {**SAVED, "state": b"bytes"}, lambda: {**SAVED, "state": np.zeros(3, np.uint8)}, lambda: {**SAVED, "way": "replay"},
         lambda: {**SAVED, "episode": -1}, lambda: {**SAVED, "length": True}, lambda: {**SAVED, "more": 1},
@@ -363,5 +363,5 @@ def test_what_an_environment_is_put_back_from() -> None:
     ]  # fmt: skip
     for make in changed:
         with pytest.raises(ValueError, match="the state of an environment is none"):
-            kept_env.check(make(), Discrete(2), np.dtype(np.int64))
+            seeded_envs.check(make(), Discrete(2), np.dtype(np.int64))
     assert Locked  # the environment of these files, by its name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
+from reactor_gymnasium.environments.block import BoundRows
 from reactor_rl.serialise import encode
-from reactor_sb3.environments.kept_env import KeptEnv
+from reactor_sb3.acting.records import Observations
+from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose
 
 
@@ -49,26 +52,38 @@ def test_a_monitor_that_only_counts_is_left_out(tmp_path: Path) -> None:
     class Other(Monitor[Any, Any]):
         pass
 
-    kept = KeptEnv(encode(lambda: Monitor(wrapped())), 0, Purpose.EPISODES, 0)
-    assert isinstance(kept.env, TimeLimit)
+    assert isinstance(made(lambda: Monitor(wrapped())), TimeLimit)
     for makes in (Other, partial(Monitor, info_keywords=("a",)), partial(Monitor, filename=str(tmp_path / "log"))):
-        kept = KeptEnv(encode(lambda makes=makes: makes(wrapped())), 0, Purpose.EPISODES, 0)
-        assert isinstance(kept.env, Monitor)
-        kept.env.close()
-    assert isinstance(KeptEnv(encode(lambda: Monitor(wrapped())), 0, Purpose.EVALUATION, 0).env, Monitor)
+        env = made(lambda makes=makes: makes(wrapped()))
+        assert isinstance(env, Monitor)
+        env.close()
+    assert isinstance(made(lambda: Monitor(wrapped()), Purpose.EVALUATION), Monitor)
 
 
-def rewards_of(kept: KeptEnv, rounds: int) -> list[float]:
+def built(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purpose.EPISODES) -> SeededEnvs:
+    envs = SeededEnvs((encode(env_fn),), 0, purpose, 0)
+    envs.build()
+    return envs
+
+
+def made(env_fn: Callable[[], gymnasium.Env[Any, Any]], purpose: Purpose = Purpose.EPISODES) -> gymnasium.Env[Any, Any]:
+    return built(env_fn, purpose).block.envs[0].env
+
+
+def rows() -> BoundRows:
+    space = Phases.observation_space
+    return BoundRows(Observations(space, space), {"": np.zeros((1, 1), np.float32)})
+
+
+def rewards_of(envs: SeededEnvs, rounds: int) -> list[float]:
     found = []
+    out = rows()
     for _ in range(rounds):
-        kept.begin_round(False)
-        for step in range(4):
-            _, reward, terminated, truncated, _ = kept.inner.step(0)
-            kept.length += 1
-            found.append(reward)
-            if terminated or truncated or kept.length >= kept.limit:
-                kept.reset(step + 1)
-        kept.end_round(np.zeros(4, np.int64))
+        envs.begin_round(False)
+        for _ in range(4):
+            envs.step(np.zeros(1, np.int64), out)
+            found += envs.rewards
+        envs.end_round(np.zeros((4, 1), np.int64))
     return found
 
 
@@ -93,39 +108,39 @@ class Spoils(gymnasium.Env[Any, Any]):
 
 
 def test_what_is_noted_of_actions_is_nobody_elses() -> None:
-    kept = KeptEnv(encode(Spoils), 0, Purpose.EPISODES, 0)
-    taken, record = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 4, 2), np.zeros((4, 2), np.float32)
+    envs, out = built(Spoils), rows()
+    taken, record = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 4, 1, 2), np.zeros((4, 1, 2), np.float32)
     for of_round in taken:
         record[...] = of_round  # the memory of every round
-        kept.begin_round(False)
-        for action in of_round:
-            kept.observation = kept.inner.step(action.copy())[0]
-        kept.end_round(record)
-    saved = kept.saved()
+        envs.begin_round(False)
+        for actions in record:
+            envs.step(actions, out)
+        envs.end_round(record)
+    saved = envs.saved()
     for _ in range(2):  # what was put back can be saved again
-        assert saved["way"] == "replay"
-        np.testing.assert_array_equal(saved["actions"], np.concatenate(taken))
-        other = KeptEnv(encode(Spoils), 0, Purpose.EPISODES, 0)
+        assert saved[0]["way"] == "replay"
+        np.testing.assert_array_equal(saved[0]["actions"], np.concatenate(taken)[:, 0])
+        other = built(Spoils)
         other.put_back(saved)
-        assert other.observation == kept.observation
+        assert other.block.observations == envs.block.observations
         saved = other.saved()
 
 
 def test_an_environment_may_change_its_step() -> None:
-    kept = KeptEnv(encode(wrapped), 0, Purpose.EPISODES, 0)
-    found = rewards_of(kept, 10)
-    assert kept.folded
+    envs = built(wrapped)
+    found = rewards_of(envs, 10)
+    assert envs.block.envs[0].folded
     assert found == [1.0, 1.0, 10.0, 10.0, 10.0] * 8
 
 
 def test_a_wrappers_class_may_change_its_step() -> None:
-    kept = KeptEnv(encode(wrapped), 0, Purpose.EPISODES, 0)
-    rewards_of(kept, 5)
-    assert kept.folded
+    envs = built(wrapped)
+    rewards_of(envs, 5)
+    assert envs.block.envs[0].folded
     plain = TimeLimit.step
     TimeLimit.step = lambda self, action: (*plain(self, action)[:1], 7.0, *plain(self, action)[2:])  # type: ignore[method-assign]
     try:
-        assert rewards_of(kept, 1) == [7.0] * 4
-        assert not kept.folded
+        assert rewards_of(envs, 1) == [7.0] * 4
+        assert not envs.block.envs[0].folded
     finally:
         TimeLimit.step = plain  # type: ignore[method-assign]

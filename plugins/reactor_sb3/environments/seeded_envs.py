@@ -1,0 +1,232 @@
+"""The environments of an actor or evaluator: episodes seeded by what they are for, and how they are saved between two steps."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.monitor import Monitor
+
+from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, known_way, load, own, save
+from reactor_rl.plugin import Pickled, decode
+from reactor_sb3.streams import Purpose, seed_of
+
+__all__ = ["SeededEnvs", "check", "kept_info"]
+
+Array = npt.NDArray[Any]
+Env = gymnasium.Env[Any, Any]
+
+_KEPT = ("episode", "is_success")
+
+
+def kept_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
+    """What is reported of the last info of an episode where nobody watches: a copy."""
+    return {key: own(info[key]) for key in _KEPT if key in info} if info else {}
+
+
+def _whole_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = own(info)
+    return copied
+
+
+class SeededEnvs:
+    """Environments that are stepped together, and their episodes.
+
+    The first reset of an environment in a round is seeded by (seed, purpose, environment, episode), so that what has happened since
+    can be repeated from the actions alone, and is never longer than an episode and a round. (Seeding every reset would cost more
+    than some episodes do.)
+
+    Args:
+        makers: What makes each of them, encoded.
+        seed: Of the trainer.
+        purpose: What the environments are for.
+        first: Number of the first one, among those for that purpose.
+
+    Attributes:
+        block: The environments, see :class:`~reactor_gymnasium.environments.block.EnvBlock`.
+        first: Likewise.
+        rewards: Of the last step, as the environments gave them, numbers.
+        lengths: Steps of each episode so far.
+        totals: Sums of the rewards of each episode so far.
+        ended: Of each episode that the last step ended, by row: whether it was terminated, its return and its length.
+    """
+
+    def __init__(self, makers: Sequence[Pickled], seed: int, purpose: Purpose, first: int) -> None:
+        self.makers, self.seed, self.purpose, self.first = makers, seed, purpose, first
+        self.block = EnvBlock(first, AutoresetMode.SAME_STEP, self._seed)
+        n = len(makers)
+        self.rewards: list[Any] = []
+        self.lengths, self.totals = [0] * n, [0.0] * n
+        self.ended: dict[int, tuple[bool, Any, int]] = {}
+        self._episodes = [-1] * n
+        self._steps = 0  # of this round
+        self._seeded_at: list[int | None] = [None] * n  # step of this round
+        self._seeds = [0] * n  # of the last seeded resets
+        self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
+
+    def build(self) -> None:
+        """Make the environments, here where they will live."""
+        self.block.build(self.makers, _uncounted if self.purpose is Purpose.EPISODES else _throw_away)
+
+    # ------------------------------------------------------------------ rounds
+
+    def watch(self, watched: bool) -> None:
+        """Say whether every info is wanted, or of an episode's last one what is reported of episodes."""
+        self.block.keep_infos, self.block.last_info = watched, _whole_info if watched else kept_info
+
+    def begin_round(self, afresh: bool) -> None:
+        """To be called before the first step of a round; begins new episodes if told so, and where there is none."""
+        block = self.block
+        self._steps, self._seeded_at = 0, [None] * len(self.makers)
+        rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
+        if rows:
+            with block.opened():
+                for row in rows:
+                    self._begin(row)
+
+    def step(self, actions: Array, out: BoundRows) -> None:
+        """Take a step in each environment.
+
+        Args:
+            actions: ``(n, *shape)``.
+            out: Where the observations are written.
+
+        Raises:
+            Exception: What the first of the environments that failed raised, with a note that says which one it was.
+        """
+        block = self.block
+        self._steps += 1
+        block.step(actions, out)
+        if block.failures:
+            row, error = min(block.failures, key=lambda failure: failure[0])
+            error.add_note(f"raised in environment {self.first + row}")
+            raise error
+        rewards = self.rewards = [
+            reward if type(reward) is float else self._number(row, reward) for row, reward in enumerate(block.rewards)
+        ]
+        lengths = self.lengths = [length + 1 for length in self.lengths]
+        totals = self.totals = [total + reward for total, reward in zip(self.totals, rewards, strict=True)]
+        self.ended = {}
+        for row, terminated, _ in block.ended:
+            self.ended[row] = terminated, totals[row], lengths[row]
+            totals[row], lengths[row] = 0.0, 0
+
+    def end_round(self, actions: Array) -> None:
+        """To be called after the last step of a round.
+
+        Args:
+            actions: Those of the round, ``(steps, n, *shape)``; copied.
+        """
+        for row, (begun, log) in enumerate(zip(self._seeded_at, self._logs, strict=True)):
+            log.append(actions[begun or 0 :, row].copy())
+
+    def _seed(self, row: int) -> dict[str, Any]:
+        """The arguments of a reset."""
+        self._episodes[row] += 1
+        if self._seeded_at[row] is not None:
+            return {}
+        self._seeded_at[row], self._logs[row] = self._steps, []
+        seed = self._seeds[row] = seed_of(self.seed, self.purpose, self.first + row, self._episodes[row])
+        return {"seed": seed}
+
+    def _begin(self, row: int) -> None:
+        """Begin an episode between two rounds."""
+        try:
+            self.block.reset(row, self._seed(row))
+        except Exception as error:
+            error.add_note(f"raised in environment {self.first + row}")
+            raise
+        self.lengths[row], self.totals[row] = 0, 0.0
+
+    def _number(self, row: int, reward: Any) -> Any:
+        try:
+            return as_number(reward)
+        except ValueError as error:
+            error.add_note(f"raised in environment {self.first + row}")
+            raise
+
+    # ------------------------------------------------------------------ saving
+
+    def saved(self) -> list[dict[str, Any]]:
+        """All that the coming steps of each depend on: plain numbers, and a pickle or an array; see :func:`check`."""
+        with self.block.opened():
+            return [self._saved(row) for row in range(len(self.makers))]
+
+    def _saved(self, row: int) -> dict[str, Any]:
+        way = known_way(self.makers[row]) if self._episodes[row] >= 0 else None
+        saved: dict[str, Any] = {
+            "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
+        }  # fmt: skip
+        if way == "state":
+            block = self.block
+            saved["state"] = Pickled(pickle.dumps((save(block.envs[row].env), block.observations[row])))
+        elif way == "replay":
+            log = self._logs[row]
+            saved["seed"] = self._seeds[row]
+            saved["actions"] = np.concatenate(log) if log else np.zeros(0, np.int64)
+        return saved
+
+    def put_back(self, saved: Sequence[dict[str, Any]]) -> None:
+        """Make the environments, which have just been made, what they were; begins new episodes where nothing else is possible."""
+        with self.block.opened():
+            for row, one in enumerate(saved):
+                self._put_back(row, one)
+
+    def _put_back(self, row: int, saved: dict[str, Any]) -> None:
+        block = self.block
+        self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
+        if saved["way"] == "state":
+            state, block.observations[row] = decode(saved["state"])
+            load(block.envs[row].env, state)
+        elif saved["way"] == "replay":
+            self._seeds[row], actions = saved["seed"], saved["actions"]
+            self._logs[row] = [actions]
+            block.replay(row, {"seed": self._seeds[row]}, actions)
+        elif self._episodes[row] >= 0:
+            self._steps, self._seeded_at[row] = 0, None
+            self._begin(row)
+
+
+def _throw_away(env_fn: Callable[[], Env]) -> Env:
+    """An environment that leaves no traces, if the function that makes environments can make one."""
+    env: Env = getattr(env_fn, "throw_away", env_fn)()
+    return env
+
+
+def _uncounted(env_fn: Callable[[], Env]) -> Env:
+    """Without a ``Monitor`` that counts no more than :class:`SeededEnvs` does, and costs as much as a cheap environment."""
+    env = env_fn()
+    if type(env) is not Monitor or env.results_writer is not None or not env.allow_early_resets:
+        return env
+    return env if env.info_keywords or env.reset_keywords else env.env
+
+
+def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> None:
+    """Refuse what :meth:`SeededEnvs.saved` cannot have given. Only what is a :class:`Pickled` by its type will be unpickled.
+
+    Args:
+        saved: What is to be put back.
+        actions: The environment's action space.
+        dtype: In which actions are noted.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if type(saved) is dict and {"way", "episode", "length", "total"} <= saved.keys() and type(saved["total"]) in (int, float):
+        episode, length = saved["episode"], saved["length"]
+        begun = type(episode) is int and type(length) is int and 0 <= episode < 2**62 and 0 <= length < 2**62
+        match saved["way"], {name: value for name, value in saved.items() if name not in ("way", "episode", "length", "total")}:
+            case None, {**more} if not more and (begun or (episode, length) == (-1, 0)):
+                return
+            case "state", {"state": Pickled(), **more} if begun and not more:
+                return
+            case "replay", {"seed": int() as seed, "actions": np.ndarray() as taken, **more} if begun and not more:
+                alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
+                if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
+                    return
+    raise ValueError("the state of an environment is none")
