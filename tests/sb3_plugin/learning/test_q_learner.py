@@ -105,10 +105,13 @@ def test_target_networks_follow(policy: Any) -> None:
         with torch.no_grad():
             for weights in model.q_net.parameters():
                 weights += 1
-        model._learner.update_target(0.25)
+        model.gradient_steps, model.target_update_interval = 0, model.n_envs * model.rollout_steps  # once a round
+        model.tau = 0.25
+        model.learn(model.n_envs * model.rollout_steps, reset_num_timesteps=False)
         for now, old, source in zip(target.parameters(), first, model.q_net.parameters(), strict=True):
             torch.testing.assert_close(now, old + 0.25 * (source - old))
-        model._learner.update_target(1)
+        model.tau = 1.0
+        model.learn(model.n_envs * model.rollout_steps, reset_num_timesteps=False)
         assert all(torch.equal(*pair) for pair in zip(target.parameters(), model.q_net.parameters(), strict=True))
 
 
@@ -121,7 +124,7 @@ def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
         assert count == {"dqn": 2, "pqn": 4}[algorithm]
         weights, moments = model.fingerprint(), deepcopy(model.policy.optimizer.state_dict()["state"])
         learner = update.func.__self__
-        assert isinstance(learner, QLearner) and learner.dense == model._learner.dense
+        assert isinstance(learner, QLearner) and learner.dense == ("formulas" in repr(model))
         copied = learner.policy
         before = [one.clone() for one in copied.q_net.parameters()]
         update()

@@ -97,14 +97,15 @@ class Threads(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.found: set[int] = set()
-        learner = self.model._learner  # type: ignore[attr-defined]
-        gradients = learner.gradients
+        logger: Any = self.logger
+        record = logger.record
 
-        def noting(loss: int, minibatch: Any) -> Any:
-            self.found.add(torch.get_num_threads())
-            return gradients(loss, minibatch)
+        def noting(name: str, value: Any, exclude: Any = None) -> None:
+            if name == "train/loss":
+                self.found.add(torch.get_num_threads())
+            record(name, value, exclude)
 
-        learner.gradients = noting
+        logger.record = noting
 
     def _on_step(self) -> bool:
         torch.set_num_threads(3)

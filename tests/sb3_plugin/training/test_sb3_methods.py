@@ -42,7 +42,9 @@ def test_save_load_and_predict(algorithm: str, tmp_path: Path) -> None:
     cls = ALGORITHMS[algorithm][0]
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     with new(algorithm, gamma=0.9, evaluate_every=2) as model:
+        assert not model.running
         model.learn(256)
+        assert model.running
         model.save(tmp_path / "model")
         greedy = model.predict(observations, deterministic=True)[0]
         values = model.q_net(torch.from_numpy(observations)).argmax(1).numpy()
