@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import gymnasium
@@ -12,32 +11,25 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBufferSamples
 
+from reactor_sb3.algorithms import sync_dqn, sync_ppo
 from reactor_torch import (
-    ActorCritic,
+    Autograd,
     AutogradActorCritic,
     AutogradFunction,
-    Bernoullis,
-    Categoricals,
-    Dense,
-    DenseActorCritic,
-    DQNLoss,
-    FlatOptimizer,
-    FlatParameters,
-    Function,
-    Gaussians,
-    PPOBatch,
-    PPOLoss,
+    DQNFormula,
+    Formula,
+    Network,
+    Networks,
+    PPOFormula,
     TransitionBatch,
-    Updater,
-    layers_of,
     normalized,
 )
 
 FEATURES = 5
-WAYS = ("dense", "autograd")
+WAYS = ("dense", "autograd", "written")
+"""By formulas for dense layers; by the same ones for any network; the loss as it is written, by autograd."""
 ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
     "multi-discrete": spaces.MultiDiscrete([2, 4, 3]),
@@ -100,53 +92,65 @@ def replay(rows: int, generator: np.random.Generator, discounts: bool = False) -
     )  # fmt: skip
 
 
-def dense_actor_critic(policy: ActorCriticPolicy, flat: FlatParameters) -> DenseActorCritic:
-    towers = []
-    for body, name, head in (("policy_net", "action_net", policy.action_net), ("value_net", "value_net", policy.value_net)):
-        modules = [(f"mlp_extractor.{body}.{at}", one) for at, one in getattr(policy.mlp_extractor, body).named_children()]
-        towers.append(layers_of([*modules, (name, head)], policy.features_dim))
-    space = policy.action_space
-    if isinstance(space, spaces.Discrete):
-        distribution: Any = Categoricals([int(space.n)])
-    elif isinstance(space, spaces.MultiDiscrete):
-        distribution = Categoricals(space.nvec.tolist())
-    elif isinstance(space, spaces.MultiBinary):
-        distribution = Bernoullis(math.prod(space.shape))
-    else:
-        distribution = Gaussians(flat)
-    assert towers[0] is not None and towers[1] is not None
-    return DenseActorCritic(towers[0], towers[1], distribution, flat)
+class Learner:
+    """One network with one loss.
+
+    Args:
+        nets: The networks.
+        name: Name of both.
+        formula: What computes its gradients; ``None`` for what the networks choose.
+    """
+
+    def __init__(self, nets: Networks, name: str, formula: Formula | None = None) -> None:
+        self.nets, self.name, self.flat = nets, name, nets.flat(name)
+        if formula is not None:
+            nets.formulas[name], nets.dense = formula, formula.dense
+        self.statistics = nets.loss(name).statistics
+
+    def begin(self) -> None:
+        """Take over what was loaded."""
+        self.nets.begin_round(self.nets.losses)
+
+    def update(self, batch: Any) -> Any:
+        """One update; returns the statistics."""
+        statistics = self.nets.gradients(self.name, batch)
+        self.nets.step(self.name)
+        return statistics
 
 
-def ppo_learner(model: PPO, way: str) -> Updater:
-    policy = model.policy
-    flat = FlatParameters(policy.named_parameters())
-    seen: ActorCritic = dense_actor_critic(policy, flat) if way == "dense" else AutogradActorCritic(policy.evaluate_actions, flat)
-    loss = PPOLoss(
-        seen, model.clip_range(1), None if model.clip_range_vf is None else model.clip_range_vf(1), model.ent_coef, model.vf_coef
-    )
-    return Updater(loss, FlatOptimizer(policy.optimizer, flat), model.max_grad_norm)
+def ppo_learner(model: PPO, way: str) -> Learner:
+    clip_range_vf = None if model.clip_range_vf is None else model.clip_range_vf(1)
+    loss = sync_ppo.PPOLoss(model.clip_range(1), clip_range_vf, model.ent_coef, model.vf_coef)
+    nets = Networks({"policy": Network(model.policy, model.policy.optimizer, model.max_grad_norm)}, {"policy": loss})
+    if way == "dense":
+        assert nets.dense
+        return Learner(nets, "policy")
+    if way == "written":
+        return Learner(nets, "policy", Autograd(loss, nets))
+    seen = AutogradActorCritic(model.policy.evaluate_actions, nets.flat("policy"))
+    return Learner(nets, "policy", PPOFormula(loss, False, seen))
 
 
-def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
+def ppo_batch(model: PPO, given: RolloutBufferSamples) -> sync_ppo.PPOBatch:
     actions = given.actions.long().flatten() if isinstance(model.action_space, spaces.Discrete) else given.actions
     advantages = normalized(given.advantages, len(given.advantages)) if model.normalize_advantage else given.advantages
-    return PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
+    return sync_ppo.PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
 
 
-def q_function(network: Any, flat: FlatParameters, way: str) -> Function:
-    if way == "autograd":
-        return AutogradFunction(network, flat)
-    layers = layers_of(((f"q_net.{at}", one) for at, one in network.q_net.named_children()), network.features_dim)
-    assert layers is not None
-    return Dense(layers, flat)
-
-
-def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Updater:
-    flat = FlatParameters(model.q_net.named_parameters())
-    target = FlatParameters(model.q_net_target.named_parameters(), learned=False)
-    loss = DQNLoss(q_function(model.q_net, flat, way), q_function(model.q_net_target, target, way), double_q, kind)
-    return Updater(loss, FlatOptimizer(model.policy.optimizer, flat), model.max_grad_norm)
+def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:
+    parts = {
+        "q_net": Network(model.q_net, model.policy.optimizer, model.max_grad_norm),
+        "q_net_target": Network(model.q_net_target, fixed=True),
+    }
+    loss = sync_dqn.DQNLoss(double_q, kind)
+    nets = Networks(parts, {"q_net": loss})
+    if way == "dense":
+        assert nets.dense
+        return Learner(nets, "q_net")
+    if way == "written":
+        return Learner(nets, "q_net", Autograd(loss, nets))
+    seen = [AutogradFunction(nets[name], nets.flat(name)) for name in ("q_net", "q_net_target")]
+    return Learner(nets, "q_net", DQNFormula(loss, False, *seen))
 
 
 def dqn_batch(model: DQN, given: ReplayBufferSamples) -> TransitionBatch:

@@ -48,8 +48,9 @@ CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], dict[str, Any]
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("way", ["autograd", "written"])
 @pytest.mark.parametrize("case", CASES)
-def test_any_policy_by_autograd(case: str) -> None:
+def test_any_policy_by_autograd(case: str, way: str) -> None:
     name, observations, actions, arguments = CASES[case]
 
     def made() -> PPO:
@@ -58,7 +59,7 @@ def test_any_policy_by_autograd(case: str) -> None:
         return PPO(name, env, n_steps=ROWS, batch_size=ROWS, n_epochs=1, seed=0, device="cpu", **arguments)
 
     theirs, ours = made(), made()
-    learner = ppo_learner(ours, "autograd")
+    learner = ppo_learner(ours, way)
     theirs.learn(ROWS)  # fills the buffer, and moves away from the policy that filled it
     theirs.set_logger(configure(None, []))
     assert isinstance(theirs.rollout_buffer, DictRolloutBuffer) == (case == "dicts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from hypothesis import strategies as st
 from networks import network_of
 from torch import nn
 
+from reactor_sb3.algorithms.sync_sac import SACBatch
+from reactor_sb3.algorithms.sync_td3 import TD3Batch
 from reactor_torch import (
     AutogradCritics,
     AutogradFunction,
@@ -26,13 +27,11 @@ from reactor_torch import (
     DenseSquashedActor,
     FlatParameters,
     Function,
-    SACActorLoss,
-    SACBatch,
-    SACCriticLoss,
+    SACActorFormula,
+    SACCriticFormula,
     SquashedActor,
-    TD3ActorLoss,
-    TD3Batch,
-    TD3CriticLoss,
+    TD3ActorFormula,
+    TD3CriticFormula,
     layers_of,
 )
 from reactor_torch import dense as dense_module
@@ -146,7 +145,7 @@ def flat_of(module: nn.Module, learned: bool = True) -> FlatParameters:
     return FlatParameters(module.named_parameters(), learned)
 
 
-def check(loss: Any, module: nn.Module, expected: torch.Tensor, batch: Any, cut: float) -> None:
+def check(formula: Any, flat: FlatParameters, module: nn.Module, expected: torch.Tensor, batch: Any, cut: float) -> None:
     """Gradients and the first statistic, of the whole and of its slices together."""
     parameters = list(module.parameters())
     found = torch.autograd.grad(expected, parameters, allow_unused=True)
@@ -157,9 +156,9 @@ def check(loss: Any, module: nn.Module, expected: torch.Tensor, batch: Any, cut:
         total, statistics = torch.zeros_like(wanted), 0.0
         for part in parts:
             if part.start < part.stop:
-                loss.flat.gradients.fill_(math.nan)  # they are overwritten
-                statistics = statistics + loss.gradients(batch[part], rows if len(parts) > 1 else None)
-                total += loss.flat.gradients
+                flat.gradients.fill_(math.nan)  # they are overwritten
+                statistics = statistics + formula.gradients(batch[part], rows if len(parts) > 1 else None)
+                total += flat.gradients
         assert (total - wanted).abs().max() <= CLOSE * wanted.abs().max() + 1e-7
         assert statistics[0] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)  # type: ignore[index]
 
@@ -178,7 +177,7 @@ def test_sac(
 ) -> None:
     torch.manual_seed(seed)
     module, twins, targets = Gaussian(actor, features, actions), *(Twins(critic, features + actions, critics) for _ in range(2))
-    batch = SACBatch(*transitions(rows, features, actions), torch.randn(rows, actions), torch.randn(rows, actions))
+    batch = SACBatch(*transitions(rows, features, actions), torch.randn(rows, actions), torch.randn(rows, actions), ALPHA)
     with torch.no_grad():
         following, likely = module.log_prob(batch.next_observations, batch.next_noise)
         worth = targets.least(batch.next_observations, following) - ALPHA * likely
@@ -189,14 +188,12 @@ def test_sac(
     of_actor = (ALPHA * likely - twins.least(batch.observations, chosen)).mean()
     with computed(way):
         seen, judges = module.seen(flat_of(module), way), twins.seen(flat_of(twins), way)
-        for loss, learner, expected in (
-            (SACCriticLoss(judges, targets.seen(flat_of(targets, False), way), seen), twins, of_critics),
-            (SACActorLoss(seen, judges), module, of_actor),
-        ):
-            loss.entropy_coefficient = ALPHA
-            check(loss, learner, expected, batch, cut)
-        found = loss.gradients(batch)
-    assert dict(zip(loss.statistics, found, strict=True))["log_prob"] == pytest.approx(likely.mean().item(), rel=1e-4, abs=1e-4)
+        of_target = targets.seen(flat_of(targets, False), way)
+        check(SACCriticFormula(None, True, judges, of_target, seen), judges.flat, twins, of_critics, batch, cut)
+        formula = SACActorFormula(None, True, seen, judges)
+        check(formula, seen.flat, module, of_actor, batch, cut)
+        found = formula.gradients(batch)
+    assert found[1] == pytest.approx(likely.mean().item(), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -223,19 +220,21 @@ def test_td3(
     with computed(way):
         judges = twins.seen(flat_of(twins), way)
         target = targets.seen(flat_of(targets, False), way)
-        check(TD3CriticLoss(judges, target, function(target_module, False)), twins, of_critics, batch, cut)
-        check(TD3ActorLoss(function(module, True), judges), module, of_actor, batch, cut)
+        of_critic = TD3CriticFormula(None, True, judges, target, function(target_module, False))
+        check(of_critic, judges.flat, twins, of_critics, batch, cut)
+        acts = function(module, True)
+        check(TD3ActorFormula(None, True, acts, judges), acts.flat, module, of_actor, batch, cut)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_actors_loss_leaves_the_critics_gradients_alone(way: str) -> None:
     torch.manual_seed(0)
     module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
-    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2))
+    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     with computed(way):
         judges = twins.seen(flat_of(twins), way)
         judges.flat.gradients.fill_(7)
-        SACActorLoss(module.seen(flat_of(module), way), judges).gradients(batch)
+        SACActorFormula(None, True, module.seen(flat_of(module), way), judges).gradients(batch)
     assert (judges.flat.gradients == 7).all()
 
 
@@ -245,33 +244,15 @@ def test_actions_at_their_bounds(way: str) -> None:
     module, twins = Gaussian([("linear", 8), ("tanh", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
     with torch.no_grad():
         module.mean.bias.copy_(torch.tensor([60.0, -60.0]))
-    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2))
+    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     with computed(way):
-        loss = SACActorLoss(module.seen(flat_of(module), way), twins.seen(flat_of(twins), way))
-        assert loss.gradients(batch)[1] > 2 * -math.log(1e-6) - 10
-    flat = loss.flat
+        seen = module.seen(flat_of(module), way)
+        formula = SACActorFormula(None, True, seen, twins.seen(flat_of(twins), way))
+        assert formula.gradients(batch)[1] > 2 * -math.log(1e-6) - 10
+    flat = seen.flat
     mean, log_std = flat.gradient("mean.weight"), flat.gradient("log_std.bias")
     assert mean is not None and not mean.any()
     assert log_std is not None and log_std.isfinite().all()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_copies_learn_apart(way: str) -> None:
-    torch.manual_seed(0)
-    module, twins = Gaussian([("linear", 8), ("relu", 8)], 3, 2), Twins([("linear", 8), ("relu", 8)], 5, 2)
-    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2))
-    with computed(way):
-        loss = SACActorLoss(module.seen(flat_of(module), way), twins.seen(flat_of(twins), way))
-        loss.gradients(batch)
-        first = loss.flat.gradients.clone()
-        other = copy.deepcopy(loss)
-        for flat in (other.flat, *other.follows):
-            flat.bind()
-        loss.flat.data.mul_(1.1)
-        loss.gradients(batch)
-        other.gradients(batch)
-    assert torch.allclose(other.flat.gradients, first, rtol=1e-5, atol=1e-7)
-    assert not torch.allclose(loss.flat.gradients, first, rtol=1e-3)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -280,13 +261,14 @@ def test_a_weight_that_is_no_number_shows_in_a_loss(spoilt: str, way: str) -> No
     torch.manual_seed(0)
     module = Gaussian([("linear", 8), ("relu", 8)], 3, 2)
     twins, targets = (Twins([("linear", 8), ("relu", 8)], 5, 2) for _ in range(2))
-    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2))
+    batch = SACBatch(*transitions(20, 3, 2), torch.randn(20, 2), torch.randn(20, 2), ALPHA)
     flats = {"actor": flat_of(module), "critics": flat_of(twins), "target": flat_of(targets, False)}
     with computed(way):
         seen, judges = module.seen(flats["actor"], way), twins.seen(flats["critics"], way)
-        losses = [SACCriticLoss(judges, targets.seen(flats["target"], way), seen), SACActorLoss(seen, judges)]
+        target = targets.seen(flats["target"], way)
+        formulas: list[Any] = [SACCriticFormula(None, True, judges, target, seen), SACActorFormula(None, True, seen, judges)]
         for at in range(0, len(flats[spoilt].data), 11):
             kept = float(flats[spoilt].data[at])
             flats[spoilt].data[at] = math.nan
-            assert any(math.isnan(loss.gradients(batch)[0]) for loss in losses), at
+            assert any(math.isnan(formula.gradients(batch)[0]) for formula in formulas), at
             flats[spoilt].data[at] = kept

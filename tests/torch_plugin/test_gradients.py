@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,6 +14,9 @@ from hypothesis import strategies as st
 from networks import KINDS, network_of
 from torch import nn
 
+from reactor_sb3.algorithms.pqn import QBatch
+from reactor_sb3.algorithms.sync_dqn import DQNLoss
+from reactor_sb3.algorithms.sync_ppo import PPOBatch, PPOLoss
 from reactor_torch import (
     ActorCritic,
     AutogradActorCritic,
@@ -23,21 +25,19 @@ from reactor_torch import (
     Categoricals,
     Dense,
     DenseActorCritic,
-    DQNLoss,
+    DQNFormula,
     FlatParameters,
     Function,
     Gaussians,
-    PPOBatch,
-    PPOLoss,
-    QBatch,
-    QLoss,
+    PPOFormula,
+    QFormula,
     TransitionBatch,
     layers_of,
     normalized,
 )
 from reactor_torch import dense as dense_module
-from reactor_torch import ppo as ppo_module
-from reactor_torch import q_learning as q_module
+from reactor_torch.formulas import dqn as q_module
+from reactor_torch.formulas import ppo as ppo_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
@@ -116,10 +116,10 @@ def test_pqn_in_slices(kind: Any, way: str) -> None:
     of = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind]
     expected = 0.5 * of(picked, batch.returns)
     with computed(way):
-        loss = QLoss(function_of(module, flat, way, 5), kind, weight=0.5)
+        formula = QFormula(None, way != "autograd", function_of(module, flat, way, 5), weight=0.5)
         total, whole = torch.zeros_like(flat.gradients), 0.0
         for part in (slice(0, 17), slice(17, 18), slice(18, 40)):
-            whole += loss.gradients(QBatch(batch.observations[part], batch.actions[part], batch.returns[part]), of=40)[0]
+            whole += formula.towards(batch[part], batch.returns[part], kind, of=40)[0]
             total += flat.gradients
         flat.gradients.copy_(total)
     check(flat, module, expected)
@@ -142,8 +142,8 @@ def test_dqn(kind: Any, double_q: bool, way: str) -> None:
     picked = module(batch.observations).gather(1, batch.actions)
     expected = {"huber": nn.functional.smooth_l1_loss, "mse": nn.functional.mse_loss}[kind](picked, wanted)
     with computed(way):
-        loss = DQNLoss(function_of(module, flat, way, 5), function_of(target, fixed, way, 5), double_q, kind)
-        found = loss.gradients(batch)
+        functions = function_of(module, flat, way, 5), function_of(target, fixed, way, 5)
+        found = DQNFormula(DQNLoss(double_q, kind), True, *functions).gradients(batch)
     check(flat, module, expected)
     assert found == pytest.approx(float(expected.detach()), rel=1e-5)
     assert all(one.grad is None for one in target.parameters())
@@ -227,16 +227,16 @@ def test_ppo_in_slices(kind: str, way: str, rows: int, width: int, clip_vf: floa
     flat = FlatParameters(policy.named_parameters())
     batch = ppo_batch(policy, rows)
     with computed(way):
-        loss = PPOLoss(policy.actor_critic(flat, way), 0.2, clip_vf, ent_coef, 0.7)
-        statistics = loss.gradients(batch)
+        formula = PPOFormula(PPOLoss(0.2, clip_vf, ent_coef, 0.7), True, policy.actor_critic(flat, way))
+        statistics = formula.gradients(batch)
         expected = ppo_loss(policy, batch, clip_vf, ent_coef)
         check(flat, policy, expected)
-        assert statistics[-1] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
+        assert statistics[0] == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
         at = int(cut * rows)
         if 0 < at < rows:
-            whole = loss.gradients(batch[:at], of=rows)
+            whole = formula.gradients(batch[:at], of=rows)
             total = flat.gradients.clone()
-            whole = whole + loss.gradients(batch[at:], of=rows)
+            whole = whole + formula.gradients(batch[at:], of=rows)
             flat.gradients.add_(total)
             check(flat, policy, expected)
             assert whole == pytest.approx(statistics, rel=1e-4, abs=1e-5)
@@ -252,25 +252,6 @@ def test_advantages_are_normalised_by_minibatch(rows: int, batch_size: int) -> N
         part = given[at : at + batch_size]
         expected = (part - part.mean()) / (part.std() + 1e-8) if len(part) > 1 else part
         assert torch.allclose(found[at : at + batch_size], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_copies_learn_apart(way: str) -> None:
-    torch.manual_seed(0)
-    policy = Policy("gaussian", 8)
-    flat = FlatParameters(policy.named_parameters())
-    batch = ppo_batch(policy, 20)
-    with computed(way):
-        loss = PPOLoss(policy.actor_critic(flat, way), 0.2, None, 0.1, 0.7)
-        loss.gradients(batch)
-        other_policy, other = copy.deepcopy((policy, loss))
-        other.flat.bind()
-        with torch.no_grad():
-            flat.data.mul_(1.1)
-        for one, module in ((loss, policy), (other, other_policy)):
-            one.gradients(batch)
-            check(one.flat, module, ppo_loss(module, batch, None, 0.1))
-    assert not torch.equal(flat.gradients, other.flat.gradients)
 
 
 def test_rows_of_a_batch() -> None:
@@ -293,8 +274,6 @@ def test_what_cannot_be_differentiated_is_refused() -> None:
     frozen[0].bias.requires_grad_(False)
     flat = FlatParameters(frozen.named_parameters())
     assert not Dense.knows(layers("", frozen, 5), flat)
-    with pytest.raises(ValueError, match="'mean' must be"):
-        QLoss(AutogradFunction(frozen, flat), "mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="log_std"):
         Gaussians(flat)
 
@@ -308,7 +287,7 @@ def test_a_frozen_part(part: str) -> None:
     flat = FlatParameters(policy.named_parameters())
     assert flat.frozen == {f"{part}.{name}" for name, _ in getattr(policy, part).named_parameters()}
     batch = ppo_batch(policy, 20)
-    PPOLoss(AutogradActorCritic(policy.evaluate_actions, flat), vf_coef=0.7).gradients(batch)
+    PPOFormula(PPOLoss(0.2, None, 0.0, 0.7), False, AutogradActorCritic(policy.evaluate_actions, flat)).gradients(batch)
     learned = [one for one in policy.parameters() if one.requires_grad]
     expected = torch.autograd.grad(ppo_loss(policy, batch, None, 0.0), learned)
     assert torch.allclose(flat.gradients, torch.cat([one.flatten() for one in expected]), atol=1e-6)
@@ -324,7 +303,7 @@ def test_an_entropy_that_nobody_can_compute_is_estimated() -> None:
     def evaluate(observations: torch.Tensor, actions: torch.Tensor) -> Any:
         return (*policy.evaluate_actions(observations, actions)[:2], None)
 
-    statistics = PPOLoss(AutogradActorCritic(evaluate, flat), ent_coef=0.1, vf_coef=0.7).gradients(batch)
+    statistics = PPOFormula(PPOLoss(0.2, None, 0.1, 0.7), False, AutogradActorCritic(evaluate, flat)).gradients(batch)
     log_prob = policy.evaluate_actions(batch.observations, batch.actions)[1]
     check(flat, policy, ppo_loss(policy, batch, None, 0.0) + 0.1 * log_prob.mean())
-    assert statistics[2] == pytest.approx(float(log_prob.mean().detach()), rel=1e-5)
+    assert statistics[3] == pytest.approx(float(log_prob.mean().detach()), rel=1e-5)

@@ -59,7 +59,7 @@ def test_ppo(case_and_kind: tuple[str, str], way: str) -> None:
         learner.begin()
         theirs.rollout_buffer.get = lambda _, given=given: iter([given])  # type: ignore[method-assign]
         theirs.train()
-        found = dict(zip(learner.loss.statistics, learner.update(ppo_batch(ours, given)), strict=True))
+        found = dict(zip(learner.statistics, learner.update(ppo_batch(ours, given)), strict=True))
         assert difference(ours.policy, theirs.policy) < CLOSE, update
         logged = theirs.logger.name_to_value
         for name, value in found.items():

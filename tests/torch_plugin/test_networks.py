@@ -8,13 +8,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from sb3_plugin.continuous_models import model_of
+from sb3_plugin.continuous_models import model_of, replay
 from torch import nn
 from torch_plugin.sb3_models import ppo
 from torch_plugin.test_same_bits import continuous_nets
 
+from reactor_sb3.algorithms.sync_td3 import TD3Batch
 from reactor_torch import Batch, Loss, Network, Networks, Task
 
 
@@ -120,6 +122,24 @@ def test_policies_travel_with_or_without_formulas(algorithm: str) -> None:
         assert {name: type(formula) for name, formula in other.formulas.items()} == {
             name: type(formula) for name, formula in nets.formulas.items()
         }
+
+
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_copies_compute_apart(kind: str) -> None:
+    model = model_of("td3", kind)
+    nets = continuous_nets(model)
+    given = replay(model, 20, np.random.default_rng(0))
+    parts = (given.observations, given.actions, given.next_observations, given.dones, given.rewards, 0.9)
+    batch = TD3Batch(*parts, torch.zeros_like(given.actions))
+    for loss, network in (("critic", "critic"), ("actor", "actor")):
+        nets.gradients(loss, batch)
+        first = nets.flat(network).gradients.clone()
+        other = copy.deepcopy(nets)
+        nets.flat(network).data.mul_(1.1)
+        nets.gradients(loss, batch)
+        other.gradients(loss, batch)
+        assert torch.equal(other.flat(network).gradients, first)
+        assert not torch.allclose(nets.flat(network).gradients, first, rtol=1e-3)
 
 
 def test_what_a_distribution_remembers_does_not_travel() -> None:
