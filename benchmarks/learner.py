@@ -161,43 +161,26 @@ class LearnsPPO(Contender):
     """A learner on SB3's policy."""
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
+        from reactor_sb3.algorithms.sync_ppo import PPOLoss
+        from reactor_torch import AutogradActorCritic, Network, Networks, PPOFormula
+
         self.model, self.case = model_of(case), case
-        self.learner = self.ppo_learner(dense)
+        policy = self.model.policy
+        loss = PPOLoss(0.2, None, self.model.ent_coef, self.model.vf_coef)
+        self.nets = Networks({"policy": Network(policy, policy.optimizer, self.model.max_grad_norm)}, {"policy": loss})
+        if not dense:
+            seen = AutogradActorCritic(policy.evaluate_actions, self.nets.flat("policy"))
+            self.nets.formulas["policy"] = PPOFormula(loss, False, seen)
         with using(extension):
             self.go(1)
-
-    def ppo_learner(self, dense: bool) -> Any:
-        from reactor_torch import (
-            AutogradActorCritic,
-            Categoricals,
-            DenseActorCritic,
-            FlatOptimizer,
-            FlatParameters,
-            Gaussians,
-            PPOLoss,
-            Updater,
-            layers_of,
-        )  # fmt: skip
-
-        policy = self.model.policy
-        flat = FlatParameters(policy.named_parameters())
-        seen: Any = AutogradActorCritic(policy.evaluate_actions, flat)
-        if dense:
-            towers: list[Any] = []
-            for body, name, head in (("policy_net", "action_net", policy.action_net), ("value_net", "value_net", policy.value_net)):
-                hidden = [(f"mlp_extractor.{body}.{at}", one) for at, one in getattr(policy.mlp_extractor, body).named_children()]
-                towers.append(layers_of([*hidden, (name, head)], policy.features_dim))
-            distribution = Categoricals([self.case.actions]) if self.case.actions > 0 else Gaussians(flat)
-            seen = DenseActorCritic(towers[0], towers[1], distribution, flat)
-        loss = PPOLoss(seen, 0.2, None, self.model.ent_coef, self.model.vf_coef)
-        return Updater(loss, FlatOptimizer(policy.optimizer, flat), self.model.max_grad_norm)
 
     def go(self, count: int) -> float:
         import torch
 
-        from reactor_torch import PPOBatch, normalized
+        from reactor_sb3.algorithms.sync_ppo import PPOBatch
+        from reactor_torch import Task, normalized
 
-        self.learner.begin()
+        self.nets.begin_round(self.nets.losses)
         buffer, batch = self.model.rollout_buffer, self.case.batch
         for _ in range(count):
             parts = [buffer.observations, buffer.actions, buffer.advantages, buffer.returns, buffer.log_probs, buffer.values]
@@ -207,7 +190,8 @@ class LearnsPPO(Contender):
             epoch = whole[torch.from_numpy(np.random.permutation(ROLLOUT))]
             epoch.advantages = normalized(epoch.advantages, batch)
             for at in range(0, ROLLOUT, batch):
-                self.learner.update(epoch[at : at + batch])
+                self.nets.compute([Task("policy", epoch, slice(at, at + batch))])
+                self.nets.step("policy")
         return count * (ROLLOUT // batch)
 
 
