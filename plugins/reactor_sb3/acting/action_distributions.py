@@ -63,17 +63,14 @@ class Categorical:
         return -np.log(np.maximum(drawn, _TINY))
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return self.mode(outputs + noise)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         if not self.several:
             return outputs.argmax(-1)  # type: ignore[no-any-return]
         return np.stack([part.argmax(-1) for part in self._parts(outputs)], -1)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         chosen = actions if self.several else actions[..., None]
         total = np.zeros(outputs.shape[:-1], np.float32)
         for number, part in enumerate(self._parts(outputs)):
@@ -101,15 +98,12 @@ class Bernoulli:
         return random.logistic(size=(steps, envs, parameters["action_net.bias"].size)).astype(np.float32)
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return (outputs > noise).astype(self.dtype)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return (outputs > 0).astype(self.dtype)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return -np.logaddexp(np.float32(0), np.where(actions == 1, -outputs, outputs)).sum(-1)  # type: ignore[no-any-return]
 
 
@@ -129,15 +123,12 @@ class Gaussian:
         return drawn * np.exp(parameters["log_std"])  # type: ignore[no-any-return]
 
     def choose(self, outputs: Array, noise: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return (outputs + noise).reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         return outputs.reshape(-1, *self.shape)
 
     def log_probs(self, outputs: Array, actions: Array, parameters: Array) -> Array:
-        """See :class:`ActionDistribution`."""
         log_std = parameters["log_std"]
         apart = (actions.reshape(outputs.shape) - outputs) * np.exp(-log_std)
         return -(np.float32(0.5) * apart * apart + log_std + _HALF_LOG_2PI).sum(-1)  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose, restore, state_of, stream
 from reactor_torch import FILLING
 
-__all__ = ["Actor", "Blueprint", "StepInfo"]
+__all__ = ["Actor", "ActorConfig", "StepInfo"]
 
 Array = npt.NDArray[Any]
 
@@ -37,7 +37,7 @@ EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class ActorConfig:
     """What every actor of a program is made from.
 
     Attributes:
@@ -119,29 +119,29 @@ class Actor(Reactor):
     infos = Output()
     """Those infos that there is something to do with, as a list of :data:`StepInfo`; absent if there are none."""
 
-    def __init__(self, blueprint: Blueprint, bank_index: int) -> None:
-        self.index, first = bank_index, bank_index * blueprint.envs
+    def __init__(self, config: ActorConfig, bank_index: int) -> None:
+        self.index = bank_index
+        self.numbers = range(bank_index * config.envs, (bank_index + 1) * config.envs)
         # Those of other actors' environments stay where they are.
-        self.blueprint = replace(blueprint, makes=blueprint.makes[first : first + blueprint.envs])
-        self.transitions = Output((), blueprint.record)
-        self.episodes = Output((blueprint.steps, blueprint.envs), EPISODE)
+        self.config = replace(config, makes=config.makes[self.numbers.start : self.numbers.stop])
+        self.transitions = Output((), config.record)
+        self.episodes = Output((config.steps, config.envs), EPISODE)
         self.envs: SeededEnvs | None = None
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        plan = self.blueprint
-        first = self.index * plan.envs
-        self.random = stream(plan.seed, Purpose.EXPLORATION, self.index)
-        self.memory = plan.policy.memory(range(first, first + plan.envs))
+        config = self.config
+        self.random = stream(config.seed, Purpose.EXPLORATION, self.index)
+        self.memory = config.policy.memory(self.numbers)
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
-        self.envs = SeededEnvs(plan.makes, plan.seed, Purpose.EPISODES, first)
+        self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
         self.envs.build()
-        for number, held in enumerate(self.envs.block.envs, first):
-            if held.env.action_space != plan.action_space:
+        for number, held in zip(self.numbers, self.envs.block.envs, strict=True):
+            if held.env.action_space != config.action_space:
                 raise ValueError(
-                    f"environment {number} has the action space {held.env.action_space}, the first one {plan.action_space}: "
+                    f"environment {number} has the action space {held.env.action_space}, the first one {config.action_space}: "
                     "the function that makes environments must always make the same kind"
                 )
 
@@ -151,7 +151,7 @@ class Actor(Reactor):
         record = self.transitions.buffer
         slot = self.slots.get(id(record))
         if slot is None:
-            slot = self.slots[id(record)] = Slot(record, self.blueprint.observations, self.blueprint.normalization)
+            slot = self.slots[id(record)] = Slot(record, self.config.observations, self.config.normalization)
         parameters = self.changed.value if self.changed.present else self.parameters.value
         policy = self._policy(slot, parameters)
         afresh, watched = self.orders.value.tolist()
@@ -160,10 +160,9 @@ class Actor(Reactor):
         envs.watch(watched)
         envs.begin_round(afresh)
         if afresh:
-            first = self.index * self.blueprint.envs
-            self.memory = self.blueprint.policy.memory(range(first, first + self.blueprint.envs))
-        turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.blueprint.actors)
-        normalizing = None if self.blueprint.normalization is None else self.blueprint.normalization.by(parameters)
+            self.memory = self.config.policy.memory(self.numbers)
+        turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.config.actors)
+        normalizing = None if self.config.normalization is None else self.config.normalization.by(parameters)
         ended = self._roll(slot, envs, policy.begin(turn), watched, normalizing)
         self._check(slot)
         if normalizing is not None:
@@ -183,13 +182,13 @@ class Actor(Reactor):
         key = record.ctypes.data, id(slot)
         bound = self.bound.get(key)
         if bound is None:
-            bound = self.bound[key] = record, self.blueprint.policy.bind(record, slot.rollout)
+            bound = self.bound[key] = record, self.config.policy.bind(record, slot.rollout)
         return bound[1]
 
     def _roll(
         self, slot: Slot, envs: SeededEnvs, act: Callable[[int], Array], watched: bool, normalizing: Normalizing | None
     ) -> list[StepInfo]:
-        plan = self.blueprint
+        plan = self.config
         rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
@@ -216,7 +215,7 @@ class Actor(Reactor):
 
     def _infos(self, step: int, envs: SeededEnvs, watched: bool, normalizing: Normalizing | None) -> Iterator[StepInfo]:
         """What there is to report of a step."""
-        block, steps = envs.block, self.blueprint.steps
+        block, steps = envs.block, self.config.steps
         for row in range(len(block.envs)) if watched else envs.ended:
             number = envs.first + row
             if row not in envs.ended:
@@ -234,7 +233,7 @@ class Actor(Reactor):
 
     def _seen(self, observation: Any, normalizing: Normalizing | None) -> dict[str, Array]:
         """An observation alone, as the policy sees it, by key."""
-        normalization, layout = self.blueprint.normalization, self.blueprint.observations
+        normalization, layout = self.config.normalization, self.config.observations
         if normalization is None or normalizing is None:
             return layout.one(observation)
         seen = {key: np.empty(shape, dtype) for key, (shape, dtype) in layout.parts.items()}

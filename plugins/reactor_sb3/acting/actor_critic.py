@@ -109,17 +109,15 @@ class SampledPolicy:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         space = self.action_space
         assert space.shape is not None
         actions = Bounds.fields(space) if isinstance(space, spaces.Box) else (Field("actions", np.dtype(space.dtype), space.shape),)
         return (*actions, *(Field(name, np.dtype(np.float32), ()) for name in ("log_probs", "values", "advantages")))
 
     def memory(self, envs: range) -> None:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        """Nothing outlives a round."""
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         if isinstance(self.networks, DenseNetworks):
             return BoundSampledPolicy(self, BoundDenseNetworks(self.networks, weights, rollout), weights, rollout)
         if self.distribution is not None:
@@ -150,7 +148,6 @@ class BoundSampledPolicy:
         self.weights, self.rollout = weights, rollout
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         rollout, bounds, outputs, choose = self.rollout, self.policy.bounds, self.networks.outputs, self.distribution.choose
         noise = self.distribution.noise(turn.random, rollout.steps, rollout.envs, self.weights)
         actions = rollout["actions"]
@@ -167,12 +164,10 @@ class BoundSampledPolicy:
         return act
 
     def end(self, turn: Turn) -> None:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         self.rollout["log_probs"][...] = self.distribution.log_probs(self.scores, self.drawn, self.weights)
         finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         actions, bounds = self.distribution.mode(self.networks.outputs(step)), self.policy.bounds
         return actions if bounds is None else bounds(actions)
 
@@ -187,11 +182,9 @@ class BoundDenseNetworks:
         self.judge = self.critic.bind(weights, {"": rows.reshape(1, -1, *rows.shape[2:])})
 
     def values(self) -> Array:
-        """See :class:`BoundNetworks`."""
         return self.judge(0).reshape(self.shape)
 
     def values_of(self, observations: Mapping[str, Array]) -> Array:
-        """See :class:`BoundNetworks`."""
         return self.critic.bind(self.weights, {"": np.ascontiguousarray(observations[""])[None]})(0)[:, 0]
 
 
@@ -203,7 +196,6 @@ class BoundTorchNetworks:
         self.judged = np.empty((rollout.steps, rollout.envs), np.float32)
 
     def outputs(self, step: int) -> Array:
-        """See :class:`BoundNetworks`."""
         policy, body = self.policy, self.policy.mlp_extractor
         with torch.inference_mode():
             features = policy.extract_features(self.steps(step))
@@ -215,11 +207,9 @@ class BoundTorchNetworks:
             return policy.action_net(of_actor).numpy()  # type: ignore[no-any-return]
 
     def values(self) -> Array:
-        """See :class:`BoundNetworks`."""
         return self.judged
 
     def values_of(self, observations: Mapping[str, Array]) -> Array:
-        """See :class:`BoundNetworks`."""
         return _values_of(self.policy, self.copies(observations))
 
 
@@ -232,7 +222,6 @@ class BoundOwnPolicy:
         self.values = np.empty((rollout.steps, rollout.envs), np.float32)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         stream = torch_state(int(turn.random.integers(2**63)))
         module, steps, bounds, every = self.module, self.steps, self.policy.bounds, self.policy.sde_sample_freq
         actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
@@ -252,7 +241,6 @@ class BoundOwnPolicy:
         return act
 
     def end(self, turn: Turn) -> None:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         finish(self.rollout, self.values, self.values_of, self.policy.gamma, self.policy.gae_lambda)
 
     def values_of(self, observations: Mapping[str, Array]) -> Array:
@@ -260,7 +248,6 @@ class BoundOwnPolicy:
         return _values_of(self.module, self.copies(observations))
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         with torch.inference_mode():
             actions: Array = self.module._predict(self.steps(step), deterministic=True).numpy()
         actions = actions.reshape(-1, *(self.module.action_space.shape or ()))

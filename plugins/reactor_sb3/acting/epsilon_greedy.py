@@ -48,14 +48,12 @@ class EpsilonGreedy:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         return (Field("actions", np.dtype(np.int64), ()),)
 
     def memory(self, envs: range) -> None:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
+        """Nothing outlives a round."""
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundEpsilonGreedy:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         return BoundEpsilonGreedy(self, self.q_net.bind(weights, rollout.observations), rollout)
 
 
@@ -66,7 +64,6 @@ class BoundEpsilonGreedy:
         self.policy, self.q_values, self.rollout = policy, q_values, rollout
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         policy, best, chosen = self.policy, self.q_values.argmax, self.rollout["actions"]
         shape: tuple[int, ...] = chosen.shape
         exponent = np.float32(1 + (policy.spread * turn.index / (turn.actors - 1) if turn.actors > 1 else 0))
@@ -83,8 +80,7 @@ class BoundEpsilonGreedy:
         return act
 
     def end(self, turn: Turn) -> None:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
+        """All is noted already."""
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         return self.q_values.argmax(step)

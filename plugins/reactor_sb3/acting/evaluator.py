@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_sb3.acting.player import Player, PlayPlan
+from reactor_sb3.acting.player import PlayConfig, Player
 from reactor_sb3.streams import Purpose
 
 __all__ = ["Evaluation", "Evaluator"]
@@ -45,7 +45,7 @@ class Evaluator(Reactor):
     """Steps of training that the parameters of this tick have seen, ``()``, int64."""
     result = Output()
 
-    def __init__(self, plan: PlayPlan, parameters: npt.DTypeLike) -> None:
+    def __init__(self, plan: PlayConfig, parameters: npt.DTypeLike) -> None:
         self.plan, self.record = plan, np.dtype(parameters)
         self.player: Player | None = None
 

@@ -18,13 +18,13 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
 from reactor_sb3.streams import Purpose
 
-__all__ = ["Episode", "PlayPlan", "Player"]
+__all__ = ["Episode", "PlayConfig", "Player"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class PlayPlan:
+class PlayConfig:
     """What is played, and when.
 
     Attributes:
@@ -70,7 +70,7 @@ class Player:
         snapshot: The parameters.
     """
 
-    def __init__(self, plan: PlayPlan, purpose: Purpose, parameters: npt.DTypeLike) -> None:
+    def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
         self.plan = plan
         self.envs = SeededEnvs((plan.make,), plan.seed, purpose, 0)
         self.envs.build()

@@ -89,15 +89,13 @@ class SquashedPolicy:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         return Bounds.fields(self.action_space)
 
     def memory(self, envs: range) -> ActionNoises | None:
-        """See :class:`~reactor_sb3.acting.policy.Policy`: the action noise of each environment."""
+        """The action noise of each environment."""
         return None if self.action_noise is None else ActionNoises(self.action_noise, envs)
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundSquashedPolicy:
-        """See :class:`~reactor_sb3.acting.policy.Policy`."""
         match self.actor:
             case GaussianActor():
                 return BoundSquashedPolicy(self.bounds, BoundGaussian(self.actor, weights, rollout), rollout)
@@ -139,7 +137,7 @@ class BoundSquashedPolicy:
         self.bounds, self.actor, self.rollout = bounds, actor, rollout
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`; a rate is 1 for actions that are drawn evenly, or 0."""
+        """Draw what chance decides: actions are even where a rate is 1, and the actor's own, with noise, where it is 0."""
         bounds, drawn, actions = self.bounds, self.rollout["drawn"], self.rollout["actions"]
         noises: ActionNoises | None = turn.memory
         at_random: list[bool] = (turn.rates > 0).tolist()
@@ -165,7 +163,6 @@ class BoundSquashedPolicy:
         _check(self.rollout["drawn"])
 
     def greedy(self, step: int, memory: Any) -> Array:
-        """See :class:`~reactor_sb3.acting.policy.BoundPolicy`."""
         return self.bounds(self.actor.predict(step).reshape(-1, *self.bounds.low.shape))
 
 
@@ -187,12 +184,10 @@ class BoundGaussian:
         self.mean, self.log_std = actor.mean.bind(weights, features), actor.log_std.bind(weights, features)
 
     def predict(self, step: int) -> Array:
-        """See :class:`BoundActor`."""
         self.body(step)
         return np.tanh(self.mean(0))
 
     def begin(self, random: np.random.Generator) -> Callable[[int], Array]:
-        """See :class:`BoundActor`."""
         body, mean, log_std = self.body.run, self.mean.run, self.log_std.run
         means, log_stds = self.mean.outputs, self.log_std.outputs
         noise = random.standard_normal((self.steps, *means.shape), np.float32)
@@ -218,7 +213,6 @@ class BoundDeterministic:
         self.predict = actor.bind(weights, rollout.observations)
 
     def begin(self, random: np.random.Generator) -> Callable[[int], Array]:
-        """See :class:`BoundActor`."""
         return self.predict
 
 
@@ -229,11 +223,9 @@ class BoundTorchActor:
         self.module, self.steps = actor.with_weights(weights), actor.steps(rollout.observations)
 
     def predict(self, step: int) -> Array:
-        """See :class:`BoundActor`."""
         return self._own(step, deterministic=True)
 
     def begin(self, random: np.random.Generator) -> Callable[[int], Array]:
-        """See :class:`BoundActor`."""
         stream = torch_state(int(random.integers(2**63)))
 
         def draw(step: int) -> Array:

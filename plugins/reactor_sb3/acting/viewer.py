@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
-from reactor_sb3.acting.player import Player, PlayPlan
+from reactor_sb3.acting.player import PlayConfig, Player
 from reactor_sb3.acting.screens import Bytes, Files, Screen, Window
 from reactor_sb3.streams import Purpose
 
-__all__ = ["Showing", "Viewer", "ViewPlan", "show_whole"]
+__all__ = ["Showing", "Viewer", "ViewConfig", "show_whole"]
 
 LONGEST = 10_000
 """Steps of a showing for which the training's end waits, at most: of some environments no episode ends."""
 
 
 @dataclass(frozen=True)
-class ViewPlan:
+class ViewConfig:
     """What a viewer is made from.
 
     Attributes:
@@ -29,7 +29,7 @@ class ViewPlan:
         where: ``"human"``, ``"tensorboard"``, or the path that names its films.
     """
 
-    play: PlayPlan
+    play: PlayConfig
     where: Literal["human", "tensorboard"] | Path
 
     def screen(self) -> Screen:
@@ -69,7 +69,7 @@ class Viewer(Reactor):
     """Steps of training that the parameters of this tick have seen, ``()``, int64."""
     showing = Output()
 
-    def __init__(self, plan: ViewPlan, parameters: npt.DTypeLike) -> None:
+    def __init__(self, plan: ViewConfig, parameters: npt.DTypeLike) -> None:
         self.plan, self.record = plan, np.dtype(parameters)
         self.player: Player | None = None
 
@@ -119,7 +119,7 @@ class Viewer(Reactor):
         self.__dict__.update(state)
 
 
-def show_whole(plan: ViewPlan, timesteps: int, parameters: npt.NDArray[Any]) -> Showing | None:
+def show_whole(plan: ViewConfig, timesteps: int, parameters: npt.NDArray[Any]) -> Showing | None:
     """A showing from its beginning to its end, here and now.
 
     Args:

@@ -26,9 +26,9 @@ PROBE = 4
 @contextlib.contextmanager
 def lone_actor(specification: Specification, steps: int) -> Iterator[Callable[[], None]]:
     """A throw-away actor: gives a function that lets it sample a round of so many steps. Episodes begin with the first one."""
-    record, blueprint = specification.parameters, replace(specification.actors, steps=steps)
+    record, config = specification.parameters, replace(specification.actors, steps=steps)
     program = Program("throw-away actor")
-    actor = program.add(Actor, blueprint, 0, name="actor")
+    actor = program.add(Actor, config, 0, name="actor")
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
     program.connect(program.input("changed", (), record.dtype), actor.changed)
     program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)

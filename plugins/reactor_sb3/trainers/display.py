@@ -14,8 +14,8 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.film import SUFFIXES, check_encoder
-from reactor_sb3.acting.player import PlayPlan
-from reactor_sb3.acting.viewer import Showing, ViewPlan, show_whole
+from reactor_sb3.acting.player import PlayConfig
+from reactor_sb3.acting.viewer import Showing, ViewConfig, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.environments.rendering import check_like, visible
@@ -47,7 +47,7 @@ class Display:
 
     def __init__(self, env: EnvMaker | None) -> None:
         self.env = env
-        self.plan: ViewPlan | None = None
+        self.plan: ViewConfig | None = None
 
     def place(self, model: Model) -> Place | None:
         """Where it is shown, ``None`` if nothing is; see :func:`checked_place`."""
@@ -72,7 +72,7 @@ class Display:
         mode: Literal["human", "rgb_array"] = "human" if place == "human" else "rgb_array"
         return visible(self.env or model.session.makes, mode, f"watch={str(model.watch)!r}")
 
-    def plan_of(self, model: Model, played: Callable[..., PlayPlan], steps: int) -> ViewPlan | None:
+    def plan_of(self, model: Model, played: Callable[..., PlayConfig], steps: int) -> ViewConfig | None:
         """The viewer's configuration, ``None`` if there is no viewer.
 
         Args:
@@ -90,7 +90,7 @@ class Display:
             raise ValueError('watch="tensorboard" needs a log for TensorBoard: pass tensorboard_log="runs", say')
         (make,) = makes.pickled(1)
         slice_ = model.watch_steps or max(1, steps // FEWER)
-        return ViewPlan(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place)
+        return ViewConfig(played(make=make, every=model.watch_every, episodes=model.watch_episodes, steps=slice_), place)
 
     def show_round(self, model: Model, run: Run) -> None:
         """Give TensorBoard the film that was finished in a round, if one was."""

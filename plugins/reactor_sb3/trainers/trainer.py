@@ -26,10 +26,10 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
-from reactor_sb3.acting.actor import Blueprint, StepInfo
+from reactor_sb3.acting.actor import ActorConfig, StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
 from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
-from reactor_sb3.acting.player import PlayPlan
+from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
@@ -298,14 +298,14 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         originals = None if normalizer is None else Observations(given, self.observation_space, original=True)
         normalization = session.normalization = None if originals is None else Normalization(originals, keys)
         _, policy = self.acting()
-        actors = Blueprint(
+        actors = ActorConfig(
             makes=session.makes.pickled(self.n_envs), observations=observations, action_space=self.action_space,
             policy=policy, steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=seed,
             normalization=normalization,
         )  # fmt: skip
         steps = self.rollout_steps * self.envs_per_actor
         played = partial(
-            PlayPlan, observations=observations, policy=policy, seed=seed, normalization=normalization
+            PlayConfig, observations=observations, policy=policy, seed=seed, normalization=normalization
         )  # fmt: skip
         evaluation = None
         if self.evaluate_every is not None:

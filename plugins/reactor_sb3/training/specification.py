@@ -11,10 +11,10 @@ import numpy.typing as npt
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName
-from reactor_sb3.acting.actor import Actor, Blueprint
+from reactor_sb3.acting.actor import Actor, ActorConfig
 from reactor_sb3.acting.evaluator import Evaluator
-from reactor_sb3.acting.player import PlayPlan
-from reactor_sb3.acting.viewer import Viewer, ViewPlan
+from reactor_sb3.acting.player import PlayConfig
+from reactor_sb3.acting.viewer import ViewConfig, Viewer
 from reactor_sb3.learning.learner import Learner, LocalRef, Logger
 from reactor_sb3.learning.sharded_learner import ShardedLearner
 from reactor_torch import LearnerShard, ShardPlan
@@ -48,14 +48,14 @@ class Specification:
 
     name: str
     live: LocalRef
-    actors: Blueprint
-    evaluation: PlayPlan | None
+    actors: ActorConfig
+    evaluation: PlayConfig | None
     parameters: npt.NDArray[Any]
     pipeline: int
     executor: ExecutorName
     workers: int | None
     learner_threads: int
-    viewing: ViewPlan | None = None
+    viewing: ViewConfig | None = None
     shards: tuple[ShardPlan, ...] = ()
     may_be_sliced: bool = False
     critics_share: float | None = None
