@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_sb3.acting.normalization import normalized_again
 from reactor_sb3.checkpoints import archive
-from reactor_sb3.checkpoints.alike import alike, want
+from reactor_sb3.checkpoints.alike import alike, anything, want
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.checkpoints.expected import check_outline
@@ -103,13 +103,11 @@ def load(cls: Any, path: str | os.PathLike[str], env: Any, allow_pickle: bool, c
             raise RefusedError(f"is a run of {str(document.get('algorithm'))[:100]}: use resume_run()")
         if document.get("format") != FORMAT:
             raise RefusedError(f"has the checkpoint format {str(document.get('format'))[:20]}, this version reads {FORMAT}")
-        names = {"format", "algorithm", "versions", "machine", "timesteps", "environments", "state"}
-        alike(
-            {name: document.get(name) for name in ("algorithm", "timesteps", "versions", "machine")},
-            {"algorithm": "", "timesteps": 0, "versions": versions(), "machine": machine()},
-            "the manifest",
-        )
-        want(document.keys() == names, "the manifest")
+        like = {
+            "format": FORMAT, "algorithm": "", "versions": versions(), "machine": machine(), "timesteps": 0,
+            **dict.fromkeys(("environments", "state"), anything),
+        }  # fmt: skip
+        alike(document, like, "the manifest")
         if document["algorithm"] != cls.__name__:
             right = document["algorithm"][:100]
             raise RefusedError(f"is a checkpoint of {right}, not of {cls.__name__}: use {right}.resume()")
