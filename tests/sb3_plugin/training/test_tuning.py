@@ -35,7 +35,7 @@ def two_cores(monkeypatch: Any) -> None:
         "placing.may_start_processes": lambda: True,
     }
     for name, cost in costs.items():
-        monkeypatch.setattr(f"reactor_sb3.training.{name}", cost)
+        monkeypatch.setattr(f"reactor_sb3.trainers.{name}", cost)
 
 
 @pytest.mark.usefixtures("two_cores")
