@@ -6,16 +6,16 @@ from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("sb3", "reactor_sb3"):
+    from reactor_sb3.algorithms.pqn import PQN
+    from reactor_sb3.algorithms.sync_dqn import SyncDQN
+    from reactor_sb3.algorithms.sync_ppo import SyncPPO
+    from reactor_sb3.algorithms.sync_sac import SyncSAC
+    from reactor_sb3.algorithms.sync_td3 import SyncTD3
     from reactor_sb3.checkpoints.resumed_run import ResumedRun, resume_run
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
     from reactor_sb3.trainers.callbacks import SaveCheckpoint, SaveRun, StopOnEvaluation
     from reactor_sb3.trainers.options import RunOptions
-    from reactor_sb3.training.pqn import PQN
-    from reactor_sb3.training.sync_dqn import SyncDQN
-    from reactor_sb3.training.sync_ppo import SyncPPO
-    from reactor_sb3.training.sync_sac import SyncSAC
-    from reactor_sb3.training.sync_td3 import SyncTD3
 
 __all__ = [
     "PQN",

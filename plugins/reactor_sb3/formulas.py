@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
@@ -50,7 +51,7 @@ from reactor_torch import (
     layers_of,
 )
 
-__all__ = ["dqn", "ppo", "q_values", "sac_actor", "sac_critics", "td3_actor", "td3_critics"]
+__all__ = ["check_squashed", "dqn", "ppo", "q_values", "sac_actor", "sac_critics", "td3_actor", "td3_critics"]
 
 _CRITICS_METHODS = ("forward", "q1_forward", "extract_features")
 
@@ -186,3 +187,24 @@ def _dense_actor_critic(policy: nn.Module, flat: FlatParameters) -> DenseActorCr
         case _:
             distribution = Gaussians(flat)
     return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)
+
+
+def check_squashed(actor: SACActor) -> None:
+    """Refuse an actor whose actions are no squashed normal ones of SB3's.
+
+    Raises:
+        ValueError: If it has a distribution of its own, or batch normalisation.
+    """
+    own, distribution = type(actor).action_log_prob is not SACActor.action_log_prob, type(actor.action_dist)
+    if own or not issubclass(distribution, SquashedDiagGaussianDistribution):
+        raise ValueError(
+            f"{type(actor).__name__} with {distribution.__name__}: the noise of an update's actions is drawn by the trainer, so "
+            "that the actor has to be SB3's squashed normal distribution: override its get_action_dist_params, not its "
+            "action_log_prob, and set use_sde=False"
+        )
+    for name, part in actor.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(
+                f"the actor's {name!r} is batch normalisation, whose statistics would see next observations before observations, "
+                "and SB3's see them after: use LayerNorm or GroupNorm in the actor (critics may have batch normalisation)"
+            )

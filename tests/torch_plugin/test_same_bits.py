@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reactor_sb3.learning.ppo_learner import PPOLearner
+from reactor_sb3.learning.q_learner import QLearner
+from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy
 from sb3_plugin.continuous_models import CASES, ROWS, SPACES, batch_of, learner_of, model_of, replay
 from stable_baselines3 import SAC
 from torch import nn
@@ -18,9 +21,6 @@ from torch_plugin.sb3_models import ACTIONS, FEATURES, Walk, dqn, ppo, rollout
 from torch_plugin.sb3_models import replay as replay_of_q
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
-from reactor_sb3.learning.ppo_learner import PPOLearner
-from reactor_sb3.learning.q_learner import QLearner
-from reactor_sb3.training.pqn_policies import CnnPolicy, MlpPolicy
 from reactor_torch import DQNLoss, Network, Networks, PPOBatch, QBatch, QLoss, Task, TransitionBatch
 
 UPDATES = 7

@@ -14,7 +14,7 @@ from reactor_sb3.acting.forwards import dense_forward, torch_forward
 from reactor_sb3.acting.policy import Field, Rollout, Turn
 from reactor_torch import BoundForward, Forward
 
-__all__ = ["EpsilonGreedy"]
+__all__ = ["EpsilonGreedy", "checked_spread"]
 
 Array = npt.NDArray[Any]
 
@@ -84,3 +84,14 @@ class BoundEpsilonGreedy:
 
     def greedy(self, step: int, memory: Any) -> Array:
         return self.q_values.argmax(step)
+
+
+def checked_spread(epsilon_spread: float) -> float:
+    """A trainer's argument ``epsilon_spread``.
+
+    Raises:
+        ValueError: If it is negative.
+    """
+    if float(epsilon_spread) < 0:
+        raise ValueError(f"epsilon_spread={epsilon_spread!r} must not be negative (0: all actors explore alike; Ape-X: 7)")
+    return float(epsilon_spread)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self, Unpack
 
+import gymnasium
 import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.utils import explained_variance
 from torch.nn.functional import mse_loss
 
+from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
-from reactor_torch import Batch, Formula, Loss, Networks
+from reactor_sb3.acting.actor_critic import SampledPolicy
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of
+from reactor_sb3.trainers.options import Options, keeps_arguments
+from reactor_sb3.trainers.updates import Minibatch
+from reactor_torch import Batch, Networks, normalized
+from reactor_torch.loss import Formula, Loss, Network, Update
 
-__all__ = ["PPOBatch", "PPOLoss"]
+USUAL_ROLLOUT = 2048
+"""Steps of a round, in all environments together, unless told otherwise: those of SB3's PPO with one environment."""
+
+__all__ = ["PPOBatch", "PPOLoss", "PPOTrainer", "SyncPPO"]
 
 
 @dataclass
@@ -77,3 +95,206 @@ class PPOLoss(Loss):
     def formula(self, nets: Networks) -> Formula | None:
         """For dense layers."""
         return formulas.ppo(self, nets)
+
+
+class PPOTrainer(OnPolicyTrainer):
+    """What every kind of PPO does with a round."""
+
+    # the attributes of SB3's PPO
+    clip_range: Any
+    clip_range_vf: Any
+    ent_coef: float
+    vf_coef: float
+    max_grad_norm: float
+    target_kl: float | None
+    normalize_advantage: bool
+    batch_size: int
+    rollout_buffer: Any
+
+    def _setup_policy(self) -> None:
+        if not issubclass(self.policy_class, ActorCriticPolicy):
+            raise TypeError(
+                f"{self.policy_class.__name__} is no ActorCriticPolicy, which is what actors know how to ask for values"
+            )
+        super()._setup_policy()
+
+    def networks(self) -> dict[str, Network]:
+        """The policy."""
+        policy: Any = self.policy
+        return {"policy": Network(policy, policy.optimizer, self.max_grad_norm)}
+
+    def losses(self) -> dict[str, Loss]:
+        """The loss, with the numbers that its schedules have come to."""
+        left, vf = self._current_progress_remaining, self.clip_range_vf
+        return {"policy": PPOLoss(self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef)}
+
+    @property
+    def minibatch_rows(self) -> int:
+        """Rows of a minibatch."""
+        return self.batch_size
+
+    @property
+    def update_rows(self) -> int:
+        """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
+        return self.n_steps * self.n_envs
+
+    def store(self, rollouts: Rollouts) -> None:
+        """Keep a round in SB3's rollout buffer."""
+        rollouts.fill(self.rollout_buffer)
+
+    def batch(self, rollouts: Rollouts) -> PPOBatch:
+        """A whole round, in the order of SB3's rollout buffer."""
+        rows = rollouts.rows
+        actions, advantages, values = rollouts.actions(), rows("advantages"), rows("values")
+        actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.flatten(1).float()
+        return PPOBatch(self.seen(rollouts.observations()), actions, advantages, advantages + values, rows("log_probs"), values)
+
+    def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:
+        """A pass: all rows in a new order, with advantages that are normalised minibatch by minibatch."""
+        shuffled = batch[self.permutation(len(batch))]
+        if self.normalize_advantage:
+            shuffled.advantages = normalized(shuffled.advantages, self.batch_size)
+        for begin in range(0, len(batch), self.batch_size):
+            yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
+
+    def update(self, minibatch: Minibatch) -> Update:
+        """A step, unless the divergence has become too large: then SB3 makes none, and no more in this round."""
+        found = yield from self.gradients(policy=minibatch)
+        if found["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
+            self.end_round_early(f"the divergence is {found['approx_kl']:.2f}")
+        else:
+            self.nets.step("policy")
+        return found
+
+    def pass_done(self) -> None:
+        """Count passes, as SB3 does."""
+        self._n_updates += 1
+
+    def log_round(self, passes: list[list[dict[str, float]]]) -> None:
+        """Log means over the round, but for the divergence, which is the last pass's, and the loss, which is the last one."""
+        super().log_round(passes)
+        record, buffer, loss = self.logger.record, self.rollout_buffer, self.nets.loss("policy")
+        policy: Any = self.policy
+        record("train/approx_kl", mean_of(passes[-1], "approx_kl"))
+        record("train/loss", passes[-1][-1]["loss"])
+        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
+        if hasattr(policy, "log_std"):
+            record("train/std", float(policy.log_std.detach().exp().mean()))
+        record("train/clip_range", loss.clip_range)
+        if loss.clip_range_vf is not None:
+            record("train/clip_range_vf", loss.clip_range_vf)
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+
+    def counted(self) -> int:
+        return (self.num_timesteps - self._num_timesteps_at_start) // (self.n_steps * self.n_envs)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        """As every trainer's; ``iteration`` is known."""
+        super().dump_logs()
+
+
+class SyncPPO(PPOTrainer, PPO):
+    """PPO whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too: the parameters are broadcast, each of
+    ``n_actors`` actors takes ``n_steps`` steps in its own environments and computes values and advantages of what it has seen, and
+    the learner makes ``n_epochs`` passes over all of it in shuffled minibatches, by SB3's loss. Given the same rollout and the same
+    order, the weights are SB3's but for rounding. ``workers``, ``executor`` and ``start_method`` never change a bit of them.
+
+    Args:
+        policy: As for SB3's ``PPO``, and so is every parameter that is not named here.
+        env: As for ``SyncDQN``.
+        n_steps: Steps of each environment in a round. ``None``: those of SB3's rollout, 2048, shared out among the environments; a
+            few less where they cannot be, in whole minibatches. A number means what it means in SB3 with that many environments.
+        rollout_buffer_class: Only SB3's own.
+        device: The processor by default, where SB3 takes a GPU if there is one (``"auto"``).
+        **options: Keywords of every trainer: ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others; see
+            :class:`~reactor_sb3.RunOptions`.
+
+    Raises:
+        TypeError: If no environments like ``env`` can be made, or the policy is no ``ActorCriticPolicy``.
+        AssertionError: If SB3 has no distribution of its actions.
+        ValueError: If a number makes no sense, or there is a rollout buffer of another class.
+
+    Example:
+        >>> from reactor_sb3 import SyncPPO
+        >>> with SyncPPO("MlpPolicy", "CartPole-v1", n_actors=4, n_steps=32, seed=0, workers=2) as model:
+        ...     _ = model.learn(256)
+        ...     model.num_timesteps
+        256
+    """
+
+    default_log_name: ClassVar[str] = "PPO"
+    log_unit: ClassVar[str] = "iterations"
+    draws_noise: ClassVar[bool] = False
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int | None = None,
+        batch_size: int = 64,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | Schedule | None = None,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        **options: Unpack[Options],
+    ) -> None:
+        for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
+            if number is not None:
+                checked_number(name, number, 1)
+        if rollout_buffer_class not in (None, RolloutBuffer, DictRolloutBuffer) or rollout_buffer_kwargs:
+            raise ValueError(
+                "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
+                "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use SB3's PPO "
+                "with ReactorVecEnv"
+            )
+        self.construct(PPO)
+
+    def _for_host(self) -> dict[str, Any]:
+        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
+        usual = _usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
+        return {**super()._for_host(), "n_steps": usual}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The policy, from whose distributions actions are drawn."""
+        return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq)
+
+
+def _usual_steps(n_envs: int, batch_size: int) -> int:
+    """Steps of each environment in rounds as long as SB3's with one environment."""
+    steps = max(USUAL_ROLLOUT // n_envs, 1)
+    if USUAL_ROLLOUT % n_envs == 0:
+        return steps
+    whole = batch_size // math.gcd(batch_size, n_envs)  # steps that make whole minibatches, for which SB3 asks
+    return steps // whole * whole or steps

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
+import gymnasium
 import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.sac.policies import SACPolicy
 from torch.nn.functional import mse_loss
 
 from reactor_sb3 import formulas
-from reactor_torch import Formula, Loss, Networks, TransitionBatch, squashed_sample
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
+from reactor_torch import Networks, TransitionBatch, squashed_sample
+from reactor_torch.loss import Formula, Loss, Network, Update
 
-__all__ = ["ActorLoss", "CriticLoss", "SACBatch"]
+__all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 
 
 @dataclass
@@ -69,3 +81,114 @@ class ActorLoss(Loss):
     def formula(self, nets: Networks) -> Formula | None:
         """For dense layers."""
         return formulas.sac_actor(self, nets)
+
+
+class SyncSAC(OffPolicyTrainer, SAC):
+    """Soft actor-critic whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``train_freq`` steps
+    in its own environments, the learner stores all transitions in actor order and makes ``gradient_steps`` updates. ``workers``,
+    ``executor`` and ``start_method`` only say how it is run, and never change a bit of the weights.
+
+    Args:
+        policy: As for SB3's ``SAC``, and so is every parameter that is not named here.
+        env: As for :class:`~reactor_sb3.SyncDQN`.
+        train_freq: Steps of each environment in a round, as an int or ``(n, "step")``.
+        gradient_steps: As for :class:`~reactor_sb3.SyncDQN`: ``None`` for as much learning from each step as by SB3 with one
+            environment, an update a step with the default ``train_freq``.
+        action_noise: Of one environment. Each environment has its own, drawn from its actor's random stream, and begins it anew
+            with each episode.
+        use_sde: Has to be ``False``: the matrices of state-dependent noise are drawn anew within a round.
+        device: As for :class:`~reactor_sb3.SyncDQN`: the processor by default.
+        **options: ``split``, ``n_actors``, ``workers``, ``executor``, ``evaluate_every``, and others; see
+            :class:`~reactor_sb3.RunOptions`.
+
+    Raises:
+        TypeError: If no environments like ``env`` can be made, or ``action_noise`` is none.
+        AssertionError: If its actions are not a ``Box`` with finite bounds (SB3's own check).
+        ValueError: If a number makes no sense, the replay buffer is smaller than a round or ``learning_starts``, or something
+            is asked for that there is not: a device, episodic ``train_freq``, hindsight replay, state-dependent exploration; or
+            two devices without ``split``.
+
+    Example:
+        >>> from reactor_sb3 import SyncSAC
+        >>> with SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps, model.update_to_data
+        (128, 0.125)
+    """
+
+    default_log_name: ClassVar[str] = "SAC"
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[SACPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 3e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        tau: float = 0.005,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int | None = None,
+        action_noise: ActionNoise | None = None,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        ent_coef: str | float = "auto",
+        target_update_interval: int = 1,
+        target_entropy: str | float = "auto",
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        use_sde_at_warmup: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        **options: Unpack[SplitOptions],
+    ) -> None:
+        if use_sde:
+            raise ValueError(
+                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+                "policy; use SB3's SAC, with ReactorVecEnv"
+            )
+        self.construct(SAC)
+
+    def networks(self) -> dict[str, Network]:
+        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
+        policy: Any = self.policy
+        formulas.check_squashed(policy.actor)
+        return {
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
+            "actor": Network(policy.actor, policy.actor.optimizer),
+            "critic_target": Network(policy.critic_target),
+            **entropy_network(self),
+        }
+
+    def losses(self) -> dict[str, Loss]:
+        """The critics' and the actor's."""
+        return {"critic": CriticLoss(), "actor": ActorLoss()}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The actor, and how actions are drawn."""
+        return SquashedPolicy.of(self.policy, SACPolicy, self.action_noise)
+
+    def batch(self, transitions: dict[str, Any]) -> SACBatch:
+        """Transitions with the noise of actions, drawn in SB3's order."""
+        actions = transitions["actions"]
+        noise, next_noise = (torch.randn(actions.shape).to(actions.device) for _ in range(2))
+        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
+
+    def update(self, batch: SACBatch) -> Update:
+        """The critics, the actor, the coefficient, the target."""
+        found = yield from self.descend(critic=batch, actor=batch)
+        found |= learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
+        if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
+            self.nets.follow("critic_target", "critic", self.tau)
+        return found

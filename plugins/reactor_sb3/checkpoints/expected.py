@@ -17,7 +17,7 @@ from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least
 from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.training.specification import Specification
+from reactor_sb3.trainers.program import Specification
 
 __all__ = ["check_outline", "expected_outputs", "expected_run", "expected_state"]
 

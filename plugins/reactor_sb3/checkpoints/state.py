@@ -19,7 +19,7 @@ from reactor_sb3.checkpoints.alike import alike
 from reactor_sb3.checkpoints.expected import expected_outputs, expected_run, expected_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.training.specification import program_of
+from reactor_sb3.trainers.program import program_of
 
 __all__ = ["go_on", "optimizers_of", "restore", "state_of"]
 

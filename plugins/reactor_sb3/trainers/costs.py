@@ -13,8 +13,8 @@ import numpy as np
 from reactor_rl import Program
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.acting.actor import Actor
-from reactor_sb3.learning.learner import Learning
-from reactor_sb3.training.specification import Specification
+from reactor_sb3.trainers.model import Model
+from reactor_sb3.trainers.program import Specification
 
 __all__ = ["actor_cost", "learner_cost", "lone_actor"]
 
@@ -67,7 +67,7 @@ def _shortest(specification: Specification, steps: int) -> float:
     return min(taken)
 
 
-def learner_cost(learning: Learning) -> tuple[float, int]:
+def learner_cost(learning: Model) -> tuple[float, int]:
     """Seconds of the learner's part of a round, from the shortest of a few updates of a throw-away copy of the networks.
 
     Returns:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import gymnasium
@@ -16,15 +17,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.learning.learner import Learning
-from reactor_sb3.training.specification import Specification
+from reactor_sb3.trainers.program import Specification
 
 __all__ = ["Model"]
 
 Array = npt.NDArray[Any]
 
 
-class Model(Learning, Protocol):
+class Model(Protocol):
     """Whatever parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[str]
@@ -39,6 +39,7 @@ class Model(Learning, Protocol):
     restarts: int
     round_timeout: float | None
     evaluate_every: int | None
+    wants_infos: bool
     watch: str | os.PathLike[str] | None
     watch_every: int
     watch_episodes: int
@@ -90,6 +91,8 @@ class Model(Learning, Protocol):
 
     def exploration_rates(self) -> Array: ...
 
+    def limited_threads(self) -> AbstractContextManager[None]: ...
+
     def round_done(self) -> None: ...
 
     def specification(self) -> Specification: ...
@@ -97,6 +100,8 @@ class Model(Learning, Protocol):
     def start(self) -> Any: ...
 
     def statistics_state(self) -> Mapping[str, torch.Tensor]: ...
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]: ...
 
     def streams(self) -> dict[str, np.random.Generator]: ...
 

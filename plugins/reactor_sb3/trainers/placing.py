@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
-from reactor_sb3.learning.learner import Learning
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
-from reactor_sb3.training.specification import SHARDS, Specification
+from reactor_sb3.trainers.model import Model
+from reactor_sb3.trainers.program import Specification
 
 __all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
 
@@ -53,7 +53,7 @@ class Placement:
     on: Mapping[str, int] | None = None
 
 
-def choose(specification: Specification, learning: Learning) -> Placement:
+def choose(specification: Specification, learning: Model) -> Placement:
     """Decide how a trainer's program is run.
 
     Args:
@@ -77,8 +77,7 @@ def choose(specification: Specification, learning: Learning) -> Placement:
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
         workers = 1
-    policy = sum(plan.shards for plan in specification.shards[1:])
-    homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners, policy=policy)
+    homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
     return Placement(executor, workers, homes, actor, learner, updates)
 
 
@@ -89,11 +88,11 @@ def spread(specification: Specification, machines: Sequence[int]) -> Placement:
         specification: What the program is made from.
         machines: Number of workers of each machine, home's first.
     """
-    actors, policy = specification.actors.actors, sum(plan.shards for plan in specification.shards[1:])
+    actors = specification.actors.actors
     nodes = shared_out(machines, actors)
     homes = placed(
         nodes.count(0), machines[0], 1.0, 0.0, specification.aside(1.0, 0.0),
-        overlap=_overlaps(specification), learners=specification.learners, policy=policy,
+        overlap=_overlaps(specification), learners=specification.learners,
     )  # fmt: skip
     homes |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
     on = {f"actor[{index}]": node for index, node in enumerate(nodes)}
@@ -176,15 +175,13 @@ def placed(
     *,
     overlap: bool,
     learners: int = 1,
-    policy: int = 0,
 ) -> dict[str, int]:
     """A worker for every reactor, so that all workers end together.
 
     The learner and the logger are on worker 0, which is the caller; what goes on beside the training (``aside``: evaluator and
     viewer, and the seconds that they take) on the last one. Actors go one by one to the worker with the least to do: where the
     learner waits for them (``overlap=False``), its time is there for ``aside`` for nothing.
-    Shards of the learner go round, the last ``policy`` of them being the policy's: each microstep has a slice for all of them, and
-    ends when everybody is done.
+    Gradient workers go round: each microstep has a slice for all of them, and ends when everybody is done.
     """
     load = [0.0] * workers
     if learners > 1:
@@ -194,9 +191,7 @@ def placed(
     load[-1] += sum(aside.values()) if overlap else max(0.0, sum(aside.values()) - learner)
     heap = [(seconds, worker) for worker, seconds in enumerate(load)]
     heapq.heapify(heap)
-    counts = zip(SHARDS, (learners - 1 - policy, policy), strict=True)
-    shards = [f"{name}[{index}]" for name, count in counts for index in range(count)]
-    homes = {"learner": 0, "logger": 0} | {name: number % workers for number, name in enumerate(shards, 1)}
+    homes = {"learner": 0, "logger": 0} | {f"gradient_worker[{index}]": (1 + index) % workers for index in range(learners - 1)}
     homes |= dict.fromkeys(aside, workers - 1)
     for index in range(actors):
         seconds, worker = heap[0]
@@ -230,7 +225,7 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
     cores = usable_cores()
     if (
         not specification.pipeline
-        and not specification.shards
+        and specification.gradients is None
         and choice.workers > 1
         and min(sampling, learning) > 0.2 * (sampling + learning)
     ):
@@ -266,7 +261,7 @@ def best_sharing(specification: Specification, choice: Placement, sampling: floa
         sampling: Seconds of a round's sampling.
     """
     cores, learning, updates = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0, choice.updates
-    if cores < 2 or specification.shards or not specification.may_be_sliced or not may_start_processes():
+    if cores < 2 or specification.gradients is not None or not specification.may_be_sliced or not may_start_processes():
         return None
     found: list[tuple[float, str]] = []
     before = max(learning, sampling) if specification.pipeline else learning + sampling
@@ -278,7 +273,7 @@ def best_sharing(specification: Specification, choice: Placement, sampling: floa
 
     if learning >= LEAST_UPDATE * updates:
         consider(f"n_learners={cores}, which shares each minibatch among as many cores", cores, learning / cores)
-    if specification.critics_share is not None:
+    if len(specification.shares) > 1:
         how = "split=True, which computes the critics' and the actor's gradients side by side (a delayed variant)"
-        consider(how, 2, learning * specification.critics_share)
+        consider(how, 2, learning * max(specification.shares))
     return min(found)[::-1] if found else None

@@ -16,13 +16,13 @@ from reactor_rl.plugin import carrier_for
 from reactor_sb3.acting.normalization import Normalization
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.trainers.display import Display
+from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.placing import choose, recommendations, spread
+from reactor_sb3.trainers.program import Specification, program_of
 from reactor_sb3.trainers.report import Report
-from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import ParameterWriter, parameter_record, write_parameters
+from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -57,6 +57,7 @@ class Session:
         sent: The parameters that the actors have, ``None`` if that is not known.
         afresh: Whether the actors are to begin new episodes.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
+        sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
     """
@@ -82,6 +83,7 @@ class Session:
         self.afresh = True
         self.late_cut: Array | None = None
         self.in_round = False
+        self.sliced: SlicedGradients | None = None
         self.due: list[str | os.PathLike[str]] = []
 
     # ------------------------------------------------------------------ what the actors get

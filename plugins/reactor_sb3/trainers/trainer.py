@@ -11,38 +11,38 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
-from reactor_sb3.acting.actor import ActorConfig, StepInfo
+from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.acting.normalization import Normalization, add_round, normalized_keys, statistics_of
-from reactor_sb3.acting.player import PlayConfig
+from reactor_sb3.acting.normalization import add_round, normalized_keys, statistics_of
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
-from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
-from reactor_sb3.learning.learner import LocalRef
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
+from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
+from reactor_sb3.trainers.program import Specification, program_of, specification_of
 from reactor_sb3.trainers.session import Session
-from reactor_sb3.training.sliced import Sliced
-from reactor_sb3.training.specification import Specification, program_of
-from reactor_torch import Updates, torch_state, torch_stream, torch_threads
+from reactor_sb3.trainers.updates import Minibatch, descend, finish, gradients, scratch_of
+from reactor_torch import Batch, Networks, check_sliced, torch_state, torch_stream, torch_threads
+from reactor_torch.loss import Loss, Network, Update
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -52,17 +52,21 @@ __all__ = ["Trainer"]
 Array = npt.NDArray[Any]
 
 
-class Trainer(Sliced, RunOwner, BaseAlgorithm):
+class Trainer(RunOwner, BaseAlgorithm):
     """An SB3 algorithm that samples, learns, evaluates, shows and logs at the same time, with results that do not depend on how.
 
     A round is a tick of a reactor program of actors, learner, evaluator, logger and viewer. A model that is closed stays usable:
     the next ``learn()`` starts workers again, and begins new episodes.
 
-    A subclass says how its actors act (:meth:`acting`, :meth:`exploration_rates`) and what it learns from a round
-    (:meth:`learn_from`).
+    An algorithm says in torch, as a paper has it, what is learned: :meth:`networks`, :meth:`losses`, :meth:`batch` and
+    :meth:`update`; and how actors act by it: :meth:`acting`. Everything else is the bases'.
 
     Attributes:
-        arguments: The constructor's, by name.
+        arguments: Arguments of the constructor.
+        nets: The networks, by name.
+        update_in_round: Number of the update that is being made, counted from 0 in each round.
+        n_learners: Slices that each minibatch is cut into.
+        split: Whether all losses of an update are computed at the same time.
         session: The run, and the parts that report and show. ``save()`` leaves it out.
         wants_infos: Whether the learner needs the infos of each step.
     """
@@ -75,6 +79,10 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     watch_episodes: int
     watch_steps: int | None
     executor: ExecutorName
+    nets: Networks
+    update_in_round = 0
+    n_learners: int
+    split: bool
     _total_timesteps: int
     _n_updates: int
 
@@ -85,8 +93,8 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     """How many actors there are if nobody says how many."""
     devices: ClassVar[tuple[str, ...]] = ("device",)
     """Arguments that say where something is computed."""
-    draws_noise: ClassVar[bool] = False
-    """Whether minibatches have noise in them, from torch's generator."""
+    draws_noise: ClassVar[bool] = True
+    """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
     # ------------------------------------------------------------------ construction
 
@@ -143,8 +151,13 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     def _spare(self, env: Any) -> VecEnv | None:
         """The environment that SB3 is given: a live vector environment, or as many as the actors have, made when they are used."""
         if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
-            return env  # type: ignore[no-any-return]
-        return spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
+            spare: VecEnv | None = env
+        else:
+            spare = spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
+        match None if spare is None else spare.action_space:
+            case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) as space if np.any(start):
+                raise ValueError(f"{space} counts from {start}; wrap the environment so that actions count from 0")
+        return spare
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
@@ -154,7 +167,6 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
 
     def _setup_actors(self) -> None:
         """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
-        self._check_shared()
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
@@ -191,17 +203,125 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         """The coming round's rate of exploration at each step, shape ``(rollout_steps,)``, float32."""
 
     @abstractmethod
-    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
-        """Learn from one round.
+    def networks(self) -> dict[str, Network]:
+        """What is learned, and what else losses read, by name: parts of ``self.policy``, which may be a copy."""
+
+    @abstractmethod
+    def losses(self) -> dict[str, Loss]:
+        """The coming round's losses, by name; with ``split=True`` all of them are computed at the same time."""
+
+    @abstractmethod
+    def batch(self, given: Any) -> Batch:
+        """What is learned from, with everything in it that chance decides.
+
+        Args:
+            given: What the base class has: sampled transitions by name, or a round of rollouts.
+        """
+
+    @abstractmethod
+    def update(self, batch: Any) -> Update:
+        """One update, as in the loop of SB3's ``train()``; returns what is to be logged."""
+
+    # ------------------------------------------------------------------ updates
+
+    def gradients(self, **minibatches: Batch | Minibatch) -> Update:
+        """Compute the gradients of some losses at the same time.
+
+        Args:
+            **minibatches: What each loss is computed from, by the loss's name.
+
+        Returns:
+            The statistics of all of them; those that several losses have begin with the loss's name.
+        """
+        return gradients(minibatches)
+
+    def descend(self, **minibatches: Batch | Minibatch) -> Update:
+        """Compute the gradients of some losses and step along them: one after the other or, with ``split=True``, side by side.
+
+        Args:
+            **minibatches: What each loss is computed from, by the loss's name.
+
+        Returns:
+            The statistics of all of them.
+        """
+        return descend(self.nets, minibatches, self.split)
+
+    def seen(self, rows: Any) -> Any:
+        """Observations ``(rows, ...)`` as losses take them: preprocessed and flat where formulas are made for that."""
+        if not self.nets.dense:
+            return rows
+        seen: Any = preprocess_obs(rows, self.observation_space, normalize_images=self.policy.normalize_images)
+        return seen.flatten(1)
+
+    def drawing(self) -> AbstractContextManager[None]:
+        """The random stream that batches and updates draw from by torch's functions."""
+        return torch_stream(self.session.torch_stream)
+
+    @abstractmethod
+    def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
+        """Store a round and make its updates.
 
         Args:
             transitions: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
             infos: Of each actor; empty unless somebody wants them.
         """
 
+    @property
     @abstractmethod
-    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
-        """As :meth:`learn_from`, for gradients that shards compute: asked for in its place where there are some."""
+    def minibatch_rows(self) -> int:
+        """Rows of a minibatch."""
+
+    @property
+    def update_rows(self) -> int:
+        """Rows that one of what ``train/n_updates`` counts is made from."""
+        return self.minibatch_rows
+
+    @abstractmethod
+    def updates_due(self) -> int:
+        """Updates of a round."""
+
+    @abstractmethod
+    def example(self) -> Batch:
+        """A minibatch of zeros, as large as there are any."""
+
+    def begin_updates(self) -> None:
+        """Take over learning rates, losses, and whatever was loaded since the last round."""
+        self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
+        self.nets.begin_round(self.losses(), self.networks())
+
+    def worker_seeds(self) -> list[int]:
+        """Seeds of the gradient workers' streams in the round that begins."""
+        count = 0 if self.session.sliced is None else self.session.sliced.workers
+        return [seed_of(self._base_seed, Purpose.TORCH, 1 + worker, self._n_updates) for worker in range(count)]
+
+    def throw_away_update(self) -> tuple[Callable[[], object], int]:
+        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
+        scratch, batch = scratch_of(self), self.example()
+        return lambda: finish(scratch.update(batch), scratch.nets), self.updates_due()
+
+    def policy_device(self) -> torch.device:
+        """Where all losses but the first are computed, with ``split=True``."""
+        return self.device
+
+    def _make_networks(self) -> None:
+        """What the setup of a model ends with.
+
+        Raises:
+            ValueError: If what learns cannot be cut into slices, or not side by side.
+        """
+        self.nets = Networks(self.networks(), self.losses())
+        elsewhere = [device for device in (self.device, self.policy_device()) if device.type != "cpu"]
+        if self.n_learners > 1 and elsewhere:
+            raise ValueError(
+                f"n_learners={self.n_learners} shares what is learned among cores, and networks are to be on {elsewhere[0]}: use "
+                'device="cpu", or n_learners=1'
+            )
+        check_sliced(self.nets, self.n_learners, self.split)
+
+    def log_exploration(self, rate: float) -> None:
+        """Note the rate of exploration where SB3's users look for it."""
+        self.exploration_rate = rate
+        self.logger.record("rollout/exploration_rate", rate)
 
     def cut_episodes(self, which: Array) -> None:
         """Note that the episodes of some environments were cut off after the last transition that has been learned from.
@@ -226,18 +346,9 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
 
-    @property
-    @abstractmethod
-    def update_rows(self) -> int:
-        """Transitions that one of what ``train/n_updates`` counts is made from."""
-
     @abstractmethod
     def streams(self) -> dict[str, np.random.Generator]:
         """The learner's random streams, by name."""
-
-    @abstractmethod
-    def throw_away_update(self) -> tuple[Callable[[], object], int]:
-        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
 
     # ------------------------------------------------------------------ parameters
 
@@ -257,10 +368,6 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
     def broadcast_state(self) -> Mapping[str, torch.Tensor]:
         """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
         return {**self.acting_state(), **self.statistics_state()}
-
-    def write_parameters(self, record: Array) -> None:
-        """Fill a record with what the actors get."""
-        self.session.write_parameters(self, record)
 
     def fingerprint(self) -> str:
         """A hash of the parameters that actors get: the same for every executor and number of workers."""
@@ -289,36 +396,7 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         Raises:
             ValueError: If the model has no environment.
         """
-        if self.env is None:
-            raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
-        session, seed = self.session, self._base_seed
-        given, normalizer = shown_to_actors(self.env).observation_space, self._vec_normalize_env
-        keys = () if normalizer is None else normalized_keys(normalizer)
-        observations = Observations(given, self.observation_space, normalized=keys)
-        originals = None if normalizer is None else Observations(given, self.observation_space, original=True)
-        normalization = session.normalization = None if originals is None else Normalization(originals, keys)
-        _, policy = self.acting()
-        actors = ActorConfig(
-            makes=session.makes.pickled(self.n_envs), observations=observations, action_space=self.action_space,
-            policy=policy, steps=self.rollout_steps, envs=self.envs_per_actor, actors=self.n_actors, seed=seed,
-            normalization=normalization,
-        )  # fmt: skip
-        steps = self.rollout_steps * self.envs_per_actor
-        played = partial(
-            PlayConfig, observations=observations, policy=policy, seed=seed, normalization=normalization
-        )  # fmt: skip
-        evaluation = None
-        if self.evaluate_every is not None:
-            evaluation = played(
-                make=(session.evaluate_env or session.makes).pickled(1)[0], every=self.evaluate_every,
-                episodes=self.evaluate_episodes, steps=self.evaluate_steps or steps,
-            )  # fmt: skip
-        return Specification(
-            name=type(self).__name__, live=session.live, actors=actors, evaluation=evaluation,
-            parameters=session.parameters(self), pipeline=self.pipeline, executor=self.executor, workers=self.workers,
-            learner_threads=self.learner_threads, viewing=session.display.plan_of(self, played, steps), shards=self.shards(),
-            may_be_sliced=self.device.type == "cpu", critics_share=self.critics_share(),
-        )  # fmt: skip
+        return specification_of(self)
 
     # ------------------------------------------------------------------ its run
 
@@ -598,12 +676,13 @@ class Trainer(Sliced, RunOwner, BaseAlgorithm):
         self._take_env(wrapped, makes)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "session", "_run", "shared_losses", *WATCHING]
+        return [*super()._excluded_save_params(), "session", "nets", "update_in_round", "_run", *WATCHING]
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
         learners = f", n_learners={self.n_learners}" if self.n_learners > 1 else ""
+        split, gradients = ", split=True" if self.split else "", "formulas" if self.nets.dense else "autograd"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "
-            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running})"
+            f"rollout_steps={self.rollout_steps}, pipeline={self.pipeline}{learners}{running}{split}, gradients={gradients!r})"
         )

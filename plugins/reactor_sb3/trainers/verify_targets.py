@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from reactor_rl.plugin import Target, global_random_state
+from reactor_sb3.algorithms.pqn import PQN
+from reactor_sb3.algorithms.sync_dqn import SyncDQN
+from reactor_sb3.algorithms.sync_ppo import SyncPPO
+from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.algorithms.sync_td3 import SyncTD3
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_sb3.training.pqn import PQN
-from reactor_sb3.training.sync_dqn import SyncDQN
-from reactor_sb3.training.sync_ppo import SyncPPO
-from reactor_sb3.training.sync_sac import SyncSAC
-from reactor_sb3.training.sync_td3 import SyncTD3
 
 __all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_shards", "sync_sac", "sync_sac_split", "sync_td3"]
 

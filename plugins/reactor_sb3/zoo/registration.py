@@ -11,13 +11,13 @@ from rl_zoo3.exp_manager import ExperimentManager
 from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER, HYPERPARAMS_SAMPLER
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from reactor_sb3.algorithms.pqn import PQN
+from reactor_sb3.algorithms.sync_dqn import SyncDQN
+from reactor_sb3.algorithms.sync_ppo import SyncPPO
+from reactor_sb3.algorithms.sync_sac import SyncSAC
+from reactor_sb3.algorithms.sync_td3 import SyncTD3
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_sb3.training.pqn import PQN
-from reactor_sb3.training.sync_dqn import SyncDQN
-from reactor_sb3.training.sync_ppo import SyncPPO
-from reactor_sb3.training.sync_sac import SyncSAC
-from reactor_sb3.training.sync_td3 import SyncTD3
 from reactor_sb3.zoo.search import convert_pqn, sample_pqn
 
 __all__ = ["TRAINERS", "register"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from reactor_sb3.learning.q_learner import QLearner
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import polyak_update
@@ -15,7 +16,6 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from trainers import SPACES, Toy, both, new, same_draws
 
-from reactor_sb3.learning.q_learner import QLearner
 from reactor_sb3.streams import Purpose, drawing_from, stream
 
 UPDATES = 25

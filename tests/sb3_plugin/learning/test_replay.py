@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from reactor_sb3.learning.replay import store
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from trainers import (
     BUFFERS,
@@ -25,7 +26,6 @@ from trainers import (
     same_draws,
 )
 
-from reactor_sb3.learning.replay import store
 from reactor_sb3.streams import Purpose, drawing_from, seed_of, stream
 
 # ---------------------------------------------------------------------- what is stored

@@ -22,7 +22,7 @@ class ReplaySampler:
     The buffer's own method draws from ``np.random``, which another thread of the program may draw from, too.
 
     Args:
-        buffer: Of a class in :data:`reactor_sb3.learning.replay.BLOCKWISE`.
+        buffer: Of a class in :data:`reactor_sb3.trainers.replay.BLOCKWISE`.
         batch_size: Rows of a minibatch.
         random: Where the rows come from.
         normalizer: What normalises observations and rewards, if anything does.

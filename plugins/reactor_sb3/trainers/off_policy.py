@@ -1,9 +1,9 @@
-"""What the trainers with a replay buffer have in common: rounds of ``train_freq`` steps, and gradient steps on what is sampled."""
+"""Trainers with a replay buffer: rounds of ``train_freq`` steps, and gradient steps on what is sampled from it."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,36 +14,37 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import get_device
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
-from reactor_sb3.acting.forwards import copied
-from reactor_sb3.learning.replay import BLOCKWISE, store
-from reactor_sb3.learning.replay_sampler import ReplaySampler
+from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.trainers.replay import BLOCKWISE, store
+from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Batch, Updates, carry_out, torch_state, torch_stream
+from reactor_sb3.trainers.updates import finish
+from reactor_torch import torch_state, torch_stream
+from reactor_torch.loss import Update
 
-__all__ = ["OffPolicy"]
+__all__ = ["OffPolicyTrainer"]
 
 Array = npt.NDArray[Any]
 
 
-class OffPolicy(Trainer, OffPolicyAlgorithm):
+class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     """A trainer that learns from a replay buffer.
 
-    A subclass says, besides what every trainer does, what learns (:meth:`_learner_of`), which minibatch it makes of what is sampled
-    (:meth:`_batch_of`), and what a round's gradient steps are (:meth:`_training`).
+    :meth:`batch` is given sampled transitions, by the fields of :class:`~reactor_torch.TransitionBatch`.
     """
 
     usual_actors: ClassVar[int] = 1  # more of them learn less from each step, even with as many updates
     usual_train_freq: ClassVar[int] = 1
     """Default of ``train_freq``, here and in SB3, which has an update for each round then."""
 
-    _learner: Any
-    _sampler: ReplaySampler | None
+    _sampler: ReplaySampler | None = None
     _replay_stream: np.random.Generator
 
     # ------------------------------------------------------------------ construction
@@ -58,9 +59,31 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
                 f"theirs to themselves; use SB3's {self.default_log_name}, with ReactorVecEnv"
             )
         super()._set_options(env)
+        self.actor_device: torch.device | str | None = arguments.get("actor_device")
+        if "action_noise" in arguments:
+            self._check_continuous(arguments)
+
+    def _check_continuous(self, arguments: dict[str, Any]) -> None:
+        learning_starts, buffer_size = arguments["learning_starts"], arguments["buffer_size"]
+        if learning_starts > buffer_size:
+            raise ValueError(
+                f"learning_starts={learning_starts} is beyond what buffer_size={buffer_size} can hold: the first transitions would "
+                "be lost before anything is learned from them"
+            )
+        check_noise(arguments["action_noise"], self.n_actors * self.envs_per_actor)
+        named = {name: arguments[name] for name in ("critic_device", "actor_device") if arguments[name] is not None}
+        critics, actor = (get_device(named.get(name, arguments["device"])) for name in ("critic_device", "actor_device"))
+        if critics != actor and not self.split:
+            raise ValueError(
+                f"the critics on {critics} and the actor on {actor} learn side by side, which is a delayed variant of "
+                f"{self.default_log_name}: pass split=True, or one device for both"
+            )
 
     def _for_host(self) -> dict[str, Any]:
-        return {**super()._for_host(), "train_freq": self._round_length()}
+        given = {**super()._for_host(), "train_freq": self._round_length()}
+        if self.arguments.get("critic_device"):  # the learner has the critics, and makes all steps
+            given["device"] = self.arguments["critic_device"]
+        return given
 
     def _round_length(self) -> Any:
         """What SB3 is given as ``train_freq``, which has two names.
@@ -97,8 +120,8 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             )
         self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
-        self._learner, self._sampler = self._learner_of(self.policy), None
-        self.shards()  # refuses what cannot be cut into slices
+        self._sampler = None
+        self._make_networks()
 
     def _warn_if_few_updates(self) -> None:
         """Say which number makes as many updates as SB3 does by default: many environments share those that are asked for."""
@@ -106,47 +129,26 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             return
         steps, usual = self.rollout_steps * self.n_envs, self.usual_train_freq
         warnings.warn(
-            f"{self._updates()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} environments"
-            f": {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / usual:g} by default; pass "
-            f"gradient_steps={max(steps // usual, 1)} for as many",
+            f"{self.updates_due()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} "
+            f"environments: {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / usual:g} by "
+            f"default; pass gradient_steps={max(steps // usual, 1)} for as many",
             stacklevel=7,
         )
 
-    # ------------------------------------------------------------------ what an algorithm says
+    def policy_device(self) -> torch.device:
+        """Where the actor's gradients are computed, with ``split=True``."""
+        return self.device if self.actor_device is None else get_device(self.actor_device)
 
-    @abstractmethod
-    def _learner_of(self, policy: Any) -> Any:
-        """What learns, of a policy."""
+    # ------------------------------------------------------------------ what an algorithm may say
 
-    @abstractmethod
-    def _update_of(self, policy: Any) -> Callable[[], object]:
-        """A function that makes an update of a throw-away policy, with a batch of zeros."""
+    def round_stored(self) -> None:
+        """What comes between storing a round and its gradient steps."""
 
-    @abstractmethod
-    def _batch_of(self, samples: ReplayBufferSamples) -> Batch:
-        """What a replay buffer has given, as the learner takes it; draws what chance decides from torch's generator."""
-
-    def _transitions(self, samples: ReplayBufferSamples) -> dict[str, Any]:
-        """What a replay buffer has given, by the fields of :class:`~reactor_torch.TransitionBatch`."""
-        seen = self._learner.observations
-        return {
-            "observations": seen(samples.observations), "actions": samples.actions,
-            "next_observations": seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
-            "discounts": self.gamma if samples.discounts is None else samples.discounts,
-        }  # fmt: skip
-
-    @abstractmethod
-    def _training(self, gradient_steps: int, sample: Callable[[], ReplayBufferSamples]) -> Updates[None]:
-        """The gradient steps of a round, for gradients that somebody else computes."""
-
-    def _rate_at(self, timesteps: int) -> float:
+    def exploration_at(self, timesteps: int) -> float:
         """The rate of exploration when learning has started, at a step that follows so many others."""
         return 0.0
 
-    def _round_stored(self) -> None:
-        """What an algorithm does when a round is in the replay buffer, before its gradient steps."""
-
-    # ------------------------------------------------------------------ what a trainer says
+    # ------------------------------------------------------------------ a round
 
     @property
     def rollout_steps(self) -> int:
@@ -157,36 +159,64 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
     @property
     def update_to_data(self) -> float:
         """Updates for each step of an environment: a number as ``gradient_steps`` says how many there are for a round."""
-        return self._updates() / (self.rollout_steps * self.n_envs)
+        return self.updates_due() / (self.rollout_steps * self.n_envs)
+
+    def updates_due(self) -> int:
+        """Updates of a round, when learning has started."""
+        asked: Any = self.gradient_steps  # a number, says SB3, which has no other default
+        if asked is None:  # as many for each step as SB3 has with one environment
+            return self.n_envs
+        return asked if asked >= 0 else self.rollout_steps * self.n_envs
 
     def exploration_rates(self) -> Array:
         """At each step: 1 until learning starts, as in SB3."""
         steps = self.num_timesteps + self.n_envs * np.arange(self.rollout_steps)
-        return np.array([1.0 if at < self.learning_starts else self._rate_at(at) for at in steps.tolist()], np.float32)
+        return np.array([1.0 if at < self.learning_starts else self.exploration_at(at) for at in steps.tolist()], np.float32)
 
-    def learn_from(self, transitions: Array, infos: list[list[StepInfo]]) -> None:
-        """Store a round and make the gradient steps."""
-        if steps := self._receive(transitions, infos):
-            with self.limited_threads(), torch_stream(self.session.torch_stream):
-                self.train(steps, self.batch_size)
-
-    def updates_from(self, transitions: Array, infos: list[list[StepInfo]]) -> Updates[None]:
-        """As :meth:`learn_from`, for gradients that shards compute."""
-        if steps := self._receive(transitions, infos):
-            yield from self._training(steps, self._sampling(self.batch_size))
-
-    def _receive(self, transitions: Array, infos: list[list[StepInfo]]) -> int:
-        """What comes before the gradient steps; returns how many there are to be."""
+    def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
+        """Store a round and make its gradient steps."""
         assert self.replay_buffer is not None
         store(self.replay_buffer, self.session.layout, transitions, infos)
         if self.session.late_cut is not None:
             self.cut_episodes(self.session.late_cut)
-        self._round_stored()
+        self.round_stored()
         self._learned_timesteps += self.rollout_steps * self.n_envs
-        steps = self._updates() if self._learned_timesteps > self.learning_starts else 0
-        if steps:
+        if self._learned_timesteps > self.learning_starts and (steps := self.updates_due()):
             self._update_current_progress_remaining(self._learned_timesteps, self._total_timesteps)
-        return steps
+            yield from self._updates(steps, self.batch_size)
+        return {}
+
+    def _updates(self, gradient_steps: int, batch_size: int) -> Update:
+        """The gradient steps of a round."""
+        self.begin_updates()
+        sample, before = self._sampling(batch_size), self._n_updates
+        found: list[dict[str, float]] = []
+        for self.update_in_round in range(gradient_steps):
+            self._n_updates += 1  # as in SB3's loops, it counts this one
+            found.append((yield from self.update(self.batch(self._transitions(sample())))))
+        self.nets.end_round()
+        _check_finite(found, before)
+        self.log_round(found)
+        return {}
+
+    def log_round(self, found: list[dict[str, float]]) -> None:
+        """Log the means of what the updates of a round have returned."""
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name in dict.fromkeys(name for one in found for name in one):
+            values = [one[name] for one in found if name in one]
+            self.logger.record(f"train/{name}", float(np.mean(values)))
+
+    def _transitions(self, samples: ReplayBufferSamples) -> dict[str, Any]:
+        """What a replay buffer has given, by the fields of :class:`~reactor_torch.TransitionBatch`."""
+        return {
+            "observations": self.seen(samples.observations), "actions": samples.actions,
+            "next_observations": self.seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
+            "discounts": self.gamma if samples.discounts is None else samples.discounts,
+        }  # fmt: skip
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Make gradient steps on the replay buffer; see SB3's ``train``."""
+        finish(self._updates(gradient_steps, batch_size), self.nets)
 
     def cut_episodes(self, which: Array) -> None:
         """Mark the last transitions in the replay buffer as truncated, or n-step returns would go on in other episodes."""
@@ -204,10 +234,6 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         """The learner's random streams, by name."""
         return {"replay": self._replay_stream}
 
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Make gradient steps on the replay buffer; see SB3's ``train``. A learner that has shards does not call it."""
-        carry_out(self._training(gradient_steps, self._sampling(batch_size)), self._learner.gradients)
-
     def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
         """What samples the replay buffer."""
         buffer, normalizer, sampler = self.replay_buffer, self._vec_normalize_env, self._sampler
@@ -223,11 +249,7 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
             sampler = self._sampler = ReplaySampler(buffer, batch_size, self._replay_stream, normalizer)
         return sampler.sample
 
-    def throw_away_update(self) -> tuple[Callable[[], object], int]:
-        """An update of a copy of the networks with a batch of zeros, and how many there are in a round."""
-        policy = copied(self.policy, {})
-        policy.set_training_mode(True)
-        return self._update_of(policy), self._updates()
+    # ------------------------------------------------------------------ what the program asks
 
     def example(self) -> Any:
         """A minibatch of zeros."""
@@ -236,20 +258,17 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         column = torch.zeros(self.batch_size, 1, device=self.device)
         discounts = column if isinstance(self.replay_buffer, NStepReplayBuffer) else None
         with torch_stream(torch_state(0)):
-            return self._batch_of(ReplayBufferSamples(observations, actions, observations, column, column, discounts))
+            return self.batch(
+                self._transitions(ReplayBufferSamples(observations, actions, observations, column, column, discounts))
+            )
 
     @property
-    def update_rows(self) -> int:
+    def minibatch_rows(self) -> int:
         """Rows of a minibatch."""
         return self.batch_size
 
-    def _updates(self) -> int:
-        asked: Any = self.gradient_steps  # a number, says SB3, which has no other default
-        if asked is None:  # as many for each step as SB3 has with one environment
-            return self.n_envs
-        return asked if asked >= 0 else self.rollout_steps * self.n_envs
-
     def round_done(self) -> None:
+        """Tell how many updates there are for each step."""
         super().round_done()
         self.logger.record("time/update_to_data", self.update_to_data)
 
@@ -267,4 +286,15 @@ class OffPolicy(Trainer, OffPolicyAlgorithm):
         return f"{super().__repr__()[:-1]}, update_to_data={self.update_to_data:g})"
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_learner", "_sampler", "_replay_stream"]
+        return [*super()._excluded_save_params(), "_sampler", "_replay_stream", "actor_device"]
+
+
+def _check_finite(found: list[dict[str, float]], before: int) -> None:
+    """Refuse losses that are no numbers: parameters are spoilt then, or about to be."""
+    for number, of_update in enumerate(found, before + 1):
+        for name, value in of_update.items():
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"{name} is {value} in update {number}, and so are the parameters from then on: lower the learning rate, or "
+                    "look at the rewards"
+                )

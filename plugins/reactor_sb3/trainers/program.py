@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,16 @@ from reactor_rl import Program
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.actor import Actor, ActorConfig
 from reactor_sb3.acting.evaluator import Evaluator
+from reactor_sb3.acting.normalization import Normalization, normalized_keys
 from reactor_sb3.acting.player import PlayConfig
+from reactor_sb3.acting.records import Observations
 from reactor_sb3.acting.viewer import ViewConfig, Viewer
-from reactor_sb3.learning.learner import Learner, LocalRef, Logger
-from reactor_sb3.learning.sharded_learner import ShardedLearner
-from reactor_torch import LearnerShard, ShardPlan
+from reactor_sb3.environments.live_vec_env import shown_to_actors
+from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
+from reactor_sb3.trainers.updates import shares_of
+from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig
 
-__all__ = ["SHARDS", "Specification", "program_of"]
-
-SHARDS = ("shard", "policy_shard")
-"""Names of the learner's shards, and of those that compute the policy's loss."""
+__all__ = ["Specification", "program_of", "specification_of"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ class Specification:
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
         viewing: For the viewer, ``None`` if there is none.
-        shards: For every shard of the learner, and for those that compute the policy's loss if it is split; empty if the learner
-            computes all gradients itself.
+        gradients: For every gradient worker; ``None`` if the learner computes all gradients itself.
         may_be_sliced: Whether it could have some.
-        critics_share: Share of its gradients that are the critics', ``None`` where there are no others.
+        shares: Share of each loss in the time that gradients take; those of different lanes are computed at the same time.
     """
 
     name: str
@@ -56,21 +56,20 @@ class Specification:
     workers: int | None
     learner_threads: int
     viewing: ViewConfig | None = None
-    shards: tuple[ShardPlan, ...] = ()
+    gradients: WorkerConfig | None = None
     may_be_sliced: bool = False
-    critics_share: float | None = None
+    shares: tuple[float, ...] = (1.0,)
 
     @property
     def largest_share(self) -> float:
-        """The share of an update's gradients that one reactor has in any case: with ``split=True``, of the critics'."""
-        if len(self.shards) < 2 or self.critics_share is None:
-            return 0.0
-        return max(self.critics_share, 1 - self.critics_share) / self.shards[0].slices
+        """The share of an update's gradients that one reactor has in any case: with ``split=True``, of the longest lane's."""
+        config = self.gradients
+        return 0.0 if config is None or not config.lanes.split else max(self.shares) / config.lanes.slices
 
     @property
     def learners(self) -> int:
         """How many reactors compute gradients at the same time, the learner included."""
-        return 1 + sum(plan.shards for plan in self.shards)
+        return 1 if self.gradients is None else 1 + self.gradients.lanes.workers
 
     @property
     def unwatched(self) -> Specification:
@@ -89,14 +88,58 @@ class Specification:
         return seconds if self.viewing is None else {**seconds, "viewer": self.viewing.play.steps * (step + picture)}
 
 
+def specification_of(model: Any) -> Specification:
+    """What a trainer's program is made from; see :meth:`reactor_sb3.trainers.trainer.Trainer.specification`."""
+    if model.env is None:
+        raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
+    session, seed = model.session, model._base_seed
+    given, normalizer = shown_to_actors(model.env).observation_space, model._vec_normalize_env
+    keys = () if normalizer is None else normalized_keys(normalizer)
+    observations = Observations(given, model.observation_space, normalized=keys)
+    originals = None if normalizer is None else Observations(given, model.observation_space, original=True)
+    normalization = session.normalization = None if originals is None else Normalization(originals, keys)
+    _, policy = model.acting()
+    actors = ActorConfig(
+        makes=session.makes.pickled(model.n_envs), observations=observations, action_space=model.action_space,
+        policy=policy, steps=model.rollout_steps, envs=model.envs_per_actor, actors=model.n_actors, seed=seed,
+        normalization=normalization,
+    )  # fmt: skip
+    steps = model.rollout_steps * model.envs_per_actor
+    played = partial(
+        PlayConfig, observations=observations, policy=policy, seed=seed, normalization=normalization
+    )  # fmt: skip
+    evaluation = None
+    if model.evaluate_every is not None:
+        evaluation = played(
+            make=(session.evaluate_env or session.makes).pickled(1)[0], every=model.evaluate_every,
+            episodes=model.evaluate_episodes, steps=model.evaluate_steps or steps,
+        )  # fmt: skip
+    return Specification(
+        name=type(model).__name__, live=session.live, actors=actors, evaluation=evaluation,
+        parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
+        learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), gradients=_workers_of(model),
+        may_be_sliced=model.device.type == "cpu", shares=shares_of(model.nets),
+    )  # fmt: skip
+
+
+def _workers_of(model: Any) -> WorkerConfig | None:
+    """What gradient workers are made from; ``None`` for a learner without. From now on its gradients are computed in slices."""
+    model.session.sliced = None
+    if model.n_learners == 1 and not model.split:
+        return None
+    model.session.sliced = SlicedGradients(model.nets, model.example(), model.n_learners, model.split)
+    config: WorkerConfig = model.session.sliced.config(model.learner_threads, (model.device, model.policy_device()))
+    return config
+
+
 def program_of(specification: Specification) -> Program:
     """The program, of which a tick is a round."""
     record, late = specification.parameters.dtype, specification.pipeline or None
     program = Program(specification.name)
     actors = program.bank(Actor, specification.actors.actors, specification.actors, name="actor")
     learner = (
-        _sharded(program, specification)
-        if specification.shards
+        _parallel(program, specification, specification.gradients)
+        if specification.gradients is not None
         else program.add(Learner, specification.live, record, name="learner")
     )
     beat, orders = program.input("exploration", (specification.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
@@ -131,22 +174,12 @@ def program_of(specification: Specification) -> Program:
     return program
 
 
-def _sharded(program: Program, specification: Specification) -> Any:
-    """A learner and its shards, which come first: what is wrong with a slice is raised before what follows from it."""
-    plans = specification.shards
-    banks = [
-        program.bank(LearnerShard, plan.shards, plan, name=name) if plan.shards else None
-        for plan, name in zip(plans, SHARDS, strict=False)
-    ]
-    learner = program.add(ShardedLearner, specification.live, specification.parameters.dtype, *plans, name="learner")
-    ports = (
-        (learner.weights, learner.slices, learner.round, learner.computed),
-        (learner.policy_weights, learner.policy_slices, learner.policy_round, learner.policy_computed),
-    )
-    for shards, (weights, slices, round, computed) in zip(banks, ports, strict=False):
-        if shards is not None:
-            program.connect(weights, shards.weights)
-            program.connect(slices.rows, shards.slice)
-            program.connect(round, shards.round)
-            program.connect(shards.computed, computed.rows)
+def _parallel(program: Program, specification: Specification, config: WorkerConfig) -> Any:
+    """A learner and its workers, which come first: what is wrong with a slice is raised before what follows from it."""
+    workers = program.bank(GradientWorker, config.lanes.workers, config, name="gradient_worker")
+    learner = program.add(ParallelLearner, specification.live, specification.parameters.dtype, config, name="learner")
+    program.connect(learner.weights, workers.weights)
+    program.connect(learner.slices.rows, workers.slice)
+    program.connect(learner.round, workers.round)
+    program.connect(workers.computed, learner.computed.rows)
     return learner

@@ -1,0 +1,39 @@
+"""SAC's entropy coefficient, fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its kin keep it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reactor_torch.loss import Network
+
+__all__ = ["entropy_network", "learn_entropy", "present_coefficient"]
+
+
+def entropy_network(model: Any) -> dict[str, Network]:
+    """The coefficient's logarithm as something that learns; nothing if it is fixed."""
+    optimizer = model.ent_coef_optimizer
+    return {} if optimizer is None else {"ent_coef": Network({"log_ent_coef": model.log_ent_coef}, optimizer)}
+
+
+def present_coefficient(model: Any) -> float:
+    """The coefficient, as the coming update has it."""
+    return float(model.ent_coef_tensor if model.ent_coef_optimizer is None else model.nets.flat("ent_coef").data.exp())
+
+
+def learn_entropy(model: Any, log_prob: float, coefficient: float) -> dict[str, float]:
+    """Step the logarithm so that the entropy of the policy comes near its target.
+
+    Args:
+        model: A trainer with the attributes of SB3's ``SAC``.
+        log_prob: Mean log-probability of the actor's actions in this update.
+        coefficient: The coefficient that the update had.
+
+    Returns:
+        What is to be logged.
+    """
+    if model.ent_coef_optimizer is None:
+        return {"ent_coef": coefficient}
+    gradient = -(log_prob + float(model.target_entropy))
+    loss = float(model.nets.flat("ent_coef").data) * gradient
+    model.nets.step("ent_coef", gradient)
+    return {"ent_coef": coefficient, "ent_coef_loss": loss}

@@ -1,1 +1,0 @@
-"""How the learner learns: the reactors that do it, and what they learn from."""

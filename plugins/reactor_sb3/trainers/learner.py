@@ -1,0 +1,180 @@
+"""The reactors that live with the trainer, in the caller's process: the learner, alone or with gradient workers, and the logger."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
+from reactor_sb3.trainers.updates import finish
+from reactor_torch import WorkerConfig
+from reactor_torch.loss import Task, Update
+
+__all__ = ["Learner", "LocalRef", "Logger", "ParallelLearner"]
+
+Array = npt.NDArray[Any]
+
+_live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+class LocalRef:
+    """Names an object of this process, so that a reactor that is pickled finds it again. It never keeps the object alive."""
+
+    def __init__(self, target: Any) -> None:
+        self.number = next(_numbers)
+        _live[self.number] = target
+
+    @property
+    def target(self) -> Any:
+        """The object.
+
+        Raises:
+            LookupError: In another process, or when the object is gone.
+        """
+        try:
+            return _live[self.number]
+        except KeyError:
+            raise LookupError("this reactor lives with its trainer: place it on worker 0") from None
+
+
+class _Learning(Reactor):
+    """Stores a round of transitions, learns from it, and sends the parameters out.
+
+    The work itself is the trainer's :meth:`~reactor_sb3.trainers.trainer.Trainer.round`, so that replay buffer, optimisers and
+    networks are where SB3's users look for them.
+    """
+
+    transitions = Input()
+    """A record for each actor, ``(n_actors,)``."""
+    infos = Input()
+    beat = Input()
+    """Present at every tick."""
+    parameters = Output((), np.uint8)
+
+    def __init__(self, trainer: LocalRef, record: npt.DTypeLike) -> None:
+        self.trainer = trainer
+        self.parameters = Output((), record)
+
+    def begin(self) -> Update | None:
+        """A round of updates, if transitions have arrived: with ``pipeline=1`` there are none at tick 0."""
+        trainer = self.trainer.target
+        if not np.all(self.transitions.present):
+            return None
+        trainer.add_statistics(self.transitions.value)
+        update: Update = trainer.round(self.transitions.value, self.infos.value if trainer.wants_infos else [])
+        return update
+
+
+class Learner(_Learning):
+    """Computes all gradients itself, within its reaction."""
+
+    @reaction(_Learning.beat, uses=(_Learning.transitions, _Learning.infos), effects=_Learning.parameters)
+    def learn(self) -> None:
+        """One round, if one has arrived."""
+        trainer, update = self.trainer.target, self.begin()
+        if update is not None:
+            with trainer.limited_threads(), trainer.drawing():
+                finish(update, trainer.nets)
+        trainer.session.write_parameters(trainer, self.parameters.buffer)
+
+
+class ParallelLearner(_Learning):
+    """Computes gradients together with gradient workers: each minibatch is a microstep, in which all of them compute a slice.
+
+    The reaction to a new round is declared behind those to minibatches: nothing in a microstep then waits for the actors.
+
+    Args:
+        trainer: The trainer.
+        record: Type of the parameters that actors get.
+        config: What its workers are made from.
+    """
+
+    computed = Input()
+    """Gradients, statistics and buffers of each worker, ``(workers, config.computed)``, float32."""
+    weights = Output((0,), np.float32)
+    slices = Output((0,), np.uint8)
+    round = Output()
+    minibatch = LogicalAction()
+
+    def __init__(self, trainer: LocalRef, record: npt.DTypeLike, config: WorkerConfig) -> None:
+        super().__init__(trainer, record)
+        self.weights = Output((config.weights.size,), np.float32)
+        self.slices = Output((config.lanes.workers,), config.layout.record)
+        self.update: Update | None = None
+        self.tasks: tuple[Task, ...] = ()
+        self.seeds: list[int] = []  # of the workers' streams in this round, until they have been told
+
+    @reaction(minibatch, effects=(weights, slices, round))
+    def send(self) -> None:
+        """Hand out the weights and the slices."""
+        sliced = self.trainer.target.session.sliced
+        if self.seeds:
+            self.round.set(sliced.begin_round(self.seeds))
+            self.seeds = []
+        sliced.send(self.tasks, self.weights.buffer, self.slices.buffer)
+
+    @reaction(minibatch)
+    def compute(self) -> None:
+        """The gradients of the learner's own slice."""
+        trainer = self.trainer.target
+        with self._threads():
+            trainer.session.sliced.compute(self.tasks, trainer.drawing)
+
+    @reaction(minibatch, uses=computed, effects=(_Learning.parameters, minibatch))
+    def step(self) -> None:
+        """Add the gradients up and make the update."""
+        self._go_on(self.trainer.target.session.sliced.add(self.tasks, self.computed.value))
+
+    @reaction(_Learning.beat, uses=(_Learning.transitions, _Learning.infos), effects=(_Learning.parameters, minibatch))
+    def learn(self) -> None:
+        """Begin with a round, if one has arrived."""
+        trainer = self.trainer.target
+        self.seeds = trainer.worker_seeds()  # by the updates before this round
+        self.update = self.begin()
+        if self.update is None:
+            trainer.session.write_parameters(trainer, self.parameters.buffer)
+        else:
+            self._go_on(None)
+
+    def _go_on(self, statistics: Any) -> None:
+        """To the next tasks, or to the end of the round."""
+        assert self.update is not None
+        trainer = self.trainer.target
+        drawing = trainer.draws_noise or statistics is None  # a round may begin with evaluations
+        with self._threads(), trainer.drawing() if drawing else nullcontext():
+            try:
+                self.tasks = self.update.send(statistics)
+            except StopIteration:
+                self.update, self.tasks = None, ()
+        if self.update is None:
+            trainer.session.write_parameters(trainer, self.parameters.buffer)
+        else:
+            self.minibatch.schedule()
+
+    def _threads(self) -> AbstractContextManager[None]:
+        trainer = self.trainer.target
+        limited: AbstractContextManager[None] = trainer.limited_threads() if trainer.learner_threads > 1 else nullcontext()
+        return limited
+
+
+class Logger(Reactor):
+    """Writes what the trainer has recorded, at the beginning of a tick, while helpers are sampling already."""
+
+    records = Input()
+    """Values and what is to be left out of which format, by name, and the number of steps, as SB3's formats take them."""
+
+    def __init__(self, trainer: LocalRef) -> None:
+        self.trainer = trainer
+
+    @reaction(records)
+    def write(self) -> None:
+        """Hand everything to each output format."""
+        values, excluded, steps = self.records.value
+        for output in self.trainer.target.logger.output_formats:
+            output.write(values, excluded, steps)

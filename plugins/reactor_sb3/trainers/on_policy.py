@@ -1,0 +1,224 @@
+"""Trainers that learn from each round once: passes over it in minibatches, and nothing is kept for later."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.buffers import RolloutBuffer
+
+from reactor_rl.plugin import one_numeric_thread
+from reactor_sb3.acting.actor import StepInfo
+from reactor_sb3.acting.records import Observations, by_step, transition_record
+from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.trainers.trainer import Trainer
+from reactor_sb3.trainers.updates import finish
+from reactor_torch import torch_state, torch_stream
+from reactor_torch.loss import Update
+
+__all__ = ["OnPolicyTrainer", "Rollouts", "mean_of"]
+
+Array = npt.NDArray[Any]
+
+
+class Rollouts:
+    """A round of all actors, field by field, as :meth:`OnPolicyTrainer.batch` is given it.
+
+    Args:
+        layout: Layout of observations as the policy sees them.
+        record: A record for each actor, see :func:`reactor_sb3.acting.records.transition_record`.
+        device: Where tensors are to be.
+    """
+
+    def __init__(self, layout: Observations, record: Array, device: torch.device) -> None:
+        self._layout, self._record, self._device = layout, record, device
+        self._by_env: dict[str, Array] = {}
+
+    def steps(self, name: str) -> Array:
+        """A field, ``(steps, envs, ...)``."""
+        return by_step(self._record[name])
+
+    def tensors(self, name: str) -> Any:
+        """Observations, ``(steps * envs, ...)``, all environments of a step and then the next step; of a ``Dict`` by key."""
+        parts = self._layout.of(self._record, name)
+        # Copied into memory of torch's: numpy's begins anywhere in a cache line, which the last bits of sums depend on.
+        return self._layout.outside(
+            {key: torch.tensor(by_step(part)).flatten(0, 1).to(self._device) for key, part in parts.items()}
+        )
+
+    def rows(self, name: str) -> torch.Tensor:
+        """A field, ``(envs * steps, ...)``, in the order of SB3's rollout buffer: all steps of an environment, then the next."""
+        return torch.from_numpy(self._rows(name)).to(self._device)
+
+    def observations(self) -> Any:
+        """Observations in that order; of a ``Dict`` by key."""
+        return self._layout.outside({key: self.rows("observations" + key) for key in self._layout.parts})
+
+    def actions(self) -> torch.Tensor:
+        """Actions in that order, as the policy has drawn them."""
+        return self.rows(self._drawn)
+
+    def fill(self, buffer: RolloutBuffer) -> None:
+        """Make a rollout buffer one that is full of this round.
+
+        Args:
+            buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`.
+        """
+        target: Any = buffer
+        steps, envs = buffer.buffer_size, buffer.n_envs
+
+        def view(name: str) -> Array:
+            rows = self._rows(name)
+            return rows.reshape(envs, steps, *rows.shape[1:]).swapaxes(0, 1)
+
+        target.observations = self._layout.outside({key: view("observations" + key) for key in self._layout.parts})
+        target.actions = view(self._drawn).reshape(steps, envs, -1)
+        for name in ("rewards", "values", "log_probs", "advantages"):
+            setattr(target, name, view(name))
+        target.returns = target.advantages + target.values
+        target.episode_starts = np.concatenate([np.ones((1, envs)), view("dones")[:-1]]).astype(np.float32)
+        target.pos, target.full, target.generator_ready = steps, True, False
+
+    @property
+    def _drawn(self) -> str:
+        return "drawn" if "drawn" in (self._record.dtype.names or ()) else "actions"
+
+    def _rows(self, name: str) -> Array:
+        found = self._by_env.get(name)
+        if found is None:
+            actors, steps, envs, *rest = self._record[name].shape
+            found = np.array(self._record[name].swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
+            self._by_env[name] = found
+        return found
+
+
+class OnPolicyTrainer(Trainer):
+    """A trainer that makes several passes over each round.
+
+    Besides what every algorithm writes it has ``n_epochs`` and :meth:`minibatches`; :meth:`batch` is given :class:`Rollouts`.
+    """
+
+    n_steps: int
+    n_epochs: int
+    _minibatch_stream: np.random.Generator
+    _over: str = ""
+    """Why there are no more updates in this round."""
+
+    # ------------------------------------------------------------------ construction
+
+    def _setup_model(self) -> None:
+        self._setup_actors()
+        with one_numeric_thread(), self._initial_stream():  # weights that are drawn orthogonal come from a decomposition
+            self._setup_policy()
+        self.policy.set_training_mode(False)  # but for the updates themselves
+        self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
+        self._make_networks()
+
+    def _setup_policy(self) -> None:
+        """Make the policy, and what SB3's algorithm has besides."""
+        super()._setup_model()  # type: ignore[safe-super]
+
+    # ------------------------------------------------------------------ what an algorithm says
+
+    @abstractmethod
+    def minibatches(self, batch: Any) -> Iterable[Any]:
+        """A pass over a round: what each update is made from."""
+
+    def pass_done(self) -> None:
+        """What comes after each pass."""
+
+    def store(self, rollouts: Rollouts) -> None:
+        """Keep a round where SB3's users look for it."""
+
+    @property
+    def steps_of_schedules(self) -> int:
+        """How many steps the schedules of a round's updates have come to: its own included."""
+        return self._learned_timesteps
+
+    def permutation(self, rows: int) -> torch.Tensor:
+        """An order of rows, drawn from the stream of minibatches."""
+        return torch.from_numpy(self._minibatch_stream.permutation(rows)).to(self.device)
+
+    def end_round_early(self, why: str) -> None:
+        """Make no more updates in this round."""
+        self._over = why
+
+    # ------------------------------------------------------------------ a round
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a round."""
+        return self.n_steps
+
+    def exploration_rates(self) -> Array:
+        """Nothing: what actors draw from is the policy itself."""
+        return np.zeros(self.n_steps, np.float32)
+
+    def updates_due(self) -> int:
+        """Updates of a round, if none ends it early."""
+        return self.n_epochs * math.ceil(self.n_steps * self.n_envs / self.minibatch_rows)
+
+    def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
+        """Keep a round and make its updates."""
+        self._learned_timesteps += self.rollout_steps * self.n_envs
+        # With pipeline=1, the round that was under way when counting began anew is learned before the first one.
+        self._update_current_progress_remaining(max(self.steps_of_schedules, 0), self._total_timesteps)
+        self._rollouts = Rollouts(self.session.layout, transitions, self.device)
+        self.store(self._rollouts)
+        yield from self._updates()
+        return {}
+
+    def _updates(self) -> Update:
+        """All passes over the round."""
+        batch = self.batch(self._rollouts)
+        self.begin_updates()
+        passes: list[list[dict[str, float]]] = []
+        self._over = ""
+        while not self._over and len(passes) < self.n_epochs:
+            passes.append([])
+            for number, minibatch in enumerate(self.minibatches(batch)):
+                self.update_in_round = number
+                passes[-1].append((yield from self.update(minibatch)))
+                if self._over:
+                    break
+            self.pass_done()
+        if self._over:
+            self.logger.info(f"no more updates in round {self.counted() + 1}: {self._over}")
+        self.nets.end_round()
+        self.log_round(passes)
+        return {}
+
+    def log_round(self, passes: list[list[dict[str, float]]]) -> None:
+        """Log the means of what the updates of a round have returned, which is given pass by pass."""
+        found = [of_update for of_pass in passes for of_update in of_pass]
+        for name in found[0]:
+            self.logger.record(f"train/{name}", mean_of(found, name))
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def train(self) -> None:
+        """Make all updates from the last round once more; see SB3's ``PPO.train``."""
+        finish(self._updates(), self.nets)
+
+    def streams(self) -> dict[str, np.random.Generator]:
+        """The learner's random streams, by name."""
+        return {"minibatches": self._minibatch_stream}
+
+    def example(self) -> Any:
+        """A minibatch of zeros, as large as there are any."""
+        rows = min(self.minibatch_rows, self.n_steps * self.n_envs)
+        record = transition_record(self.session.layout, self.acting()[1].fields, math.ceil(rows / self.n_envs), self.n_envs)
+        with torch_stream(torch_state(0)):
+            return self.batch(Rollouts(self.session.layout, np.zeros(1, record), self.device))[slice(0, rows)]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_minibatch_stream", "_rollouts", "_over"]
+
+
+def mean_of(found: list[dict[str, float]], name: str) -> float:
+    """The mean of a statistic over updates."""
+    return float(np.mean([one[name] for one in found]))
