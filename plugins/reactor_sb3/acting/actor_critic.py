@@ -151,7 +151,7 @@ class BoundSampledPolicy:
         rollout, bounds, outputs, choose = self.rollout, self.policy.bounds, self.networks.outputs, self.distribution.choose
         noise = self.distribution.noise(turn.random, rollout.steps, rollout.envs, self.weights)
         actions = rollout["actions"]
-        drawn = self.drawn = actions if bounds is None else rollout["drawn"]
+        drawn = self.drawn = actions if bounds is None else rollout["policy_actions"]
         scores = self.scores = np.empty_like(noise)
 
         def act(step: int) -> Array:
@@ -225,7 +225,7 @@ class BoundOwnPolicy:
         stream = torch_state(int(turn.random.integers(2**63)))
         module, steps, bounds, every = self.module, self.steps, self.policy.bounds, self.policy.sde_sample_freq
         actions, log_probs = self.rollout["actions"], self.rollout["log_probs"]
-        drawn = actions if bounds is None else self.rollout["drawn"]
+        drawn = actions if bounds is None else self.rollout["policy_actions"]
 
         def act(step: int) -> Array:
             with torch_stream(stream), torch.inference_mode():

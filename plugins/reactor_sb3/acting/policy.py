@@ -55,9 +55,9 @@ class Bounds:
 
     @staticmethod
     def fields(space: spaces.Box) -> tuple[Field, Field]:
-        """Fields for ``"actions"``, as environments are given them, and for ``"drawn"``, as the policy has them."""
+        """Fields for ``"actions"``, as environments are given them, and for ``"policy_actions"``, as the policy has them."""
         number = np.dtype(np.float32)
-        return Field("actions", np.result_type(number, space.dtype), space.shape), Field("drawn", number, space.shape)
+        return Field("actions", np.result_type(number, space.dtype), space.shape), Field("policy_actions", number, space.shape)
 
 
 class Rollout(Mapping[str, Array]):

@@ -179,7 +179,7 @@ def fill(buffer: RolloutBuffer, layout: Observations, rounds: Array) -> None:
         return by_env(field).reshape(envs, steps, *field.shape[3:]).swapaxes(0, 1)
 
     target.observations = layout.outside({key: view(part) for key, part in layout.of(rounds, "observations").items()})
-    drawn = view(rounds["drawn" if "drawn" in (rounds.dtype.names or ()) else "actions"])
+    drawn = view(rounds["policy_actions" if "policy_actions" in (rounds.dtype.names or ()) else "actions"])
     target.actions = drawn.reshape(steps, envs, -1)
     for name in ("rewards", "values", "log_probs", "advantages"):
         setattr(target, name, view(rounds[name]))

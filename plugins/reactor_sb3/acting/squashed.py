@@ -138,7 +138,7 @@ class BoundSquashedPolicy:
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
         """Draw what chance decides: actions are even where a rate is 1, and the actor's own, with noise, where it is 0."""
-        bounds, drawn, actions = self.bounds, self.rollout["drawn"], self.rollout["actions"]
+        bounds, drawn, actions = self.bounds, self.rollout["policy_actions"], self.rollout["actions"]
         noises: ActionNoises | None = turn.memory
         at_random: list[bool] = (turn.rates > 0).tolist()
         evenly = turn.random.uniform(-1, 1, drawn.shape).astype(np.float32) if any(at_random) else drawn
@@ -160,7 +160,7 @@ class BoundSquashedPolicy:
         """Refuse actions that are NaN, which would spoil what is stored."""
         if turn.memory is not None:
             turn.memory.end(self.rollout["dones"])
-        _check(self.rollout["drawn"])
+        _check(self.rollout["policy_actions"])
 
     def greedy(self, step: int, memory: Any) -> Array:
         return self.bounds(self.actor.predict(step).reshape(-1, *self.bounds.low.shape))

@@ -86,7 +86,7 @@ class Rollouts:
 
     @property
     def _drawn(self) -> str:
-        return "drawn" if "drawn" in (self._record.dtype.names or ()) else "actions"
+        return "policy_actions" if "policy_actions" in (self._record.dtype.names or ()) else "actions"
 
     def _rows(self, name: str) -> Array:
         found = self._by_env.get(name)

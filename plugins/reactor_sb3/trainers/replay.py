@@ -29,7 +29,7 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
         infos: Of each actor; only a buffer that is not in :data:`BLOCKWISE` gets them.
     """
     names = transitions.dtype.names or ()
-    actions = transitions["drawn" if "drawn" in names else "actions"]
+    actions = transitions["policy_actions" if "policy_actions" in names else "actions"]
     original = "original_" if "original_rewards" in names else ""
     if type(buffer) in BLOCKWISE:
         _put(buffer, layout, transitions, actions, original)

@@ -192,7 +192,7 @@ def check_round(model: SyncPPO, before: ActorCriticPolicy) -> None:
     layout = model.session.layout
     tensors = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "observations").items()}
     nexts = {key: torch.from_numpy(np.array(part)) for key, part in layout.of(found, "next_observations").items()}
-    drawn = torch.from_numpy(found["drawn" if "drawn" in (found.dtype.names or ()) else "actions"]).flatten(0, 2)
+    drawn = torch.from_numpy(found["policy_actions" if "policy_actions" in (found.dtype.names or ()) else "actions"]).flatten(0, 2)
     drawn = drawn if isinstance(model.action_space, spaces.Discrete) else drawn.flatten(1).float()
 
     def flat(of: dict[str, torch.Tensor]) -> Any:
@@ -242,8 +242,10 @@ def test_spaces(observed: str, acted: str) -> None:
         found = round_of(model)
         assert all(map(model.action_space.contains, found["actions"].reshape(-1, *found["actions"].shape[3:])))
         if isinstance(model.action_space, spaces.Box):
-            assert np.array_equal(found["actions"], np.clip(found["drawn"], model.action_space.low, model.action_space.high))
-            assert (found["actions"] != found["drawn"]).any()
+            assert np.array_equal(
+                found["actions"], np.clip(found["policy_actions"], model.action_space.low, model.action_space.high)
+            )
+            assert (found["actions"] != found["policy_actions"]).any()
 
 
 @pytest.mark.parametrize("acted", ACTIONS)

@@ -1,0 +1,102 @@
+"""A policy is one value for actors, evaluator and viewer: it travels without weights, and its best actions are the model's."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.noise import NormalActionNoise
+from torch import nn
+from trainers import INLINE, SPACES, Toy
+
+from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.acting.policy import Policy, Rollout, Turn
+from reactor_torch import parameter_record, write_parameters
+
+STEPS, ENVS = 3, 2
+BOX = spaces.Box(np.array([-3, 0], np.float32), np.array([1, 8], np.float32))
+ALGORITHMS: dict[str, tuple[Any, spaces.Space[Any]]] = {
+    "dqn": (SyncDQN, spaces.Discrete(3)), "pqn": (PQN, spaces.Discrete(3)), "ppo": (SyncPPO, spaces.Discrete(3)),
+    "ppo of numbers": (SyncPPO, BOX), "ppo with noise": (partial(SyncPPO, use_sde=True), BOX),
+    "sac": (SyncSAC, BOX), "td3": (SyncTD3, BOX),
+}  # fmt: skip
+NETWORKS: dict[str, dict[str, Any]] = {"dense": {}, "torch": {"activation_fn": nn.ELU}}
+
+
+def acting(algorithm: str, network: str, observed: str = "box") -> tuple[Any, Policy, Any, dict[str, Any]]:
+    """A model, its policy as a worker gets it, a record of its weights, and observations by key."""
+    cls, actions = ALGORITHMS[algorithm]
+    kind, space = SPACES[observed]
+    model = cls(kind, partial(Toy, space, actions), n_actors=2, seed=0, policy_kwargs=NETWORKS[network], **INLINE)
+    module, policy = model.acting()
+    state = module.state_dict()
+    weights = np.zeros((), parameter_record(state))
+    write_parameters(weights, state)
+    weights.flags.writeable = False
+    space.seed(1)
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    rows = {key: np.array([[one.sample() for _ in range(ENVS)] for _ in range(STEPS)], one.dtype) for key, one in parts.items()}
+    return model, pickle.loads(pickle.dumps(policy)), weights, rows
+
+
+def rollout_of(policy: Policy, rows: dict[str, Any]) -> Rollout:
+    record = {field.name: np.zeros((STEPS, ENVS, *field.shape), field.dtype) for field in policy.fields}
+    for name, dtype in (("rewards", np.float32), ("dones", np.bool_), ("timeouts", np.bool_)):
+        record[name] = np.ones((STEPS, ENVS)).astype(dtype) if name == "rewards" else np.zeros((STEPS, ENVS), dtype)
+    return Rollout(record, rows, rows)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_best_actions_are_those_of_the_model(algorithm: str, network: str) -> None:
+    model, policy, weights, rows = acting(algorithm, network)
+    bound = policy.bind(weights, Rollout({}, rows, {}))  # as a player has it, who notes nothing
+    for step in (2, 0, 1):
+        expected, _ = model.predict(rows[""][step], deterministic=True)
+        actions = bound.greedy(step, None)
+        assert actions.shape == expected.shape
+        np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "sac", "td3"])
+def test_so_are_they_for_observations_by_key(algorithm: str) -> None:
+    model, policy, weights, rows = acting(algorithm, "dense", "dict")
+    bound = policy.bind(weights, Rollout({}, rows, {}))
+    expected, _ = model.predict({key: part[1] for key, part in rows.items()}, deterministic=True)
+    np.testing.assert_allclose(bound.greedy(1, None), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_round_fills_its_fields_from_the_actors_stream_alone(algorithm: str, network: str) -> None:
+    """Twice the same, whatever else is drawn meanwhile; and actions are in the environments' space."""
+    found = []
+    for _ in range(2):
+        model, policy, weights, rows = acting(algorithm, network)
+        rollout = rollout_of(policy, rows)
+        bound = policy.bind(weights, rollout)
+        turn = Turn(np.random.default_rng(7), np.array([1, 0.5, 0], np.float32), policy.memory(range(ENVS)), index=1, actors=2)
+        act = bound.begin(turn)
+        for step in range(STEPS):
+            torch.rand(1), np.random.random()
+            actions = act(step)
+            assert all(map(model.action_space.contains, actions)), step
+            np.testing.assert_array_equal(actions, rollout["actions"][step])
+        bound.end(turn)
+        found.append({name: part.tobytes() for name, part in rollout.items()})
+    assert found[0] == found[1]
+    assert all(any(part) for name, part in found[0].items() if name in ("values", "advantages", "log_probs", "policy_actions"))
+
+
+def test_noise_is_of_the_environments_that_an_actor_has() -> None:
+    noise = NormalActionNoise(np.zeros(2), np.ones(2))
+    model = SyncTD3("MlpPolicy", partial(Toy, SPACES["box"][1], BOX), n_actors=2, action_noise=noise, seed=0, **INLINE)
+    _, policy = model.acting()
+    memory = policy.memory(range(4, 7))
+    assert len(memory.noises) == 3 and len({id(one) for one in memory.noises}) == 3 and noise not in memory.noises
+    assert pickle.loads(pickle.dumps(memory)) is not None
