@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.buffers import RolloutBuffer
 
 from reactor_gymnasium.plugin import joint_writer
 from reactor_sb3.acting.policy import Field
 from reactor_torch import packed
 
-__all__ = ["Observations", "by_env", "by_step", "fill", "transition_record"]
+__all__ = ["Observations", "by_step", "transition_record"]
 
 Array = npt.NDArray[Any]
 
@@ -153,36 +152,3 @@ def by_step(field: Array) -> Array:
     """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(steps, actors * envs, ...)``."""
     actors, steps, envs, *rest = field.shape
     return np.array(field.swapaxes(0, 1), order="C").reshape(steps, actors * envs, *rest)
-
-
-def by_env(field: Array) -> Array:
-    """A copy of a field of gathered rounds, from ``(actors, steps, envs, ...)`` to ``(actors * envs * steps, ...)``.
-
-    This is the order in which SB3's rollout buffer has it when minibatches are drawn.
-    """
-    actors, steps, envs, *rest = field.shape
-    return np.array(field.swapaxes(1, 2), order="C").reshape(actors * envs * steps, *rest)
-
-
-def fill(buffer: RolloutBuffer, layout: Observations, rounds: Array) -> None:
-    """Make a rollout buffer one that is full of a round.
-
-    Args:
-        buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order in which minibatches are drawn.
-        layout: Of observations as the policy sees them.
-        rounds: A record for each actor.
-    """
-    target: Any = buffer
-    steps, envs = buffer.buffer_size, buffer.n_envs
-
-    def view(field: Array) -> Array:
-        return by_env(field).reshape(envs, steps, *field.shape[3:]).swapaxes(0, 1)
-
-    target.observations = layout.outside({key: view(part) for key, part in layout.of(rounds, "observations").items()})
-    drawn = view(rounds["policy_actions" if "policy_actions" in (rounds.dtype.names or ()) else "actions"])
-    target.actions = drawn.reshape(steps, envs, -1)
-    for name in ("rewards", "values", "log_probs", "advantages"):
-        setattr(target, name, view(rounds[name]))
-    target.returns = target.advantages + target.values
-    target.episode_starts = np.concatenate([np.ones((1, envs)), view(rounds["dones"])[:-1]]).astype(np.float32)
-    target.pos, target.full, target.generator_ready = steps, True, False
