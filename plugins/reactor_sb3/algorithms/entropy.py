@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reactor_torch.loss import Network
+from reactor_torch import Network
 
 __all__ = ["entropy_network", "learn_entropy", "present_coefficient"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
@@ -20,11 +21,10 @@ from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.algorithms.pqn_policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
-from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts
+from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
+from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import Options, check_slices, keeps_arguments
-from reactor_torch import Batch, Networks
-from reactor_torch.loss import Formula, Loss, Network, Update
+from reactor_torch import Batch, Formula, Loss, Network, Networks, Update
 
 __all__ = ["PQN", "Annealed", "QBatch", "QLoss"]
 
@@ -62,16 +62,6 @@ class QLoss(Loss):
         return formulas.q_values(self, nets, weight=0.5)
 
 
-@dataclass(frozen=True)
-class Annealed:
-    """A schedule that falls linearly, from ``initial`` in the first round towards 0 after the last."""
-
-    initial: float
-
-    def __call__(self, progress_remaining: float) -> float:
-        return self.initial * progress_remaining
-
-
 class PQN(OnPolicyTrainer, BaseAlgorithm):
     """Q-learning from fresh rounds only: Q(lambda) returns, layer normalisation instead of a target network, no replay.
 
@@ -83,27 +73,17 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
-        env: As for :class:`~reactor_sb3.SyncDQN`.
-        learning_rate: A number, or a function of what remained of the training (1 to 0) when the round began; by default 2.5e-4
-            and falling.
+        learning_rate: A number, or a function of what remained of the training (1 to 0) when the round began.
         rollout_steps: Steps of each environment in a round.
-        n_minibatches: Into how many a round is divided.
-        n_epochs: How often each is learned from.
+        n_minibatches: Number of minibatches that a round is divided into.
+        n_epochs: Passes over each round.
         gamma: Discount.
         q_lambda: Weight of longer returns, 0 (one step) to 1 (the whole round).
-        exploration_fraction: Of the training, during which the rate of exploration falls.
-        exploration_initial_eps: Rate of exploration at its beginning.
-        exploration_final_eps: Rate of exploration at its end.
-        max_grad_norm: What gradients are clipped to.
-        stats_window_size: Episodes that logged means are taken over.
-        tensorboard_log: Folder for TensorBoard.
-        policy_kwargs: For the policy.
-        verbose: 1 to print logs.
-        seed: Of everything that is random.
-        device: Where the learner computes.
-        epsilon_spread: As for :class:`~reactor_sb3.SyncDQN`.
-        **options: ``n_actors`` (4 by default), ``workers``, ``executor``, ``evaluate_every``, and others; see
-            :class:`~reactor_sb3.RunOptions`.
+        exploration_fraction: Part of the training during which the rate of exploration falls.
+        exploration_initial_eps, exploration_final_eps: Rate of exploration before it, and behind it.
+        max_grad_norm: Norm that gradients are clipped to.
+        env, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device, epsilon_spread, **options: As for
+            :class:`~reactor_sb3.SyncDQN`; ``n_actors`` is 4 by default.
 
     Raises:
         TypeError: If no environments like ``env`` can be made.
@@ -113,8 +93,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     Example:
         >>> from reactor_sb3 import PQN
         >>> with PQN("MlpPolicy", "CartPole-v1", rollout_steps=16, seed=0, workers=2) as model:
-        ...     _ = model.learn(128)
-        ...     model.num_timesteps
+        ...     model.learn(128).num_timesteps
         128
     """
 
@@ -125,13 +104,14 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     usual_actors: ClassVar[int] = 4
     draws_noise: ClassVar[bool] = False
     policy: PQNPolicy
+    predict = DQN.predict  # greedy if deterministic, else with the present rate of exploration
 
     @keeps_arguments
     def __init__(
         self,
         policy: str | type[PQNPolicy],
         env: gymnasium.Env[Any, Any] | str | Any,
-        learning_rate: float | Schedule = Annealed(2.5e-4),
+        learning_rate: float | Schedule = ANNEALED,
         rollout_steps: int = 128,
         n_minibatches: int = 4,
         n_epochs: int = 4,
@@ -158,15 +138,13 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
             raise ValueError(f"q_lambda={q_lambda!r} must be between 0 and 1")
         self.n_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
-        self.exploration_fraction = exploration_fraction
-        self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
+        self.exploration_fraction, self.exploration_initial_eps = exploration_fraction, exploration_initial_eps
+        self.exploration_final_eps = exploration_final_eps
         self.exploration_rate, self.epsilon_spread = 0.0, checked_spread(epsilon_spread)
         self.construct(BaseAlgorithm)
-        if _init_setup_model:
-            self._setup_model()
 
     def _for_host(self) -> dict[str, Any]:
-        return {**super()._for_host(), "support_multi_env": True, "supported_action_spaces": (spaces.Discrete,)}
+        return {**super()._for_host(), "supported_action_spaces": (spaces.Discrete,)}
 
     def _setup_policy(self) -> None:
         size = self.n_steps * self.n_envs
@@ -176,15 +154,16 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
                 f"({self.n_steps} steps in {self.n_envs} environments)"
             )
         check_slices(self.n_learners, self.minibatch_rows, str(self.minibatch_rows))
-        self._setup_lr_schedule()
-        self.set_random_seed(self.seed)
-        policy: Any = self.policy_class
-        self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
-        self.q_net = self.policy.q_net
+        super()._setup_policy()
+
+    @property
+    def q_net(self) -> torch.nn.Module:
+        """The Q-network."""
+        return self.policy.q_net
 
     def networks(self) -> dict[str, Network]:
         """The Q-network."""
-        return {"q_net": Network(self.policy.q_net, self.policy.optimizer, self.max_grad_norm)}
+        return {"q_net": Network(self.q_net, self.policy.optimizer, self.max_grad_norm)}
 
     def losses(self) -> dict[str, Loss]:
         """Half the squared error."""
@@ -192,20 +171,14 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The Q-network, and actions that are greedy but for some."""
-        return self.policy.q_net, EpsilonGreedy.of(self.policy.q_net, self.action_space, self.epsilon_spread)
+        return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread)
 
     def batch(self, rollouts: Rollouts) -> QBatch:
         """A round with its Q(lambda) returns: Gallici et al. 2024, with the values that the network has before the updates."""
         rewards, dones, timeouts = rollouts.steps("rewards"), rollouts.steps("dones"), rollouts.steps("timeouts")
-        gamma, mix = np.float32(self.gamma), np.float32(self.q_lambda)
         with torch.no_grad():
-            following = self.policy.q_net(rollouts.tensors("next_observations")).amax(1).cpu().numpy().reshape(rewards.shape)
-        one_step = rewards + gamma * following * (1 - (dones & ~timeouts).astype(np.float32))
-        returns = np.empty_like(one_step)
-        returns[-1] = later = one_step[-1]
-        for step in range(len(rewards) - 2, -1, -1):
-            longer = rewards[step] + gamma * (mix * later + np.float32(1 - self.q_lambda) * following[step])
-            returns[step] = later = np.where(dones[step], one_step[step], longer)
+            following = self.q_net(rollouts.tensors("next_observations")).amax(1).cpu().numpy().reshape(rewards.shape)
+        returns = lambda_returns(rewards, following, dones, timeouts, self.gamma, self.q_lambda)
         actions = torch.as_tensor(rollouts.steps("actions")).flatten().to(self.device)
         return QBatch(self.seen(rollouts.tensors("observations")), actions, torch.from_numpy(returns).flatten().to(self.device))
 
@@ -242,24 +215,3 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     def round_done(self) -> None:
         """Tell the rate of exploration."""
         self.log_exploration(float(self._rate(np.array(1.0 - self._current_progress_remaining))))
-
-    def predict(
-        self,
-        observation: npt.NDArray[Any] | dict[str, npt.NDArray[Any]],
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[npt.NDArray[Any], tuple[npt.NDArray[Any], ...] | None]:
-        """Actions for observations: greedy if ``deterministic``, else with the present rate of exploration, as ``DQN.predict``."""
-        if deterministic or np.random.rand() >= self.exploration_rate:
-            return self.policy.predict(observation, state, episode_start, deterministic)
-        if not self.policy.is_vectorized_observation(observation):
-            return np.array(self.action_space.sample()), state
-        rows = next(iter(observation.values())) if isinstance(observation, dict) else observation
-        return np.array([self.action_space.sample() for _ in rows]), state
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "q_net"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer"], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
-__all__ = ["CnnPolicy", "MlpPolicy", "MultiInputPolicy", "NormalisedCnn", "PQNPolicy"]
+__all__ = ["ANNEALED", "Annealed", "CnnPolicy", "MlpPolicy", "MultiInputPolicy", "NormalisedCnn", "PQNPolicy"]
 
 
 class NormalisedCnn(BaseFeaturesExtractor):
@@ -145,3 +146,16 @@ class MultiInputPolicy(PQNPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"features_extractor_class": CombinedExtractor, **kwargs})
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """A schedule that falls linearly, from ``initial`` in the first round towards 0 after the last."""
+
+    initial: float
+
+    def __call__(self, progress_remaining: float) -> float:
+        return self.initial * progress_remaining
+
+
+ANNEALED = Annealed(2.5e-4)

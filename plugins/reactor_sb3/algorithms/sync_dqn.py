@@ -19,8 +19,7 @@ from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
-from reactor_torch import Networks, TransitionBatch
-from reactor_torch.loss import Formula, Loss, Network, Update
+from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
 
 __all__ = ["DQNLoss", "SyncDQN"]
 

@@ -3,205 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import gymnasium
 import torch
-from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
-from stable_baselines3.common.utils import explained_variance
-from torch.nn.functional import mse_loss
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_sb3 import formulas
 from reactor_sb3.acting.actor_critic import SampledPolicy
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of
+from reactor_sb3.algorithms.ppo import PPOTrainer
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_sb3.trainers.updates import Minibatch
-from reactor_torch import Batch, Networks, normalized
-from reactor_torch.loss import Formula, Loss, Network, Update
 
 USUAL_ROLLOUT = 2048
 """Steps of a round, in all environments together, unless told otherwise: those of SB3's PPO with one environment."""
 
-__all__ = ["PPOBatch", "PPOLoss", "PPOTrainer", "SyncPPO"]
-
-
-@dataclass
-class PPOBatch(Batch):
-    """Transitions of a round, or some of them; ``(rows,)`` and float32 unless it says more.
-
-    Attributes:
-        observations: As the policy takes them, ``(rows, ...)``, or a dict of such.
-        actions: ``(rows,)`` or ``(rows, n)``.
-        advantages: Advantages, normalised already if that is wanted.
-        returns: What values are to become.
-        old_log_prob: Log-probabilities with which the actions were chosen.
-        old_values: Values when they were chosen.
-    """
-
-    observations: Any
-    actions: torch.Tensor
-    advantages: torch.Tensor
-    returns: torch.Tensor
-    old_log_prob: torch.Tensor
-    old_values: torch.Tensor
-
-
-@dataclass(frozen=True)
-class PPOLoss(Loss):
-    """Clipped surrogate, value loss and entropy; statistics have the names that SB3 logs them by.
-
-    Attributes:
-        clip_range: How far from 1 the ratio of probabilities counts.
-        clip_range_vf: How far from what it was a value counts; ``None`` for as far as it is.
-        ent_coef: Weight of the entropy.
-        vf_coef: Weight of the value loss.
-        learns: Name of the policy's network.
-    """
-
-    clip_range: float
-    clip_range_vf: float | None
-    ent_coef: float
-    vf_coef: float
-    learns: str = "policy"
-    statistics = ("loss", "policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
-
-    def __call__(self, nets: Mapping[str, Any], batch: PPOBatch) -> tuple[torch.Tensor, ...]:
-        """The loss, and its parts."""
-        values, log_prob, entropy = self.evaluate(nets[self.learns], batch)
-        old_values, advantages = batch.old_values.flatten(), batch.advantages.flatten()
-        log_ratio = log_prob - batch.old_log_prob.flatten()
-        ratio = log_ratio.exp()
-        clipped, values = ratio.clamp(1 - self.clip_range, 1 + self.clip_range), values.flatten()
-        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-        if self.clip_range_vf is not None:
-            values = old_values + (values - old_values).clamp(-self.clip_range_vf, self.clip_range_vf)
-        value_loss = mse_loss(values, batch.returns.flatten())
-        entropy_loss = (log_prob if entropy is None else -entropy).mean()
-        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
-        return loss, policy_loss, value_loss, entropy_loss, (ratio - 1 - log_ratio).mean(), (clipped != ratio).float().mean()
-
-    def evaluate(self, policy: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
-        return policy.evaluate_actions(batch.observations, batch.actions)  # type: ignore[no-any-return]
-
-    def formula(self, nets: Networks) -> Formula | None:
-        """For dense layers."""
-        return formulas.ppo(self, nets)
-
-
-class PPOTrainer(OnPolicyTrainer):
-    """What every kind of PPO does with a round."""
-
-    # the attributes of SB3's PPO
-    clip_range: Any
-    clip_range_vf: Any
-    ent_coef: float
-    vf_coef: float
-    max_grad_norm: float
-    target_kl: float | None
-    normalize_advantage: bool
-    batch_size: int
-    rollout_buffer: Any
-
-    def _setup_policy(self) -> None:
-        if not issubclass(self.policy_class, ActorCriticPolicy):
-            raise TypeError(
-                f"{self.policy_class.__name__} is no ActorCriticPolicy, which is what actors know how to ask for values"
-            )
-        super()._setup_policy()
-
-    def networks(self) -> dict[str, Network]:
-        """The policy."""
-        policy: Any = self.policy
-        return {"policy": Network(policy, policy.optimizer, self.max_grad_norm)}
-
-    def losses(self) -> dict[str, Loss]:
-        """The loss, with the numbers that its schedules have come to."""
-        left, vf = self._current_progress_remaining, self.clip_range_vf
-        return {"policy": PPOLoss(self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef)}
-
-    @property
-    def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
-        return self.batch_size
-
-    @property
-    def update_rows(self) -> int:
-        """Transitions of a round: as SB3 does, ``train/n_updates`` counts passes over it."""
-        return self.n_steps * self.n_envs
-
-    def store(self, rollouts: Rollouts) -> None:
-        """Keep a round in SB3's rollout buffer."""
-        rollouts.fill(self.rollout_buffer)
-
-    def batch(self, rollouts: Rollouts) -> PPOBatch:
-        """A whole round, in the order of SB3's rollout buffer."""
-        rows = rollouts.rows
-        actions, advantages, values = rollouts.actions(), rows("advantages"), rows("values")
-        actions = actions.flatten() if isinstance(self.action_space, spaces.Discrete) else actions.flatten(1).float()
-        return PPOBatch(self.seen(rollouts.observations()), actions, advantages, advantages + values, rows("log_probs"), values)
-
-    def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:
-        """A pass: all rows in a new order, with advantages that are normalised minibatch by minibatch."""
-        shuffled = batch[self.permutation(len(batch))]
-        if self.normalize_advantage:
-            shuffled.advantages = normalized(shuffled.advantages, self.batch_size)
-        for begin in range(0, len(batch), self.batch_size):
-            yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
-
-    def update(self, minibatch: Minibatch) -> Update:
-        """A step, unless the divergence has become too large: then SB3 makes none, and no more in this round."""
-        found = yield from self.gradients(policy=minibatch)
-        if found["approx_kl"] > (math.inf if self.target_kl is None else 1.5 * self.target_kl):
-            self.end_round_early(f"the divergence is {found['approx_kl']:.2f}")
-        else:
-            self.nets.step("policy")
-        return found
-
-    def pass_done(self) -> None:
-        """Count passes, as SB3 does."""
-        self._n_updates += 1
-
-    def log_round(self, passes: list[list[dict[str, float]]]) -> None:
-        """Log means over the round, but for the divergence, which is the last pass's, and the loss, which is the last one."""
-        super().log_round(passes)
-        record, buffer, loss = self.logger.record, self.rollout_buffer, self.nets.loss("policy")
-        policy: Any = self.policy
-        record("train/approx_kl", mean_of(passes[-1], "approx_kl"))
-        record("train/loss", passes[-1][-1]["loss"])
-        record("train/explained_variance", explained_variance(buffer.values.flatten(), buffer.returns.flatten()))
-        if hasattr(policy, "log_std"):
-            record("train/std", float(policy.log_std.detach().exp().mean()))
-        record("train/clip_range", loss.clip_range)
-        if loss.clip_range_vf is not None:
-            record("train/clip_range_vf", loss.clip_range_vf)
-
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int | None = 1,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
-        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-
-    def counted(self) -> int:
-        return (self.num_timesteps - self._num_timesteps_at_start) // (self.n_steps * self.n_envs)
-
-    def dump_logs(self, iteration: int = 0) -> None:
-        """As every trainer's; ``iteration`` is known."""
-        super().dump_logs()
+__all__ = ["SyncPPO"]
 
 
 class SyncPPO(PPOTrainer, PPO):
@@ -285,6 +105,18 @@ class SyncPPO(PPOTrainer, PPO):
         n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
         usual = _usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
         return {**super()._for_host(), "n_steps": usual}
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policy, from whose distributions actions are drawn."""

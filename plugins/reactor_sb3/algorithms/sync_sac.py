@@ -21,8 +21,7 @@ from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Networks, TransitionBatch, squashed_sample
-from reactor_torch.loss import Formula, Loss, Network, Update
+from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SACBatch", "SyncSAC"]
 

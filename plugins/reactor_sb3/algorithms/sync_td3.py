@@ -20,8 +20,8 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Networks, TransitionBatch
-from reactor_torch.loss import Formula, Loss, Network, Update
+from reactor_sb3.trainers.updates import shares_of
+from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTD3", "TD3Batch"]
 
@@ -165,3 +165,7 @@ class SyncTD3(OffPolicyTrainer, TD3):
         self.nets.follow("critic_target", "critic", self.tau)
         self.nets.follow("actor_target", "actor", self.tau)
         return found
+
+    def shares(self) -> tuple[float, ...]:
+        """The actor learns in every ``policy_delay``-th update only."""
+        return shares_of(self.nets, self.policy_delay)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from reactor_rl import Input, LogicalAction, Output, Reactor, reaction
 from reactor_sb3.trainers.updates import finish
-from reactor_torch import WorkerConfig
-from reactor_torch.loss import Task, Update
+from reactor_torch import Task, Update, WorkerConfig
 
 __all__ = ["Learner", "LocalRef", "Logger", "ParallelLearner"]
 

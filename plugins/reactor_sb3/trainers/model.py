@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 class Model(Protocol):
     """Whatever parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
-    log_unit: ClassVar[str]
+    log_unit: ClassVar[Any]
     arguments: dict[str, Any]
     session: Any
     """A :class:`reactor_sb3.trainers.session.Session`."""

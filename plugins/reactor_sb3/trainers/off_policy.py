@@ -26,8 +26,7 @@ from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_sb3.trainers.updates import finish
-from reactor_torch import torch_state, torch_stream
-from reactor_torch.loss import Update
+from reactor_torch import Update, torch_state, torch_stream
 
 __all__ = ["OffPolicyTrainer"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
@@ -18,10 +19,9 @@ from reactor_sb3.acting.records import Observations, by_step, transition_record
 from reactor_sb3.streams import Purpose, stream
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_sb3.trainers.updates import finish
-from reactor_torch import torch_state, torch_stream
-from reactor_torch.loss import Update
+from reactor_torch import Update, torch_state, torch_stream
 
-__all__ = ["OnPolicyTrainer", "Rollouts", "mean_of"]
+__all__ = ["OnPolicyTrainer", "Rollouts", "lambda_returns", "mean_of"]
 
 Array = npt.NDArray[Any]
 
@@ -120,8 +120,14 @@ class OnPolicyTrainer(Trainer):
         self._make_networks()
 
     def _setup_policy(self) -> None:
-        """Make the policy, and what SB3's algorithm has besides."""
-        super()._setup_model()  # type: ignore[safe-super]
+        """Make the policy, and what SB3's algorithm has besides, if there is one."""
+        if isinstance(self, OnPolicyAlgorithm):
+            super()._setup_model()  # type: ignore[safe-super]
+            return
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        policy: Any = self.policy_class
+        self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
 
     # ------------------------------------------------------------------ what an algorithm says
 
@@ -215,6 +221,9 @@ class OnPolicyTrainer(Trainer):
         with torch_stream(torch_state(0)):
             return self.batch(Rollouts(self.session.layout, np.zeros(1, record), self.device))[slice(0, rows)]
 
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
+
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_minibatch_stream", "_rollouts", "_over"]
 
@@ -222,3 +231,24 @@ class OnPolicyTrainer(Trainer):
 def mean_of(found: list[dict[str, float]], name: str) -> float:
     """The mean of a statistic over updates."""
     return float(np.mean([one[name] for one in found]))
+
+
+def lambda_returns(rewards: Array, following: Array, dones: Array, timeouts: Array, gamma: float, weight: float) -> Array:
+    """Q(lambda) returns (Gallici et al. 2024), ``(steps, envs)``, float32.
+
+    Args:
+        rewards: ``(steps, envs)``, float32, as everything else.
+        following: Values of the observations that the steps led to.
+        dones: Whether an episode ended, bool.
+        timeouts: Whether a time limit ended it, bool: then the return goes on with the value of the last observation.
+        gamma: Discount.
+        weight: Weight of longer returns, lambda.
+    """
+    discount, longer = np.float32(gamma), np.float32(weight)
+    one_step = rewards + discount * following * (1 - (dones & ~timeouts).astype(np.float32))
+    returns: Array = np.empty_like(one_step)
+    returns[-1] = later = one_step[-1]
+    for step in range(len(rewards) - 2, -1, -1):
+        mixed = rewards[step] + discount * (longer * later + np.float32(1 - weight) * following[step])
+        returns[step] = later = np.where(dones[step], one_step[step], mixed)
+    return returns

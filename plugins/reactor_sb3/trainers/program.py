@@ -20,7 +20,6 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.acting.viewer import ViewConfig, Viewer
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
-from reactor_sb3.trainers.updates import shares_of
 from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig
 
 __all__ = ["Specification", "program_of", "specification_of"]
@@ -118,7 +117,7 @@ def specification_of(model: Any) -> Specification:
         name=type(model).__name__, live=session.live, actors=actors, evaluation=evaluation,
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
         learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), gradients=_workers_of(model),
-        may_be_sliced=model.device.type == "cpu", shares=shares_of(model.nets),
+        may_be_sliced=model.device.type == "cpu", shares=model.shares(),
     )  # fmt: skip
 
 

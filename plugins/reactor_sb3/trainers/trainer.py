@@ -40,9 +40,8 @@ from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.trainers.program import Specification, program_of, specification_of
 from reactor_sb3.trainers.session import Session
-from reactor_sb3.trainers.updates import Minibatch, descend, finish, gradients, scratch_of
-from reactor_torch import Batch, Networks, check_sliced, torch_state, torch_stream, torch_threads
-from reactor_torch.loss import Loss, Network, Update
+from reactor_sb3.trainers.updates import Minibatch, descend, finish, gradients, scratch_of, shares_of
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, torch_state, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -113,11 +112,14 @@ class Trainer(RunOwner, BaseAlgorithm):
         if given.get("policy_kwargs") is not None:
             given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
         given |= {"env": self._spare(given["env"]), **self._for_host()}  # SB3 takes None too, for load()
-        host.__init__(self, **{name: given[name] for name in inspect.signature(host.__init__).parameters if name in given})
+        known = inspect.signature(host.__init__).parameters
+        host.__init__(self, **{name: given[name] for name in known if name in given})
+        if "_init_setup_model" not in known and given.get("_init_setup_model", True):  # BaseAlgorithm itself, say
+            self._setup_model()
 
     def _for_host(self) -> dict[str, Any]:
         """Arguments that SB3's constructor gets in the place of those that were given."""
-        return {}
+        return {"support_multi_env": True}
 
     def _set_options(self, env: Any) -> None:
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
@@ -299,6 +301,10 @@ class Trainer(RunOwner, BaseAlgorithm):
         scratch, batch = scratch_of(self), self.example()
         return lambda: finish(scratch.update(batch), scratch.nets), self.updates_due()
 
+    def shares(self) -> tuple[float, ...]:
+        """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
+        return shares_of(self.nets)
+
     def policy_device(self) -> torch.device:
         """Where all losses but the first are computed, with ``split=True``."""
         return self.device
@@ -340,8 +346,10 @@ class Trainer(RunOwner, BaseAlgorithm):
                 self._vec_normalize_env.returns[self.session.late_cut] = 0
 
     def counted(self) -> int:
-        """How many there have been of what ``log_interval`` counts."""
-        return self._episode_num
+        """How many episodes, or rounds, there have been: whichever ``log_interval`` counts."""
+        if self.log_unit == "episodes":
+            return self._episode_num
+        return (self.num_timesteps - self._num_timesteps_at_start) // (self.rollout_steps * self.n_envs)
 
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
@@ -641,7 +649,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     # ------------------------------------------------------------------ SB3's other methods
 
-    def dump_logs(self) -> None:
+    def dump_logs(self, iteration: int = 0) -> None:
         """Record the usual statistics and write them; within :meth:`learn`, while the next round is sampled."""
         self.session.report.dump(self)
 

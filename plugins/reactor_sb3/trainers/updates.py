@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reactor_sb3.acting.forwards import copied
-from reactor_torch import Batch, Networks
-from reactor_torch.loss import Task, Update
+from reactor_torch import Batch, Networks, Task, Update
 
 __all__ = ["Minibatch", "descend", "finish", "gradients", "scratch_of", "shares_of"]
 
@@ -80,20 +79,25 @@ def scratch_of(model: Any) -> Any:
     return scratch
 
 
-def shares_of(nets: Networks) -> tuple[float, ...]:
+def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     """Share of each loss in the time that gradients take, reckoned from parameters.
 
     A network that learns is gone through three times for each row: forwards, for gradients of weights, and of inputs. One that is
     only read is gone through forwards, and once more if gradients may be asked for through it.
+
+    Args:
+        nets: The networks.
+        rarer: Updates for each one that all losses have; in the others there is the first one alone.
     """
 
-    def size(name: str, passes: int) -> int:
+    def size(name: str, passes: float) -> float:
         return passes * len(nets.flat(name).data)
 
     costs = [
         size(loss.learns, 3) + sum(size(name, 1 if nets.parts[name].optimizer is None else 2) for name in loss.reads)
         for loss in nets.losses.values()
     ]
+    costs[0] *= rarer
     return tuple(cost / max(sum(costs), 1) for cost in costs)
 
 
