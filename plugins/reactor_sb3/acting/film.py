@@ -78,13 +78,13 @@ class Film:
         self.count += 1
 
     def close(self) -> None:
-        """Write what is left of it.
+        """Write what is left of the film.
 
         Raises:
-            ValueError: If it has no pictures.
+            ValueError: If no frames were recorded.
         """
         if not self.count:
-            raise ValueError("a film without pictures is none")
+            raise ValueError("no frames were recorded")
         self.container.mux(self.stream.encode(None))
         self.container.close()
 

@@ -23,14 +23,18 @@ Array = npt.NDArray[Any]
 
 
 def check_noise(noise: ActionNoise | None, envs: int) -> None:
-    """Refuse what is no noise of so many environments.
+    """Refuse a trainer's argument ``action_noise`` that does not fit.
+
+    Args:
+        noise: As given.
+        envs: Environments of all actors together.
 
     Raises:
-        TypeError: If it is no action noise.
+        TypeError: If it is not an ``ActionNoise``.
         ValueError: If it is vectorised for another number of environments.
     """
     if noise is not None and not isinstance(noise, ActionNoise):
-        raise TypeError(f"action_noise={noise!r} is none: derive its class from stable_baselines3.common.noise.ActionNoise")
+        raise TypeError(f"action_noise={noise!r} must be an ActionNoise of stable_baselines3.common.noise, or of a derived class")
     if isinstance(noise, VectorizedActionNoise) and noise.n_envs != envs:
         raise ValueError(
             f"action_noise is for {noise.n_envs} environments, and the actors have {envs}: give the noise of one, "

@@ -129,9 +129,8 @@ class Player:
                 show()
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
-            action = greedy(0, None)
-            actions.append(action)
-            envs.step(action, self.out)
+            actions.append(greedy(0, None).copy())  # the next ones may be in the same array
+            envs.step(actions[-1], self.out)
             if envs.ended:
                 _, total, length = envs.ended[0]
                 # A Monitor's, which knows of other wrappers' changes.

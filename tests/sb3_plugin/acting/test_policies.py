@@ -6,6 +6,7 @@ import pickle
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,10 @@ from torch import nn
 from trainers import INLINE, SPACES, Toy
 
 from reactor_sb3 import PQN, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.acting.player import Player
 from reactor_sb3.acting.policy import Policy, Rollout, Turn
+from reactor_sb3.environments.seeded_envs import SeededEnvs
+from reactor_sb3.streams import Purpose
 from reactor_torch import parameter_record, write_parameters
 
 STEPS, ENVS = 3, 2
@@ -100,3 +104,40 @@ def test_noise_is_of_the_environments_that_an_actor_has() -> None:
     memory = policy.memory(range(4, 7))
     assert len(memory.noises) == 3 and len({id(one) for one in memory.noises}) == 3 and noise not in memory.noises
     assert pickle.loads(pickle.dumps(memory)) is not None
+
+
+class Alternating(gymnasium.Env[Any, Any]):
+    """Observations of changing sign."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.taken: list[int] = []
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(int(action))
+        return np.full(1, (-1) ** len(self.taken), np.float32), 0.0, False, False, {}
+
+
+def test_a_player_notes_the_actions_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy may give the same array at every step; an environment is brought back by the actions that were noted."""
+    noted: list[Any] = []
+    monkeypatch.setattr(SeededEnvs, "end_round", lambda self, actions: noted.append(actions.copy()))
+    model = SyncDQN("MlpPolicy", Alternating, evaluate_every=1, n_actors=1, policy_kwargs={"net_arch": []}, **INLINE)
+    config, (module, _) = model.specification().evaluation, model.acting()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.zeros(2) if name.endswith("bias") else torch.tensor([[1.0], [-1.0]]))
+    weights = np.zeros((), parameter_record(module.state_dict()))
+    write_parameters(weights, module.state_dict())
+    player = Player(config, Purpose.EVALUATION, weights.dtype)
+    try:
+        player.begin(0, weights)
+        player.play(6, 1)
+        assert player.env.unwrapped.taken == [0, 1, 0, 1, 0, 1]
+        assert noted[0].ravel().tolist() == [0, 1, 0, 1, 0, 1]
+    finally:
+        player.close()

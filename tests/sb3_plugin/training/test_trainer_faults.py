@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], type[BaseException], str]] = 
     "starts": ("continuous", lambda: Toy, {"learning_starts": 1001}, ValueError, "beyond what buffer_size=1000 can hold"),
     "hindsight": ("continuous", lambda: Toy, {"replay_buffer_class": HerReplayBuffer}, ValueError, "hindsight replay"),
     "episode": ("continuous", lambda: Toy, EPISODIC, ValueError, "train_freq in episodes"),
-    "noise": ("continuous", lambda: Toy, {"action_noise": 0.1}, TypeError, "action_noise=0.1 is none"),
+    "noise": ("continuous", lambda: Toy, {"action_noise": 0.1}, TypeError, "action_noise=0.1 must be an ActionNoise"),
     "noises": ("continuous", lambda: Toy, {"action_noise": VectorizedActionNoise(NOISE, 3)}, ValueError, "is for 3 environments"),
     "sde": ("sac", lambda: Toy, {"use_sde": True}, ValueError, "use SB3's SAC, with ReactorVecEnv"),
     "device": ("each", lambda: Toy, {"device": "cuda:17"}, ValueError, 'device="cuda:17": torch sees'),
