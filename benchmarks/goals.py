@@ -53,7 +53,7 @@ PPO_SETTINGS: dict[str, Any] = {
 def pqn(seed: int) -> Any:
     """With the settings of the examples."""
     from reactor_sb3 import PQN
-    from reactor_sb3.training.pqn import Annealed
+    from reactor_sb3.algorithms.pqn import Annealed
 
     return PQN(
         "MlpPolicy", CARTPOLE, n_actors=4, envs_per_actor=8, rollout_steps=32, q_lambda=0.95, learning_rate=Annealed(1e-3),

@@ -30,8 +30,7 @@ from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.action_distributions import distribution_of
 from reactor_sb3.acting.actor_critic import DenseNetworks
 from reactor_sb3.acting.forwards import copied
-from reactor_sb3.learning.ppo_learner import PPOLearner
-from reactor_torch import PPOBatch, TorchForward
+from reactor_torch import Network, Networks, PPOBatch, TorchForward, normalized
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
@@ -65,15 +64,18 @@ class Watched(SyncPPO):
 
     rounds: list[dict[str, Any]]
 
-    def train(self) -> None:
-        found: dict[str, Any] = {
+    def begin_updates(self) -> None:
+        self.found: dict[str, Any] = {
             "before": copied(self.policy, {}), "buffer": copy.deepcopy(self.rollout_buffer),
             "stream": copy.deepcopy(self._minibatch_stream), "progress": self._current_progress_remaining,
             "updates": self._n_updates,
         }  # fmt: skip
-        super().train()
-        found |= {"after": copied(self.policy, {}), "told": dict(self.logger.name_to_value)}
-        self.rounds = [*getattr(self, "rounds", []), found]
+        super().begin_updates()
+
+    def log_round(self, passes: Any) -> None:
+        super().log_round(passes)
+        self.found |= {"after": copied(self.policy, {}), "told": dict(self.logger.name_to_value)}
+        self.rounds = [*getattr(self, "rounds", []), self.found]
 
 
 def watched(env: Any, policy: Any = "MlpPolicy", **changed: Any) -> Watched:
@@ -140,20 +142,22 @@ def test_each_update_is_that_of_sb3(acted: str, way: str) -> None:
 
     def watched_get(batch_size: int | None = None) -> Iterator[Any]:
         for batch in get(batch_size):
-            ours = PPOLearner(copied(other.policy, {}), model.max_grad_norm)
-            model._set_ranges(ours)
+            policy: Any = copied(other.policy, {})
+            nets = Networks({"policy": Network(policy, policy.optimizer, model.max_grad_norm)}, model.losses())
+            nets.begin_round(model.losses())
             actions = batch.actions.long().flatten() if acted == "discrete" else batch.actions
             numbers = batch.advantages, batch.returns, batch.old_log_prob, batch.old_values
-            given = PPOBatch(ours.observations(batch.observations), actions, *numbers)
-            ours.learn(given, torch.arange(len(given)), len(given), normalize=True, most_kl=np.inf)
+            given = PPOBatch(model.seen(batch.observations), actions, *numbers)
+            given.advantages = normalized(given.advantages, len(given))
+            nets.gradients("policy", given)
+            nets.step("policy")
             before = {name: weights.clone() for name, weights in other.policy.state_dict().items()}
             yield batch
             for name, weights in other.policy.state_dict().items():
-                torch.testing.assert_close(ours.policy.state_dict()[name], weights, rtol=0, atol=1e-5)
+                torch.testing.assert_close(policy.state_dict()[name], weights, rtol=0, atol=1e-5)
             compared.append(any((before[name] != weights).any() for name, weights in other.policy.state_dict().items()))
 
     other.rollout_buffer.get = watched_get  # type: ignore[method-assign]
-    model._current_progress_remaining = other._current_progress_remaining
     other.train()
     assert compared == [True] * 8
 
