@@ -13,6 +13,7 @@ are checked on as many cores as there are here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
 import time
@@ -82,33 +83,31 @@ def costs(name: str, least: float) -> dict[str, Any]:
     import torch
 
     from reactor_rl.plugin import tick_cost
-    from reactor_torch import UpdaterTask, shared_losses
+    from reactor_torch import SlicedGradients, Task
 
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"actor": {}, "tick": tick_cost(), "slices": {}}
     for envs in sorted({N_ENVS // count for count in CORES}):
         model = model_of(name, n_actors=N_ENVS // envs, envs_per_actor=envs)
         measured["actor"][envs] = sampling(model, least)
-    learner, batch = model._learner, model.example()
-    model._set_ranges(learner)
-    learner.begin_round(model.max_grad_norm)
+    nets, batch = model.nets, model.example()
+    model.begin_updates()
+    task = Task("policy", batch, slice(0, len(batch)))
     measured["minibatches"] = model.n_epochs * math.ceil(model.n_steps * N_ENVS / model.batch_size)
-    measured["step"] = seconds(learner._updaters[0].step, least)
+    measured["step"] = seconds(lambda: nets.step("policy"), least)
     for count in CORES:
-        rows = math.ceil(len(batch) / count)
-        part = batch[0:rows]
-        measured["slices"][count] = seconds(lambda part=part: learner.loss.gradients(part, len(batch)), least)
+        part = batch[0 : math.ceil(len(batch) / count)]
+        measured["slices"][count] = seconds(lambda part=part: nets.gradients("policy", part, len(batch)), least)
     measured["besides"] = {1: 0.0}
     for count in CORES[1:]:
-        (shared,) = shared_losses(learner.losses, model.policy, batch, count, split=False)
+        shared = SlicedGradients(nets, batch, count, split=False)
+        config = shared.config(1, [torch.device("cpu")])
         shared.begin_round([0] * count)
-        task = UpdaterTask(0, batch, slice(0, len(batch)))
-        shared.compute(task, torch.zeros(0))
-        size, width = len(learner.loss.flat.data), len(learner.loss.statistics)
-        weights, slices = np.zeros(size, np.float32), np.zeros(count - 1, shared.layout.record)
-        computed = np.zeros((count - 1, size + width), np.float32)
-        send = seconds(lambda s=shared, t=task, w=weights, p=slices: s.send(t, w, p), least)
-        measured["besides"][count] = send + seconds(lambda s=shared, t=task, c=computed: s.add(t, c), least)
+        shared.compute([task], contextlib.nullcontext)
+        weights, slices = np.zeros(config.weights.size, np.float32), np.zeros(count - 1, config.layout.record)
+        computed = np.zeros((count - 1, config.computed), np.float32)
+        send = seconds(lambda s=shared, w=weights, p=slices: s.send([task], w, p), least)
+        measured["besides"][count] = send + seconds(lambda s=shared, c=computed: s.add([task], c), least)
     return measured
 
 

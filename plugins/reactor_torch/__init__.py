@@ -7,7 +7,7 @@ from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch, MinibatchSlicer, TransitionBatch
+    from reactor_torch.batches import Batch, MinibatchSlicer, TransitionBatch, normalized
     from reactor_torch.dense import AutogradFunction, Dense, Function, differentiating
     from reactor_torch.flat import FlatParameters
     from reactor_torch.formulas import (
@@ -40,18 +40,10 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.networks import Networks
     from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
-    from reactor_torch.ppo import PPOBatch, PPOLoss, normalized
-    from reactor_torch.q_learning import DQNLoss, QBatch, QLoss
-    from reactor_torch.sac import SACActorLoss, SACBatch, SACCriticLoss
-    from reactor_torch.shards import LearnerShard, LossMaker, Round, ShardPlan
-    from reactor_torch.sharing import SharedLosses, shared_losses
-    from reactor_torch.sliceable import check_sliceable, draws
     from reactor_torch.slicing import check_sliced
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
-    from reactor_torch.td3 import TD3ActorLoss, TD3Batch, TD3CriticLoss
     from reactor_torch.threads import torch_threads
-    from reactor_torch.updater import Updater, UpdaterLoss, UpdaterTask, Updates, carry_out
 
 __all__ = [
     "ActorCritic",
@@ -66,7 +58,6 @@ __all__ = [
     "Categoricals",
     "Critics",
     "DQNFormula",
-    "DQNLoss",
     "Dense",
     "DenseActorCritic",
     "DenseCritics",
@@ -83,58 +74,35 @@ __all__ = [
     "Gaussians",
     "GradientWorker",
     "Layer",
-    "LearnerShard",
     "Loss",
-    "LossMaker",
     "MinibatchSlicer",
     "Network",
     "Networks",
-    "PPOBatch",
     "PPOFormula",
-    "PPOLoss",
     "ParameterWriter",
-    "QBatch",
     "QFormula",
-    "QLoss",
-    "Round",
     "SACActorFormula",
-    "SACActorLoss",
-    "SACBatch",
     "SACCriticFormula",
-    "SACCriticLoss",
-    "ShardPlan",
-    "SharedLosses",
     "SlicedGradients",
     "SquashedActor",
     "Stacked",
     "TD3ActorFormula",
-    "TD3ActorLoss",
-    "TD3Batch",
     "TD3CriticFormula",
-    "TD3CriticLoss",
     "Task",
     "TorchForward",
     "TransitionBatch",
     "Update",
-    "Updater",
-    "UpdaterLoss",
-    "UpdaterTask",
-    "Updates",
     "WorkerConfig",
-    "carry_out",
-    "check_sliceable",
     "check_sliced",
     "computing",
     "dense_network_of",
     "differentiating",
-    "draws",
     "ends_in_softmax",
     "is_compiled",
     "layers_of",
     "normalized",
     "packed",
     "parameter_record",
-    "shared_losses",
     "squashed_sample",
     "stack",
     "torch_state",

@@ -11,7 +11,7 @@ import torch
 
 from reactor_rl.plugin import aligned_zeros
 
-__all__ = ["Batch", "MinibatchSlicer", "TransitionBatch", "on_device", "some_rows"]
+__all__ = ["Batch", "MinibatchSlicer", "TransitionBatch", "normalized", "on_device", "some_rows"]
 
 Array = npt.NDArray[Any]
 MOST = 2**17
@@ -114,3 +114,21 @@ def _arrays(batch: Any) -> list[Array]:
     if all(isinstance(part, torch.Tensor) and part.device.type == "cpu" for part in parts):
         return [np.asarray(part) for part in parts]
     return []
+
+
+def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:
+    """Advantages of each minibatch with mean 0 and standard deviation 1, as SB3 does it; those of a minibatch of one stay.
+
+    Args:
+        advantages: Advantages of minibatches that follow each other, ``(rows,)``; the last one may be shorter.
+        batch_size: How many rows a minibatch has.
+    """
+    whole = len(advantages) // batch_size * batch_size
+    parts = [advantages[:whole].view(-1, batch_size), advantages[whole:].view(1, -1)]
+    done = []
+    for part in parts:
+        if part.shape[1] > 1 and part.numel():
+            std, mean = torch.std_mean(part, 1, keepdim=True)
+            part = (part - mean) / (std + 1e-8)
+        done.append(part.flatten())
+    return torch.cat(done)

@@ -76,9 +76,6 @@ class Dense:
         self._steps: list[_Step] = []
         self._rows = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_of_rows": {}, "_steps": []}  # what is seen by torch and by numpy is not so in a copy
-
     @staticmethod
     def knows(layers: Iterable[Layer], flat: FlatParameters) -> bool:
         """Whether it can differentiate them: layers that it knows, none of whose parameters is frozen."""

@@ -98,7 +98,7 @@ class GradientWorker(Reactor):
         config = self.config
         self.lane, self.number = config.lanes.slot_of(self.index)
         self.device = config.devices[self.lane]
-        self.here = self.device.type == "cpu"
+        self.here = self.device == torch.device("cpu")
         nets = copy.deepcopy(config.nets)
         self.nets = nets if self.here else nets.to(self.device)
         self.nets.set_training_mode(True)

@@ -1,8 +1,9 @@
-"""SB3's models of SAC and TD3, our learners for them, and transitions to learn from."""
+"""SB3's models of SAC and TD3, updates of our trainers for them, and transitions to learn from."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -15,10 +16,10 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.sac.policies import SACPolicy
 from torch import nn
 
-from reactor_sb3.learning.entropy import FixedEntropy, LearnedEntropy
-from reactor_sb3.learning.sac_learner import SACLearner
-from reactor_sb3.learning.td3_learner import TD3Learner
-from reactor_torch import SACBatch, TD3Batch
+from reactor_sb3 import SyncSAC, SyncTD3
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.trainers.updates import descend, finish
+from reactor_torch import Networks, Update
 
 ROWS = 32
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
@@ -111,37 +112,48 @@ def replay(model: Any, rows: int, generator: np.random.Generator, discounts: boo
     )  # fmt: skip
 
 
-def learner_of(model: Any, split: bool = False) -> Any:
-    if isinstance(model, TD3):
-        return TD3Learner(model.policy, split)
-    learned = model.ent_coef_optimizer is not None
-    entropy: Any = (
-        LearnedEntropy(model.log_ent_coef, model.ent_coef_optimizer, model.target_entropy)
-        if learned
-        else FixedEntropy(float(model.ent_coef_tensor))
-    )
-    return SACLearner(model.policy, entropy, split)
+class Learner:
+    """A model of SB3's that is updated as a trainer of ours does it.
+
+    Args:
+        model: The model; its attributes are this one's.
+        split: Whether both losses are computed from the same weights.
+    """
+
+    def __init__(self, model: Any, split: bool = False) -> None:
+        self.model, self.split = model, split
+        self.trainer: Any = SyncSAC if isinstance(model, SAC) else SyncTD3
+        self.nets = Networks(self.trainer.networks(self), self.trainer.losses(self))
+        self.update_in_round = self._n_updates = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["model"], name)
+
+    def descend(self, **minibatches: Any) -> Update:
+        return descend(self.nets, minibatches, self.split)
+
+    def seen(self, rows: Any) -> Any:
+        return self.trainer.seen(self, rows)
+
+    def batch(self, given: ReplayBufferSamples) -> Any:
+        """With noise that torch's generator gives in the order in which SB3 draws it."""
+        return self.trainer.batch(self, OffPolicyTrainer._transitions(cast(Any, self), given))
+
+    def updates(self, given: Iterable[ReplayBufferSamples], before: int = 0) -> Update:
+        """Updates of a round; each returns what is logged, by name."""
+        self.nets.begin_round(self.nets.losses)
+        self._n_updates = before
+        found: list[dict[str, float]] = []
+        for self.update_in_round, one in enumerate(given):
+            self._n_updates += 1
+            found.append((yield from self.trainer.update(self, self.batch(one))))
+        self.nets.end_round()
+        return {name: [one[name] for one in found if name in one] for name in found[-1]}  # type: ignore[return-value]
 
 
-def batch_of(model: Any, learner: Any, given: ReplayBufferSamples) -> Any:
-    """With noise that torch's generator gives in the order in which SB3 draws it."""
-    seen, shape = learner.observations, given.actions.shape
-    parts = (
-        seen(given.observations), given.actions, seen(given.next_observations), given.dones, given.rewards,
-        model.gamma if given.discounts is None else given.discounts,
-    )  # fmt: skip
-    if isinstance(model, SAC):
-        return SACBatch(*parts, torch.randn(shape), torch.randn(shape))
-    limit = model.target_noise_clip
-    return TD3Batch(*parts, torch.empty(shape).normal_(0, model.target_policy_noise).clamp_(-limit, limit))
-
-
-def learn(model: Any, learner: Any, given: ReplayBufferSamples, before: int) -> dict[str, Any]:
-    learner.begin_round()
-    batches = [batch_of(model, learner, given)]
-    if isinstance(model, SAC):
-        return learner.learn(batches, model.tau, model.target_update_interval)
-    return learner.learn(batches, model.tau, model.policy_delay, before)
+def learn(learner: Learner, given: ReplayBufferSamples, before: int) -> dict[str, Any]:
+    """One update; returns the only value of what is logged, in a list, by name."""
+    return finish(learner.updates([given], before), learner.nets)
 
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {

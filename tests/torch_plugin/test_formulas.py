@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sb3_plugin.continuous_models import ROWS, model_of, replay
+from sb3_plugin.continuous_models import ROWS, Learner, model_of, replay
 from torch_plugin.sb3_models import ACTIONS, dqn, ppo, rollout
 from torch_plugin.sb3_models import replay as replay_of_q
-from torch_plugin.test_same_bits import continuous_nets
 
 from reactor_sb3 import algorithms
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
@@ -30,8 +29,8 @@ def continuous(algorithm: str, **network: Any) -> Made:
     noise, next_noise = torch.randn(2, *given.actions.shape)
     parts = (given.observations, given.actions, given.next_observations, given.dones, given.rewards, 0.9)
     if algorithm == "sac":
-        return continuous_nets(model), sync_sac.SACBatch(*parts, noise, next_noise, 0.3)
-    return continuous_nets(model), sync_td3.TD3Batch(*parts, 0.1 * next_noise)
+        return Learner(model).nets, sync_sac.SACBatch(*parts, noise, next_noise, 0.3)
+    return Learner(model).nets, sync_td3.TD3Batch(*parts, 0.1 * next_noise)
 
 
 def deep_q(double_q: bool, kind: Any) -> Made:

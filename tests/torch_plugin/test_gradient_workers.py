@@ -284,6 +284,14 @@ def test_more_rows_than_there_is_room_for() -> None:
         shared.send([Task("loss0", batch, slice(0, ROWS))], *ports)
 
 
+def test_statistics_of_one_slice_are_not_a_view_of_what_comes_back_next() -> None:
+    shared, batch = SlicedGradients(made(2, "plain"), batch_of(0, 0), 1, True), batch_of(0, 0)
+    computed = np.full((1, shared.config(1, [torch.device("cpu")]).computed), 3, np.float32)
+    (found,) = shared.add([Task("loss1", batch, slice(0, ROWS))], computed)
+    computed.fill(5)
+    assert found == {"loss": 3, "mean": 3} and (shared.nets.flat("net1").gradients == 3).all()
+
+
 @pytest.mark.parametrize(("slices", "split"), [(1, False), (2, False), (1, True)])
 def test_batch_normalisation_is_refused(slices: int, split: bool) -> None:
     nets = made(2, "buffers")

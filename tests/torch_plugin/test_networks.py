@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sb3_plugin.continuous_models import model_of, replay
+from sb3_plugin.continuous_models import Learner, model_of, replay
 from torch import nn
 from torch_plugin.sb3_models import ppo
-from torch_plugin.test_same_bits import continuous_nets
 
 from reactor_sb3.algorithms.sync_td3 import TD3Batch
 from reactor_torch import Batch, Loss, Network, Networks, Task
@@ -116,7 +115,7 @@ def test_what_travels(way: Any) -> None:
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_policies_travel_with_or_without_formulas(algorithm: str) -> None:
     for kind in ("box", "dict"):
-        nets = continuous_nets(model_of(algorithm, kind))
+        nets = Learner(model_of(algorithm, kind)).nets
         other = pickle.loads(pickle.dumps(nets))
         assert other.dense == nets.dense == (kind == "box")
         assert {name: type(formula) for name, formula in other.formulas.items()} == {
@@ -127,7 +126,7 @@ def test_policies_travel_with_or_without_formulas(algorithm: str) -> None:
 @pytest.mark.parametrize("kind", ["box", "dict"])
 def test_copies_compute_apart(kind: str) -> None:
     model = model_of("td3", kind)
-    nets = continuous_nets(model)
+    nets = Learner(model).nets
     given = replay(model, 20, np.random.default_rng(0))
     parts = (given.observations, given.actions, given.next_observations, given.dones, given.rewards, 0.9)
     batch = TD3Batch(*parts, torch.zeros_like(given.actions))

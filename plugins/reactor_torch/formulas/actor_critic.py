@@ -57,9 +57,6 @@ class DenseActorCritic:
         self._evaluated: Evaluated | None = None
         self._by_values = self._column = torch.empty(0)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_of_rows": {}, "_evaluated": None}
-
     def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> EvaluatedActions:
         """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
         rows = len(observations)

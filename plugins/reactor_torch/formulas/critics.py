@@ -80,9 +80,6 @@ class DenseCritics:
         self.networks, self.flat = [Dense(layers, flat) for layers in networks], flat
         self._of_rows: dict[int, torch.Tensor] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_of_rows": {}}
-
     def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32."""
         inputs = self._inputs(observations, actions)

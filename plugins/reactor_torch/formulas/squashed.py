@@ -87,9 +87,6 @@ class DenseSquashedActor:
         self._of_rows: dict[int, _Squashed] = {}
         self._squashed: _Squashed | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_of_rows": {}, "_squashed": None}
-
     def act(self, observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`SquashedActor.act`; observations are ``(rows, features)``, float32."""
         squashed = self._of_rows.get(noise.shape[0])

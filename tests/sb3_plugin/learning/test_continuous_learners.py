@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from continuous_models import CASES, ROWS, SPACES, Normalising, Nothing, batch_of, learn, learner_of, model_of, replay
+from continuous_models import CASES, ROWS, SPACES, Learner, Normalising, Nothing, learn, model_of, replay
 from stable_baselines3 import SAC
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
+
+from reactor_sb3.trainers.updates import finish
+from reactor_torch import check_sliced
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -23,18 +26,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_how_often_targets_move(interval: int) -> None:
     """As in SB3's ``train()``, which counts the updates of a call from 0."""
     theirs, ours = (model_of("sac", target_update_interval=interval, tau=0.3) for _ in range(2))
-    learner, generator = learner_of(ours), np.random.default_rng(0)
+    learner, generator = Learner(ours), np.random.default_rng(0)
     given = iter([replay(theirs, ROWS, generator) for _ in range(4)])
     theirs.replay_buffer.sample = lambda *_, **__: next(given)
     torch.manual_seed(0)
     theirs.train(4, ROWS)
     generator = np.random.default_rng(0)
     torch.manual_seed(0)
-    learner.begin_round()
-    batches = (batch_of(ours, learner, replay(ours, ROWS, generator)) for _ in range(4))
+    samples = (replay(ours, ROWS, generator) for _ in range(4))
     moved: list[bool] = []
     last = [one.clone() for one in ours.critic_target.parameters()]
-    found = learner.learn(watched(batches, ours.critic_target, last, moved), ours.tau, interval)
+    found: Any = finish(learner.updates(watched(samples, ours.critic_target, last, moved)), learner.nets)
     assert len(found["critic_loss"]) == len(found["ent_coef_loss"]) == 4
     assert moved == [number % interval == 0 for number in range(3)]
     for mine, wanted in zip(ours.critic_target.parameters(), theirs.critic_target.parameters(), strict=True):
@@ -62,9 +64,8 @@ def test_apart(algorithm: str, kind: str) -> None:
     given = replay(models["usual"], ROWS, np.random.default_rng(0))
     found = {}
     for name, model in models.items():
-        learner = learner_of(model, split=name == "split")
         torch.manual_seed(0)
-        found[name] = learn(model, learner, given, 0)
+        found[name] = learn(Learner(model, split=name == "split"), given, 0)
     usual, split, before = models.values()
     assert all(map(torch.equal, split.critic.parameters(), usual.critic.parameters()))
     assert all(map(torch.equal, split.actor.parameters(), before.actor.parameters()))
@@ -75,36 +76,35 @@ def test_apart(algorithm: str, kind: str) -> None:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_what_is_asked_for_at_the_same_time(split: bool) -> None:
-    model = model_of("td3", policy_delay=2)
-    learner = learner_of(model, split)
-    learner.begin_round()
-    batches = [batch_of(model, learner, replay(model, ROWS, np.random.default_rng(0))) for _ in range(2)]
-    updates, asked, statistics = learner.updates(batches, 0.01, 2, 0), [], None
+    learner = Learner(model_of("td3", policy_delay=2), split)
+    updates = learner.updates([replay(learner.model, ROWS, np.random.default_rng(0)) for _ in range(2)])
+    asked: list[list[str]] = []
+    statistics: Any = None
     with contextlib.suppress(StopIteration):
         while tasks := updates.send(statistics):
             asked.append([task.loss for task in tasks])
-            statistics = tuple(learner.gradients(task.loss, task.batch) for task in tasks)
-    assert asked == ([[0], [0, 1]] if split else [[0], [0], [1]])
+            statistics = learner.nets.compute(tasks)
+    assert asked == ([["critic"], ["critic", "actor"]] if split else [["critic"], ["critic"], ["actor"]])
 
 
 @pytest.mark.parametrize("case", ["SAC", "SAC, dict, shared", "TD3", "TD3, dict, shared"])
-def test_losses_made_again(case: str) -> None:
-    """From what travels, with the weights that it follows, they give the same gradients."""
+def test_networks_that_travel(case: str) -> None:
+    """With the weights that a minibatch brings they give the same gradients."""
     algorithm, kind, changed = CASES[case]
-    model = model_of(algorithm, kind, **changed)
-    learner, generator = learner_of(model), np.random.default_rng(0)
-    learn(model, learner, replay(model, ROWS, generator), 1)  # whose last actions have a graph
-    losses, module = pickle.loads(pickle.dumps(learner.loss_maker()))(torch.device("cpu"))
-    assert not (module.critic_target.training or getattr(module, "actor_target", module.critic_target).training)
-    learn(model, learner, replay(model, ROWS, generator), 1)
-    batch = batch_of(model, learner, replay(model, ROWS, generator))
-    for mine, other in zip(learner.losses, losses, strict=True):
-        for name in mine.moving:
-            setattr(other, name, getattr(mine, name))
-        for source, flat in zip((mine.flat, *mine.follows), (other.flat, *other.follows), strict=True):
-            flat.data.copy_(source.data)
-        assert np.array_equal(mine.gradients(batch), other.gradients(batch))
-        assert torch.equal(mine.flat.gradients, other.flat.gradients)
+    learner, generator = Learner(model_of(algorithm, kind, **changed)), np.random.default_rng(0)
+    learn(learner, replay(learner.model, ROWS, generator), 1)  # whose last actions have a graph
+    other = pickle.loads(pickle.dumps(learner.nets))
+    learn(learner, replay(learner.model, ROWS, generator), 1)
+    batch = learner.batch(replay(learner.model, ROWS, generator))
+    learner.nets.begin_round(learner.nets.losses)
+    other.set_training_mode(True)
+    assert not any(other[name].training for name in other if name.endswith("target"))
+    for loss in learner.nets.losses:
+        for name in other:
+            if name != "ent_coef":
+                other.flat(name).data.copy_(learner.nets.flat(name).data)
+        assert np.array_equal(learner.nets.gradients(loss, batch), other.gradients(loss, batch))
+        assert torch.equal(learner.nets.flat(loss).gradients, other.flat(loss).gradients)
 
 
 class OwnLogProb(Actor):
@@ -122,21 +122,21 @@ class OwnPolicy(SACPolicy):
 def test_what_is_refused() -> None:
     normalising = {"policy_kwargs": {"features_extractor_class": Normalising}}
     with pytest.raises(ValueError, match=r"'features_extractor.flatten.1' is batch normalisation"):
-        learner_of(model_of("sac", **normalising))
-    with pytest.raises(ValueError, match=r"split=True .* 'actor.features_extractor.flatten.1'"):
-        learner_of(model_of("td3", **normalising), split=True)
+        Learner(model_of("sac", **normalising))
+    with pytest.raises(ValueError, match=r"split=True .* 'critic.features_extractor.flatten.1'"):
+        check_sliced(Learner(model_of("td3", **normalising)).nets, 1, split=True)
     with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
-        learner_of(model_of("sac", use_sde=True))
+        Learner(model_of("sac", use_sde=True))
     policy, observed = OwnPolicy, SPACES["box"][1]
     with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):
-        learner_of(SAC(policy, Nothing(observed), buffer_size=10, device="cpu"))
+        Learner(SAC(policy, Nothing(observed), buffer_size=10, device="cpu"))
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_a_spoilt_weight_is_seen_in_the_losses(algorithm: str) -> None:
     model = model_of(algorithm, policy_delay=1) if algorithm == "td3" else model_of(algorithm)
-    learner, generator = learner_of(model), np.random.default_rng(0)
-    assert all(np.isfinite(values).all() for values in learn(model, learner, replay(model, ROWS, generator), 0).values())
+    learner, generator = Learner(model), np.random.default_rng(0)
+    assert all(np.isfinite(values).all() for values in learn(learner, replay(model, ROWS, generator), 0).values())
     with torch.no_grad():
         next(model.actor.parameters())[0, 0] = math.nan
-    assert any(np.isnan(values).any() for values in learn(model, learner, replay(model, ROWS, generator), 1).values())
+    assert any(np.isnan(values).any() for values in learn(learner, replay(model, ROWS, generator), 1).values())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from continuous_models import CASES, ROWS, learn, learner_of, model_of, replay
+from continuous_models import CASES, ROWS, Learner, learn, model_of, replay
 from stable_baselines3 import SAC
 from torch import nn
 
@@ -51,8 +51,8 @@ def check_weights(ours: Any, theirs: Any, update: int) -> None:
 def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
     algorithm, kind, changed = CASES[case]
     theirs, ours = (model_of(algorithm, kind, **changed) for _ in range(2))
-    learner = learner_of(ours)
-    assert learner.dense == (kind in ("box", "discrete") and "normalisation" not in case)
+    learner = Learner(ours)
+    assert learner.nets.dense == (kind in ("box", "discrete") and "normalisation" not in case)
     generator = np.random.default_rng(0)
     updates, rows = (10, 8) if kind == "image" else (UPDATES, ROWS)
     for update in range(updates):
@@ -63,7 +63,7 @@ def test_each_update_is_that_of_sb3(case: str, discounts: bool) -> None:
         torch.manual_seed(update)
         theirs.train(1, rows)
         torch.manual_seed(update)
-        found = learn(ours, learner, given, before)
+        found = learn(learner, given, before)
         check_weights(ours, theirs, update)
         logged = theirs.logger.name_to_value
         for name, values in found.items():

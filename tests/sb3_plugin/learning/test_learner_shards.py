@@ -244,7 +244,7 @@ def test_errors_of_shards_are_raised(place: dict[str, Any]) -> None:
     kwargs = {"net_arch": [16], "features_extractor_class": Fails}
     with new(Toy, n_learners=3, policy_kwargs=kwargs, **place) as model, pytest.raises(ArithmeticError, match="ten rows") as raised:
         model.learn(62)
-    assert "shard[0]" in "".join(raised.value.__notes__)
+    assert "gradient_worker[0]" in "".join(raised.value.__notes__)
 
 
 class Normalised(FlattenExtractor):

@@ -24,8 +24,7 @@ from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
-from reactor_sb3.trainers.trainer import Trainer
-from reactor_torch import Batch, SACActorLoss, SACCriticLoss, TD3ActorLoss, TD3CriticLoss
+from reactor_sb3.trainers import program
 
 ALGORITHMS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
 STEPS = 160
@@ -136,7 +135,7 @@ def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
 def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
     expected = alone(algorithm, 1, True)
-    monkeypatch.setattr(Trainer, "shards", lambda model: ())
+    monkeypatch.setattr(program, "_workers_of", lambda model: None)
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
         assert outcome(model.learn(STEPS)) == expected
 
@@ -196,7 +195,7 @@ def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
     with new(algorithm, **given) as model:
         expected = outcome(model.learn(STEPS))
     with new(algorithm, **given, **PLACES[4]) as model:
-        with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*policy_shard"):
+        with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*gradient_worker"):
             model.learn(STEPS, callback=[SaveCheckpoint(path, every=4), flags := Flags(flag, 96)])
         assert time.monotonic() - flags.when < 5 and not model.running
     flag.unlink()
@@ -221,7 +220,7 @@ def test_errors_of_the_policys_shards_are_raised(place: dict[str, Any]) -> None:
     model = new("sac", Pushed, policy_kwargs=kwargs, batch_size=15, split=True, n_learners=1, **place)
     with model, pytest.raises(ArithmeticError, match="fifteen rows") as raised:
         model.learn(48)
-    assert "policy_shard[0]" in "".join(raised.value.__notes__)
+    assert "gradient_worker[0]" in "".join(raised.value.__notes__)
 
 
 class WithoutCuda(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -269,11 +268,3 @@ class Normalised(FlattenExtractor):
 def test_statistics_in_two_places_are_refused() -> None:
     with pytest.raises(ValueError, match=r"split=True .*features_extractor.normal"):
         new("td3", Pushed, split=True, policy_kwargs={"features_extractor_class": Normalised})
-
-
-@pytest.mark.parametrize("loss", [SACCriticLoss, SACActorLoss, TD3CriticLoss, TD3ActorLoss])
-def test_what_losses_ignore_is_there(loss: Any) -> None:
-    """Fields of their minibatches, and none that says how many rows there are."""
-    with new("sac" if loss.__module__.endswith("sac") else "td3", Pushed) as model:
-        example: Batch = model.example()
-    assert set(loss.ignores) <= set(vars(example)) - {"actions"}

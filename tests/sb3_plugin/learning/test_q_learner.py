@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from reactor_sb3.learning.q_learner import QLearner
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import polyak_update
@@ -17,6 +16,7 @@ from torch import nn
 from trainers import SPACES, Toy, both, new, same_draws
 
 from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.trainers.updates import finish, scratch_of
 
 UPDATES = 25
 CLOSE = 1e-5
@@ -123,12 +123,13 @@ def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
         update, count = model.throw_away_update()
         assert count == {"dqn": 2, "pqn": 4}[algorithm]
         weights, moments = model.fingerprint(), deepcopy(model.policy.optimizer.state_dict()["state"])
-        learner = update.func.__self__
-        assert isinstance(learner, QLearner) and learner.dense == ("formulas" in repr(model))
-        copied = learner.policy
-        before = [one.clone() for one in copied.q_net.parameters()]
+        scratch = scratch_of(model)
+        assert scratch.nets.dense == model.nets.dense
+        before = [one.clone() for one in scratch.policy.q_net.parameters()]
+        batch = model.example()
+        finish(scratch.update(batch), scratch.nets)
+        assert not all(torch.equal(*pair) for pair in zip(before, scratch.policy.q_net.parameters(), strict=True))
         update()
-        assert not all(torch.equal(*pair) for pair in zip(before, copied.q_net.parameters(), strict=True))
         assert model.fingerprint() == weights
         now = model.policy.optimizer.state_dict()["state"]
         assert all(torch.equal(moments[index][name], now[index][name]) for index in moments for name in moments[index])

@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from reactor_sb3.learning.replay import store
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from trainers import (
     BUFFERS,
@@ -27,6 +26,7 @@ from trainers import (
 )
 
 from reactor_sb3.streams import Purpose, drawing_from, seed_of, stream
+from reactor_sb3.trainers.replay import store
 
 # ---------------------------------------------------------------------- what is stored
 
