@@ -161,7 +161,7 @@ class LearnsPPO(Contender):
     """A learner on SB3's policy."""
 
     def __init__(self, case: Case, dense: bool, extension: bool = True) -> None:
-        from reactor_sb3.algorithms.sync_ppo import PPOLoss
+        from reactor_sb3.algorithms.ppo import PPOLoss
         from reactor_torch import AutogradActorCritic, Network, Networks, PPOFormula
 
         self.model, self.case = model_of(case), case
@@ -177,7 +177,7 @@ class LearnsPPO(Contender):
     def go(self, count: int) -> float:
         import torch
 
-        from reactor_sb3.algorithms.sync_ppo import PPOBatch
+        from reactor_sb3.algorithms.ppo import PPOBatch
         from reactor_torch import Task, normalized
 
         self.nets.begin_round(self.nets.losses)

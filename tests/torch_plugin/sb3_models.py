@@ -13,7 +13,8 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, RolloutBufferSamples
 
-from reactor_sb3.algorithms import sync_dqn, sync_ppo
+from reactor_sb3.algorithms import sync_dqn
+from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_torch import (
     Autograd,
     AutogradActorCritic,
@@ -120,7 +121,7 @@ class Learner:
 
 def ppo_learner(model: PPO, way: str) -> Learner:
     clip_range_vf = None if model.clip_range_vf is None else model.clip_range_vf(1)
-    loss = sync_ppo.PPOLoss(model.clip_range(1), clip_range_vf, model.ent_coef, model.vf_coef)
+    loss = PPOLoss(model.clip_range(1), clip_range_vf, model.ent_coef, model.vf_coef)
     nets = Networks({"policy": Network(model.policy, model.policy.optimizer, model.max_grad_norm)}, {"policy": loss})
     if way == "dense":
         assert nets.dense
@@ -131,10 +132,10 @@ def ppo_learner(model: PPO, way: str) -> Learner:
     return Learner(nets, "policy", PPOFormula(loss, False, seen))
 
 
-def ppo_batch(model: PPO, given: RolloutBufferSamples) -> sync_ppo.PPOBatch:
+def ppo_batch(model: PPO, given: RolloutBufferSamples) -> PPOBatch:
     actions = given.actions.long().flatten() if isinstance(model.action_space, spaces.Discrete) else given.actions
     advantages = normalized(given.advantages, len(given.advantages)) if model.normalize_advantage else given.advantages
-    return sync_ppo.PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
+    return PPOBatch(given.observations, actions, advantages, given.returns, given.old_log_prob, given.old_values)
 
 
 def dqn_learner(model: DQN, way: str, double_q: bool = False, kind: Any = "huber") -> Learner:

@@ -15,7 +15,8 @@ from torch_plugin.sb3_models import ACTIONS, dqn, ppo, rollout
 from torch_plugin.sb3_models import replay as replay_of_q
 
 from reactor_sb3 import algorithms
-from reactor_sb3.algorithms import pqn, sync_dqn, sync_ppo, sync_sac, sync_td3
+from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_torch import Autograd, Loss, Network, Networks, TransitionBatch
 
 CLOSE = 1e-5
@@ -53,12 +54,8 @@ def surrogate(kind: str, clip_range_vf: float | None) -> Made:
     model = ppo(kind)
     given = rollout(model, ROWS, np.random.default_rng(0))
     actions = given.actions.long().flatten() if kind == "discrete" else given.actions
-    nets = Networks(
-        {"policy": Network(model.policy, model.policy.optimizer)}, {"policy": sync_ppo.PPOLoss(0.2, clip_range_vf, 0.01, 0.5)}
-    )
-    return nets, sync_ppo.PPOBatch(
-        given.observations, actions, given.advantages, given.returns, given.old_log_prob, given.old_values
-    )
+    nets = Networks({"policy": Network(model.policy, model.policy.optimizer)}, {"policy": PPOLoss(0.2, clip_range_vf, 0.01, 0.5)})
+    return nets, PPOBatch(given.observations, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
 
 
 CASES: dict[str, Callable[[], Made]] = {

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from networks import KINDS, network_of
 from torch import nn
 
+from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.pqn import QBatch
 from reactor_sb3.algorithms.sync_dqn import DQNLoss
-from reactor_sb3.algorithms.sync_ppo import PPOBatch, PPOLoss
 from reactor_torch import (
     ActorCritic,
     AutogradActorCritic,
