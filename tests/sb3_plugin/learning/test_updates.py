@@ -24,6 +24,8 @@ from trainers import (
 
 from reactor_sb3 import PQN, SyncDQN
 from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.trainers.on_policy import Rollouts
+from reactor_torch import Update
 
 # ---------------------------------------------------------------------- what is learned
 
@@ -100,21 +102,24 @@ def test_an_optimiser_of_your_own(optimizer: Any) -> None:
     close(model.q_net.parameters(), [parameter.detach() for parameter in other.q_net.parameters()])
 
 
-class Drifting:
-    """In the place of an algorithm's gradient steps, which then are the same here and in SB3: all parameters grow by an eighth."""
+def drift(model: Any) -> None:
+    """In the place of a round's gradient steps, which then are the same here and in SB3: all parameters grow."""
+    with torch.no_grad():
+        for parameter in model.q_net.parameters():
+            parameter += model.gradient_steps / 8
 
+
+class DriftingDQN(DQN):
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        with torch.no_grad():
-            for parameter in self.q_net.parameters():  # type: ignore[attr-defined]
-                parameter += gradient_steps / 8
+        drift(self)
 
 
-class DriftingDQN(Drifting, DQN):
-    pass
-
-
-class DriftingSyncDQN(Drifting, SyncDQN):
-    pass
+class DriftingSyncDQN(SyncDQN):
+    def update(self, batch: Any) -> Update:
+        if self.update_in_round == 0:
+            drift(self)
+        yield from ()
+        return {}
 
 
 @pytest.mark.filterwarnings("ignore:The number of environments used is greater")  # SB3's, about an interval of 1
@@ -152,9 +157,15 @@ def test_target_updates_are_sb3s(interval: int, n_envs: int, train_freq: int, ta
 class Recorded(PQN):
     """Keeps its rounds, with the weights that it had before it learned from each."""
 
-    def learn_from(self, transitions: Any, infos: Any) -> None:
+    def round(self, transitions: Any, infos: Any) -> Update:
         self.rounds = [*getattr(self, "rounds", []), (transitions.copy(), deepcopy(self.q_net))]
-        super().learn_from(transitions, infos)
+        return super().round(transitions, infos)
+
+
+def returns_of(model: PQN, transitions: Any) -> Any:
+    """Returns of a round, ``(steps, envs)``."""
+    batch = model.batch(Rollouts(model.session.layout, transitions, model.device))
+    return batch.returns.reshape(model.rollout_steps, model.n_envs)
 
 
 @pytest.mark.parametrize("q_lambda", [0.0, 0.65, 1.0])
@@ -169,7 +180,7 @@ def test_returns_of_pqn(q_lambda: float) -> None:
     ends = [0, 0]
     for rounds, net in model.rounds:
         model.q_net.load_state_dict(net.state_dict())
-        found = model._returns(rounds, model._flat(rounds, "next_observations")).numpy().reshape(32, 4)
+        found = returns_of(model, rounds).numpy()
         for number in range(4):
             part = rounds[number // 2]
             rewards, dones, timeouts, nexts = (
@@ -205,7 +216,7 @@ def test_an_update_of_pqn(activation: Any, gradients: str, max_grad_norm: float)
     for (rounds, net), after in zip(model.rounds, [model.rounds[1][1], model.q_net], strict=True):
         now = deepcopy(model.q_net.state_dict())
         model.q_net.load_state_dict(net.state_dict())
-        returns = model._returns(rounds, model._flat(rounds, "next_observations")).reshape(16, 2)
+        returns = returns_of(model, rounds)
         model.q_net.load_state_dict(now)
         wrong = [
             net(torch.from_numpy(rounds["observations"][actor, step])).flatten()[rounds["actions"][actor, step, 0]]
