@@ -82,8 +82,9 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         exploration_fraction: Part of the training during which the rate of exploration falls.
         exploration_initial_eps, exploration_final_eps: Rate of exploration before it, and behind it.
         max_grad_norm: Norm that gradients are clipped to.
-        env, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device, epsilon_spread, **options: As for
-            :class:`~reactor_sb3.SyncDQN`; ``n_actors`` is 4 by default.
+        env, stats_window_size, tensorboard_log, policy_kwargs, verbose, seed, device, epsilon_spread: As for
+            :class:`~reactor_sb3.SyncDQN`.
+        **options: Keywords of every trainer, see :class:`~reactor_sb3.RunOptions`; ``n_actors`` is 4 by default.
 
     Raises:
         TypeError: If no environments like ``env`` can be made.
