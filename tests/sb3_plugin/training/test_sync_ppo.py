@@ -30,7 +30,8 @@ from reactor_sb3 import SaveCheckpoint, SyncPPO
 from reactor_sb3.acting.action_distributions import distribution_of
 from reactor_sb3.acting.actor_critic import DenseNetworks
 from reactor_sb3.acting.forwards import copied
-from reactor_torch import Network, Networks, PPOBatch, TorchForward, normalized
+from reactor_sb3.algorithms.ppo import PPOBatch
+from reactor_torch import Network, Networks, TorchForward, normalized
 
 Array = npt.NDArray[Any]
 ACTIONS: dict[str, gymnasium.Space[Any]] = {
