@@ -7,7 +7,7 @@ from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
-    from reactor_torch.batches import Batch, MinibatchSlicer, TransitionBatch, normalized
+    from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
     from reactor_torch.dense import AutogradFunction, Dense, Function, differentiating
     from reactor_torch.flat import FlatParameters
     from reactor_torch.formulas import (
@@ -85,6 +85,7 @@ __all__ = [
     "SACCriticFormula",
     "SlicedGradients",
     "SquashedActor",
+    "QBatch",
     "Stacked",
     "TD3ActorFormula",
     "TD3CriticFormula",

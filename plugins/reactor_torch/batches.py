@@ -11,7 +11,7 @@ import torch
 
 from reactor_rl.plugin import aligned_zeros
 
-__all__ = ["Batch", "MinibatchSlicer", "TransitionBatch", "normalized", "on_device", "some_rows"]
+__all__ = ["Batch", "MinibatchSlicer", "QBatch", "TransitionBatch", "normalized", "on_device", "some_rows"]
 
 Array = npt.NDArray[Any]
 MOST = 2**17
@@ -68,6 +68,21 @@ class TransitionBatch(Batch):
     dones: torch.Tensor
     rewards: torch.Tensor
     discounts: torch.Tensor | float
+
+
+@dataclass
+class QBatch(Batch):
+    """Observations, actions, and the returns that the actions' values are to become.
+
+    Attributes:
+        observations: ``(rows, ...)``, or a dict of such.
+        actions: ``(rows,)``, int64.
+        returns: ``(rows,)``, float32.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    returns: torch.Tensor
 
 
 class MinibatchSlicer:

@@ -24,26 +24,11 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import Options, check_slices, keeps_arguments
-from reactor_torch import Batch, Formula, Loss, Network, Networks, Update
+from reactor_torch import Formula, Loss, Network, Networks, QBatch, Update
 
-__all__ = ["PQN", "Annealed", "QBatch", "QLoss"]
+__all__ = ["PQN", "Annealed", "QLoss"]
 
 Array = npt.NDArray[Any]
-
-
-@dataclass
-class QBatch(Batch):
-    """Observations, actions, and the returns that the actions' values are to become.
-
-    Attributes:
-        observations: ``(rows, ...)``, or a dict of such.
-        actions: ``(rows,)``, int64.
-        returns: ``(rows,)``, float32.
-    """
-
-    observations: Any
-    actions: torch.Tensor
-    returns: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -68,8 +53,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning". Defaults, networks and schedules are those of CleanRL's
     ``pqn.py``: the first round is learned at the whole learning rate, the last of ``n`` at ``1 / n`` of it, and a step explores
     with the rate that the schedule has when it is counted. Returns and loss (half the squared error) are the paper's: nothing of
-    the next episode enters a return. Where a time limit cuts an episode off, the return goes on with the value of the last
-    observation. A round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too.
+    the next episode enters a return; where a time limit cuts an episode off, it goes on with the value of the last observation.
 
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, or a subclass of their class.
@@ -87,8 +71,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         **options: Keywords of every trainer, see :class:`~reactor_sb3.RunOptions`; ``n_actors`` is 4 by default.
 
     Raises:
-        TypeError: If no environments like ``env`` can be made.
-        AssertionError: If its actions are not discrete (SB3's own check).
+        TypeError, AssertionError: If no environments like ``env`` can be made, or its actions are not discrete.
         ValueError: If a number makes no sense.
 
     Example:
