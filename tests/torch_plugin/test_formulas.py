@@ -17,7 +17,7 @@ from torch_plugin.sb3_models import replay as replay_of_q
 from reactor_sb3 import algorithms
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_torch import Autograd, Loss, Network, Networks, TransitionBatch
+from reactor_torch import Autograd, Loss, Network, Networks, QBatch, TransitionBatch
 
 CLOSE = 1e-5
 SLICES = (slice(0, 5), slice(5, 20), slice(20, ROWS))
@@ -47,7 +47,7 @@ def deep_q(double_q: bool, kind: Any) -> Made:
 def returns_of_q() -> Made:
     policy, given = dqn().policy, replay_of_q(ROWS, np.random.default_rng(0))
     nets = Networks({"q_net": Network(policy.q_net, policy.optimizer)}, {"q_net": pqn.QLoss()})
-    return nets, pqn.QBatch(given.observations, given.actions.flatten(), given.rewards.flatten())
+    return nets, QBatch(given.observations, given.actions.flatten(), given.rewards.flatten())
 
 
 def surrogate(kind: str, clip_range_vf: float | None) -> Made:

@@ -15,7 +15,6 @@ from networks import KINDS, network_of
 from torch import nn
 
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
-from reactor_sb3.algorithms.pqn import QBatch
 from reactor_sb3.algorithms.sync_dqn import DQNLoss
 from reactor_torch import (
     ActorCritic,
@@ -30,6 +29,7 @@ from reactor_torch import (
     Function,
     Gaussians,
     PPOFormula,
+    QBatch,
     QFormula,
     TransitionBatch,
     layers_of,
