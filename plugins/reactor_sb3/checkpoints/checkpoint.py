@@ -31,7 +31,7 @@ from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor,
 
 __all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
 
-FORMAT = 4
+FORMAT = 5
 RUN_FORMAT = "run 1"
 """In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
