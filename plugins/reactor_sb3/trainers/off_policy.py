@@ -43,9 +43,6 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     usual_train_freq: ClassVar[int] = 1
     """Default of ``train_freq``, here and in SB3, which has an update for each round then."""
 
-    _sampler: ReplaySampler | None = None
-    _replay_stream: np.random.Generator
-
     # ------------------------------------------------------------------ construction
 
     def _set_options(self, env: Any) -> None:
@@ -117,9 +114,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
                 f"buffer_size={self.buffer_size} is smaller than one round of {self.rollout_steps} steps in {self.n_envs} "
                 "environments"
             )
-        self._replay_stream = stream(self._base_seed, Purpose.REPLAY)
+        self.session.streams["replay"] = stream(self._base_seed, Purpose.REPLAY)
         self.wants_infos = type(self.replay_buffer) not in BLOCKWISE
-        self._sampler = None
         self._make_networks()
 
     def _warn_if_few_updates(self) -> None:
@@ -229,23 +225,20 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         if not self.optimize_memory_usage:  # else no value can follow: the next observation is about to be another episode's
             buffer.timeouts[last][running] = 1
 
-    def streams(self) -> dict[str, np.random.Generator]:
-        """The learner's random streams, by name."""
-        return {"replay": self._replay_stream}
-
     def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
         """What samples the replay buffer."""
-        buffer, normalizer, sampler = self.replay_buffer, self._vec_normalize_env, self._sampler
+        buffer, normalizer, random = self.replay_buffer, self._vec_normalize_env, self.session.streams["replay"]
         assert buffer is not None
         if type(buffer) not in BLOCKWISE:
 
             def sample() -> ReplayBufferSamples:
-                with drawing_from(self._replay_stream):  # all that such a class can draw from
+                with drawing_from(random):  # all that such a class can draw from
                     return buffer.sample(batch_size, env=normalizer)
 
             return sample
+        sampler: ReplaySampler | None = self.session.sampler
         if sampler is None or (sampler.buffer, sampler.batch_size, sampler.normalizer) != (buffer, batch_size, normalizer):
-            sampler = self._sampler = ReplaySampler(buffer, batch_size, self._replay_stream, normalizer)
+            sampler = self.session.sampler = ReplaySampler(buffer, batch_size, random, normalizer)
         return sampler.sample
 
     # ------------------------------------------------------------------ what the program asks
@@ -285,7 +278,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         return f"{super().__repr__()[:-1]}, update_to_data={self.update_to_data:g})"
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_sampler", "_replay_stream", "actor_device"]
+        return [*super()._excluded_save_params(), "actor_device"]
 
 
 def _check_finite(found: list[dict[str, float]], before: int) -> None:

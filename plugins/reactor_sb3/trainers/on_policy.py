@@ -105,7 +105,6 @@ class OnPolicyTrainer(Trainer):
 
     n_steps: int
     n_epochs: int
-    _minibatch_stream: np.random.Generator
     _over: str = ""
     """Why there are no more updates in this round."""
 
@@ -116,7 +115,7 @@ class OnPolicyTrainer(Trainer):
         with one_numeric_thread(), self._initial_stream():  # weights that are drawn orthogonal come from a decomposition
             self._setup_policy()
         self.policy.set_training_mode(False)  # but for the updates themselves
-        self._minibatch_stream = stream(self._base_seed, Purpose.MINIBATCHES)
+        self.session.streams["minibatches"] = stream(self._base_seed, Purpose.MINIBATCHES)
         self._make_networks()
 
     def _setup_policy(self) -> None:
@@ -148,7 +147,7 @@ class OnPolicyTrainer(Trainer):
 
     def permutation(self, rows: int) -> torch.Tensor:
         """An order of rows, drawn from the stream of minibatches."""
-        return torch.from_numpy(self._minibatch_stream.permutation(rows)).to(self.device)
+        return torch.from_numpy(self.session.streams["minibatches"].permutation(rows)).to(self.device)
 
     def end_round_early(self, why: str) -> None:
         """Make no more updates in this round."""
@@ -174,14 +173,14 @@ class OnPolicyTrainer(Trainer):
         self._learned_timesteps += self.rollout_steps * self.n_envs
         # With pipeline=1, the round that was under way when counting began anew is learned before the first one.
         self._update_current_progress_remaining(max(self.steps_of_schedules, 0), self._total_timesteps)
-        self._rollouts = Rollouts(self.session.layout, transitions, self.device)
-        self.store(self._rollouts)
+        rollouts = self.session.rollouts = Rollouts(self.session.layout, transitions, self.device)
+        self.store(rollouts)
         yield from self._updates()
         return {}
 
     def _updates(self) -> Update:
         """All passes over the round."""
-        batch = self.batch(self._rollouts)
+        batch = self.batch(self.session.rollouts)
         self.begin_updates()
         passes: list[list[dict[str, float]]] = []
         self._over = ""
@@ -210,10 +209,6 @@ class OnPolicyTrainer(Trainer):
         """Make all updates from the last round once more; see SB3's ``PPO.train``."""
         finish(self._updates(), self.nets)
 
-    def streams(self) -> dict[str, np.random.Generator]:
-        """The learner's random streams, by name."""
-        return {"minibatches": self._minibatch_stream}
-
     def example(self) -> Any:
         """A minibatch of zeros, as large as there are any."""
         rows = min(self.minibatch_rows, self.n_steps * self.n_envs)
@@ -223,9 +218,6 @@ class OnPolicyTrainer(Trainer):
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_minibatch_stream", "_rollouts", "_over"]
 
 
 def mean_of(found: list[dict[str, float]], name: str) -> float:

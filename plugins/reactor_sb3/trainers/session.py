@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from reactor_gymnasium.plugin import replacing
 from reactor_rl import Recover
 from reactor_rl.plugin import carrier_for
-from reactor_sb3.acting.normalization import Normalization
+from reactor_sb3.acting.normalization import Normalization, statistics_of
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.display import Display
@@ -53,6 +53,9 @@ class Session:
         set_exploration: Writes rates of exploration.
         saved_ports: How many ports of the program are saved; those of the viewer come after them.
         advice: What would make the run faster.
+        streams: The learner's random streams, by name.
+        sampler: Samples the replay buffer, ``None`` before the first minibatch.
+        rollouts: The last round of a trainer without a replay buffer, ``None`` before it.
         acting: The policy, and what of it acts; ``None`` if nobody has asked.
         sent: The parameters that the actors have, ``None`` if that is not known.
         afresh: Whether the actors are to begin new episodes.
@@ -77,6 +80,9 @@ class Session:
         self.report, self.display = Report(), Display(watch_env)
         self.evaluate_env = evaluate_env
         self.normalization: Normalization | None = None
+        self.streams: dict[str, np.random.Generator] = {}
+        self.sampler: Any = None
+        self.rollouts: Any = None
         self.advice: list[str] = []
         self.acting: tuple[Any, torch.nn.Module] | None = None
         self.sent: Array | None = None
@@ -88,12 +94,24 @@ class Session:
 
     # ------------------------------------------------------------------ what the actors get
 
+    def acting_state(self, model: Model) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
+        if self.acting is None or self.acting[0] is not model.policy:  # the structure beside it takes a copy
+            self.acting = model.policy, model.acting()[0]
+        first_names: dict[int, str] = {}
+        state = self.acting[1].state_dict(keep_vars=True)
+        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
+
+    def state(self, model: Model) -> Mapping[str, torch.Tensor]:
+        """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
+        return {**self.acting_state(model), **_statistics(model)}
+
     def parameters(self, model: Model) -> Array:
         """A record of what the actors get; from now on :meth:`write_parameters` writes those of the networks that there are."""
-        state = model.broadcast_state()
+        state = self.state(model)
         record = np.zeros((), parameter_record(state))
         self._writer = ParameterWriter(state, record.dtype)
-        self._buffers = [name for name in model.acting_state() if name not in self._writer.parameters]
+        self._buffers = [name for name in self.acting_state(model) if name not in self._writer.parameters]
         write_parameters(record, state)
         return record
 
@@ -101,9 +119,9 @@ class Session:
         """Fill a record with what the actors get."""
         self._writer.write(record)
         if self._buffers:
-            state = model.acting_state()
+            state = self.acting_state(model)
             write_parameters(record, {name: state[name] for name in self._buffers})
-        write_parameters(record, model.statistics_state())
+        write_parameters(record, _statistics(model))
 
     def outdated(self, model: Model) -> bool:
         """Whether the actors have other parameters than there are: somebody may have set some."""
@@ -165,6 +183,11 @@ class Session:
             self.report.records = None
         run.tick()
         self.late_cut = None
+
+
+def _statistics(model: Model) -> Mapping[str, torch.Tensor]:
+    """The statistics that observations and rewards are normalised by; empty without ``VecNormalize``."""
+    return {} if model._vec_normalize_env is None else statistics_of(model._vec_normalize_env)
 
 
 def _replacing(restarts: int, specification: Specification, executor: str) -> Recover | None:

@@ -9,7 +9,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -29,7 +29,7 @@ from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.acting.normalization import add_round, normalized_keys, statistics_of
+from reactor_sb3.acting.normalization import add_round, normalized_keys
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
@@ -354,33 +354,16 @@ class Trainer(RunOwner, BaseAlgorithm):
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
 
-    @abstractmethod
     def streams(self) -> dict[str, np.random.Generator]:
         """The learner's random streams, by name."""
+        return self.session.streams
 
     # ------------------------------------------------------------------ parameters
-
-    def acting_state(self) -> Mapping[str, torch.Tensor]:
-        """The parameters and buffers of what the actors evaluate, each of them once: what is shared has several names."""
-        session = self.session
-        if session.acting is None or session.acting[0] is not self.policy:  # the structure beside it takes a copy
-            session.acting = self.policy, self.acting()[0]
-        first_names: dict[int, str] = {}
-        state = session.acting[1].state_dict(keep_vars=True)
-        return {name: tensor for name, tensor in state.items() if first_names.setdefault(id(tensor), name) == name}
-
-    def statistics_state(self) -> Mapping[str, torch.Tensor]:
-        """The statistics that observations and rewards are normalised by; empty without ``VecNormalize``."""
-        return {} if self._vec_normalize_env is None else statistics_of(self._vec_normalize_env)
-
-    def broadcast_state(self) -> Mapping[str, torch.Tensor]:
-        """The tensors that the actors get: parameters, buffers, and the statistics of ``VecNormalize``."""
-        return {**self.acting_state(), **self.statistics_state()}
 
     def fingerprint(self) -> str:
         """A hash of the parameters that actors get: the same for every executor and number of workers."""
         digest = new_hash()
-        for name, tensor in self.broadcast_state().items():
+        for name, tensor in self.session.state(self).items():
             canonical((name, tensor.detach().cpu().numpy()), digest)
         return str(digest.hexdigest())
 
@@ -684,7 +667,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._take_env(wrapped, makes)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "session", "nets", "update_in_round", "_run", *WATCHING]
+        return [*super()._excluded_save_params(), "session", "nets", "_run", *WATCHING]
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"

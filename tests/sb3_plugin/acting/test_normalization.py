@@ -27,7 +27,7 @@ def toys(space: gymnasium.Space[Any] = WIDE, algorithm: str = "dqn", **settings:
 
 
 def weights(model: Any) -> list[Array]:
-    return [tensor.detach().numpy() for tensor in model.acting_state().values()]
+    return [tensor.detach().numpy() for tensor in model.session.acting_state(model).values()]
 
 
 def statistics(venv: VecNormalize) -> list[Any]:
