@@ -21,7 +21,7 @@ PLUGINS = {
     "reactor_pettingzoo": {"torch", "gymnasium", "pettingzoo", "stable_baselines3", "reactor_gymnasium", "reactor_torch"},
     "reactor_ray": {"ray", "torch", "gymnasium", "pettingzoo", "reactor_gymnasium", "reactor_torch", "reactor_pettingzoo"},
 }
-DOORS = {"reactor_rl": ("reactor_rl", "reactor_rl.plugin"), "reactor_gymnasium": ("reactor_gymnasium", "reactor_gymnasium.plugin")}
+DOORS = {name: (name, f"{name}.plugin") for name in ("reactor_rl", "reactor_gymnasium", "reactor_sb3")}
 DOORS |= {plugin: (plugin,) for plugin in PLUGINS if plugin not in DOORS}
 
 

@@ -1,0 +1,34 @@
+"""What an algorithm of your own is made of; see ``docs/guide/own-algorithm.md``."""
+
+from reactor_sb3.acting.actor_critic import SampledPolicy
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
+from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
+from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments
+from reactor_sb3.trainers.updates import Minibatch
+
+__all__ = [
+    "BoundPolicy",
+    "EpsilonGreedy",
+    "Field",
+    "Minibatch",
+    "OffPolicyOptions",
+    "OffPolicyTrainer",
+    "OnPolicyTrainer",
+    "Options",
+    "PPOBatch",
+    "PPOLoss",
+    "PPOTrainer",
+    "Policy",
+    "Rollout",
+    "Rollouts",
+    "SampledPolicy",
+    "SplitOptions",
+    "SquashedPolicy",
+    "Turn",
+    "keeps_arguments",
+    "lambda_returns",
+]
