@@ -33,13 +33,10 @@ class RowLayout(Protocol):
     """How observations of one environment become rows of arrays."""
 
     def writer(self, rows: Any) -> Put:
-        """A function that writes an observation into a row."""
+        """A function that writes an observation into a row, and raises if it does not fit."""
 
     def batch_writer(self, rows: Any) -> PutAll | None:
         """A function that writes all rows at once, where that is cheaper, and raises if an observation does not fit."""
-
-    def check(self, observation: Any) -> None:
-        """Raise ``TypeError`` or ``ValueError`` if an observation does not fit."""
 
 
 class BoundRows:
@@ -53,16 +50,30 @@ class BoundRows:
             them.
     """
 
-    __slots__ = ("check", "copies", "put", "put_all", "put_next")
+    __slots__ = ("copies", "put", "put_all", "put_next")
 
     def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
-        self.check = layout.check
         rows = next_observations if observations is None else observations
         self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
         self.put_next = None if next_observations is None else layout.writer(next_observations)
         self.copies: tuple[tuple[Array, Array], ...] = ()
         if next_observations is not None and observations is not None:
             self.copies = tuple((part, observations[name]) for name, part in next_observations.items())
+
+    def write_each(self, observations: Sequence[Any]) -> list[tuple[int, Exception]]:
+        """Write observations one by one; no account is taken of those that are ``None``.
+
+        Returns:
+            Rows whose observations do not fit, and why.
+        """
+        failures: list[tuple[int, Exception]] = []
+        for row, observation in enumerate(observations):
+            if observation is not None:
+                try:
+                    self.put(row, observation)
+                except Exception as error:
+                    failures.append((row, error))
+        return failures
 
 
 class EnvBlock:
@@ -204,7 +215,7 @@ class EnvBlock:
                 try:
                     out.put_all(last)
                 except (TypeError, ValueError):
-                    self._write_each(out)
+                    failures += out.write_each(last)
             if out.put_next:
                 self._write_next(out, out.put_next)
 
@@ -216,15 +227,6 @@ class EnvBlock:
         observation, info = env.reset() if self.seeds is None else env.reset(**self.seeds(row))
         self._due[row] = self._now + self.envs[row].limit
         return observation, info
-
-    def _write_each(self, out: BoundRows) -> None:
-        """Find out which observations could not be written together with the others."""
-        for row, observation in enumerate(self.observations):
-            try:
-                out.check(observation)
-                out.put(row, observation)
-            except Exception as error:
-                self.failures.append((row, error))
 
     def _write_next(self, out: BoundRows, put: Put) -> None:
         """Write what the step led to: what is seen now, but for the last observations of episodes."""

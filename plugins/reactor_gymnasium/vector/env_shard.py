@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock
+from reactor_gymnasium.environments.block import EnvBlock
 from reactor_gymnasium.environments.env_state import load
 from reactor_gymnasium.environments.folded import Folded
 from reactor_gymnasium.environments.storage import Casting, Leaves
@@ -71,8 +71,6 @@ class EnvShard(Shard):
         block.build(self.env_fns)
         self._check_spaces()
         self.pack_rewards = struct.Struct(f"{len(self.envs)}d").pack_into  # three times as fast as numpy with a list of numbers
-        self.rows: Any = None  # the buffer that `out` writes to
-        self.out: BoundRows | None = None
 
     def _check_spaces(self) -> None:
         for index, held in enumerate(self.envs, self.first):
@@ -114,14 +112,6 @@ class EnvShard(Shard):
         if finals or block.infos or failures or self.leaves.objects:
             self._send(finals, block.infos, failures)
 
-    def _bound(self) -> BoundRows | None:
-        """The rows that this tick writes observations to, if there are any."""
-        if self.leaves.arrays:
-            rows = self.observations.buffer
-            if rows is not self.rows:
-                self.rows, self.out = rows, BoundRows(self.leaves, rows)
-        return self.out
-
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
         out = self.rewards.buffer
         try:
@@ -147,13 +137,8 @@ class EnvShard(Shard):
             infos[number] = info
 
     def _write_last(self, failures: Failures) -> None:
-        put = self.leaves.writer(self.observations.buffer)
-        for row, observation in enumerate(self.last):
-            if observation is not None:
-                try:
-                    put(row, observation)
-                except Exception as error:
-                    failures.append(self._failure(row, error))
+        if out := self._bound():
+            failures += [self._failure(row, error) for row, error in out.write_each(self.last)]
 
     # ------------------------------------------------------------------ snapshots
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reactor_gymnasium.environments.block import marked
+from reactor_gymnasium.environments.block import BoundRows, marked
 from reactor_gymnasium.environments.closing import close_all
 from reactor_gymnasium.environments.infos import note_whose_info, pack, together
 from reactor_gymnasium.environments.storage import Leaves
@@ -76,6 +76,8 @@ class Shard(Reactor, ABC):
         self.first, self.row, self.leaves, self.watched, self.ways = first, row, leaves, watched, tuple(ways)
         self.envs: list[Any] = []
         self.last: list[Any] = [None] * rows
+        self.rows: Any = None  # the buffer that `out` writes to
+        self.out: BoundRows | None = None
         if leaves.arrays:
             shape, dtype = leaves.storage()
             self.observations = Output((rows, *shape), dtype)
@@ -135,6 +137,14 @@ class Shard(Reactor, ABC):
         if observation is None:
             raise TypeError(f"reset() returned None as the observation, its space is {self.leaves.space}")
         return observation
+
+    def _bound(self) -> BoundRows | None:
+        """The rows that this tick writes observations to, if any part of them is an array."""
+        if self.leaves.arrays:
+            rows = self.observations.buffer
+            if rows is not self.rows:
+                self.rows, self.out = rows, BoundRows(self.leaves, rows)
+        return self.out
 
     @abstractmethod
     def _write_last(self, failures: Failures) -> None:

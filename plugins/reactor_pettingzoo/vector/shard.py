@@ -66,7 +66,6 @@ class ParallelShard(Shard):
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
-        self.rows: Any = None  # the buffer that `put` and `put_all` write to
         self.last = [nobody] * (self.n * len(self.agents))
 
     def _check_agents(self, env: Any) -> None:
@@ -118,25 +117,18 @@ class ParallelShard(Shard):
         self._send(finals, infos, failures)
 
     def _write_last(self, failures: Failures) -> None:
-        rows = self.observations.buffer
-        if rows is not self.rows:
-            self.rows, self.put, self.put_all = rows, self.leaves.writer(rows), self.leaves.batch_writer(rows)
-        put, put_all = self.put, self.put_all
-        if put_all and not failures:
+        out = self._bound()
+        assert out is not None
+        if out.put_all and not failures:
             try:
-                put_all(self.last)
+                out.put_all(self.last)
                 return
             except (TypeError, ValueError):  # one of them has another shape; which one is found out below
                 pass
-        agents = len(self.agents)
-        for number in range(self.n):
-            try:
-                for row in range(number * agents, (number + 1) * agents):
-                    if put_all:
-                        self.leaves.check(self.last[row])
-                    put(row, self.last[row])
-            except Exception as error:
-                failures.append(self._failure(number, error))
+        wrong: dict[int, Exception] = {}
+        for row, error in out.write_each(self.last):
+            wrong.setdefault(row // len(self.agents), error)
+        failures += [self._failure(number, error) for number, error in wrong.items()]
 
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         self._keep(number, *self.envs[number].reset(**kwargs), infos)

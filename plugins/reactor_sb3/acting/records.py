@@ -91,9 +91,6 @@ class Observations:
             return None
         return joint_writer(only, "unsafe")
 
-    def check(self, observation: Any) -> None:
-        """Whatever can be written fits."""
-
     def one(self, observation: Any) -> dict[str, Array]:
         """An observation of an environment, laid out alone, by key."""
         rows = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in self.parts.items()}

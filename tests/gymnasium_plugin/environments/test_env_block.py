@@ -23,7 +23,6 @@ class ByName:
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.leaves = Leaves(space)
-        self.check = self.leaves.check
 
     def writer(self, rows: Any) -> Any:
         return self.leaves.writer(rows["x"])
