@@ -224,11 +224,7 @@ class Networks(Mapping[str, Any]):
     def to(self, device: torch.device) -> Networks:
         """The same on a device: this object without optimisers, its modules moved."""
         for name, part in self.parts.items():
-            module = part.module
-            moved: Any = (
-                module.to(device) if isinstance(module, nn.Module) else {key: one.to(device) for key, one in module.items()}
-            )
-            self.parts[name] = replace(part, module=moved)
+            self.parts[name] = replace(part, module=_moved(part.module, device))
         self._optimizers = {}
         self._make(self.losses)
         return self
@@ -302,9 +298,14 @@ def _copied(modules: dict[str, Any], parts: Iterable[Network]) -> dict[str, Any]
             if isinstance(optimizer, torch.optim.Optimizer):
                 memo[id(optimizer)] = None
     found: dict[str, Any] = copy.deepcopy(modules, memo)
-    return {
-        name: one.to("cpu") if isinstance(one, nn.Module) else {k: v.cpu() for k, v in one.items()} for name, one in found.items()
-    }
+    return {name: _moved(module, torch.device("cpu")) for name, module in found.items()}
+
+
+def _moved(module: Any, device: torch.device) -> Any:
+    """A module, or tensors by name, on a device."""
+    if isinstance(module, nn.Module):
+        return module.to(device)
+    return {name: one.detach().to(device).requires_grad_(one.requires_grad) for name, one in module.items()}
 
 
 def _is_computed(value: Any) -> bool:

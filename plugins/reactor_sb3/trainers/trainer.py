@@ -37,7 +37,7 @@ from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spar
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef
-from reactor_sb3.trainers.options import RunOptions, check_devices, check_slices, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.trainers.program import Specification, program_of, specification_of
 from reactor_sb3.trainers.session import Session
 from reactor_sb3.trainers.updates import Minibatch, descend, finish, gradients, scratch_of, shares_of
@@ -90,7 +90,6 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
-    devices: ClassVar[tuple[str, ...]] = ("device",)
     """Arguments that say where something is computed."""
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
@@ -168,7 +167,17 @@ class Trainer(RunOwner, BaseAlgorithm):
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
     def _setup_actors(self) -> None:
-        """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
+        """Make what the actors need; an algorithm's ``_setup_model`` begins with it.
+
+        Raises:
+            ValueError: If slices are to be computed elsewhere than on processors.
+        """
+        elsewhere = [device for device in (self.device, self.policy_device()) if device.type != "cpu"]
+        if self.n_learners > 1 and elsewhere:
+            raise ValueError(
+                f"n_learners={self.n_learners} shares what is learned among cores, and networks are to be on {elsewhere[0]}: use "
+                'device="cpu", or n_learners=1'
+            )
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
@@ -316,12 +325,6 @@ class Trainer(RunOwner, BaseAlgorithm):
             ValueError: If what learns cannot be cut into slices, or not side by side.
         """
         self.nets = Networks(self.networks(), self.losses())
-        elsewhere = [device for device in (self.device, self.policy_device()) if device.type != "cpu"]
-        if self.n_learners > 1 and elsewhere:
-            raise ValueError(
-                f"n_learners={self.n_learners} shares what is learned among cores, and networks are to be on {elsewhere[0]}: use "
-                'device="cpu", or n_learners=1'
-            )
         check_sliced(self.nets, self.n_learners, self.split)
 
     def log_exploration(self, rate: float) -> None:
@@ -582,7 +585,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         Warns:
             UserWarning: If it was written with other versions or on another kind of processor, whose last bits may differ.
         """
-        free = {*checkpoint.PLACES, *cls.devices}
+        named = inspect.signature(cls.__init__).parameters
+        free = {*checkpoint.PLACES, *(name for name in DEVICES if name in named)}
         if not free >= set(changed):
             raise TypeError(f"resume() cannot change {', '.join(sorted(set(changed) - free))}: the run would no longer be the same")
         return cast(Self, checkpoint.load(cls, path, env, allow_pickle, changed))

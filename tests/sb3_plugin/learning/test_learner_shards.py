@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "half": ({"n_learners": 1.5}, ValueError, "n_learners"),
     "more than rows": ({"n_learners": 31}, ValueError, "no slice for each of them"),
     "batch normalisation": (
-        {"policy_kwargs": {"features_extractor_class": Normalised}}, ValueError, "'features_extractor.normal' .BatchNorm1d.",
+        {"policy_kwargs": {"features_extractor_class": Normalised}}, ValueError, "'policy.features_extractor.normal' .BatchNorm1d.",
     ),
     "a GPU": ({"device": "meta"}, ValueError, 'use device="cpu", or n_learners=1'),
 }  # fmt: skip
