@@ -24,9 +24,9 @@ def own_lines(path: Path) -> int:
     lines = text.splitlines()
     left = {number for number, line in enumerate(lines, 1) if line.strip() and not line.strip().startswith("#")}
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            left -= set(range(node.lineno, (node.end_lineno or 0) + 1))
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if isinstance(node, ast.Import | ast.ImportFrom) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        ):
             left -= set(range(node.lineno, (node.end_lineno or 0) + 1))
         elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
             left -= set(range(node.lineno, node.body[0].lineno))

@@ -5,10 +5,10 @@ from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
+from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments
-from reactor_sb3.trainers.updates import Minibatch
 
 __all__ = [
     "BoundPolicy",

@@ -9,7 +9,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
     from reactor_torch.dense import AutogradFunction, Dense, Function, differentiating
-    from reactor_torch.flat import FlatParameters
+    from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
         AutogradActorCritic,
@@ -38,7 +38,6 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.layers import Layer, layers_of
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Networks
-    from reactor_torch.optimizing import FlatOptimizer
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_sliced
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack

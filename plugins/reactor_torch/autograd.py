@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from reactor_torch.arrays import numbers
+from reactor_torch.flat import numbers
 from reactor_torch.loss import Loss
 
 __all__ = ["Autograd"]

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 
 from reactor_rl import Input, Output, Reactor, reaction, startup
-from reactor_torch.arrays import array_of, get, put
 from reactor_torch.batches import MinibatchSlicer
+from reactor_torch.flat import array_of, get, put
 from reactor_torch.loss import Loss, Task
 from reactor_torch.networks import Networks
 from reactor_torch.slicing import LINE, Lanes, SliceLayout, SliceView, WeightLayout, draws, parts_of, rows_of_slice

@@ -13,9 +13,8 @@ from torch import nn
 
 from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import FlatParameters
+from reactor_torch.flat import FlatOptimizer, FlatParameters
 from reactor_torch.loss import Formula, Loss, Network, Task
-from reactor_torch.optimizing import FlatOptimizer
 
 __all__ = ["Networks"]
 

@@ -17,8 +17,8 @@ from stable_baselines3.sac.policies import SACPolicy
 from torch import nn
 
 from reactor_sb3 import SyncSAC, SyncTD3
+from reactor_sb3.trainers.learner import descend, finish
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
-from reactor_sb3.trainers.updates import descend, finish
 from reactor_torch import Networks, Update
 
 ROWS = 32

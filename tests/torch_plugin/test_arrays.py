@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from reactor_torch.arrays import array_of, get, put
 from reactor_torch.batches import TransitionBatch
+from reactor_torch.flat import array_of, get, put
 
 
 @pytest.mark.parametrize("seen", [array_of, lambda tensor: tensor], ids=["array", "tensor"])

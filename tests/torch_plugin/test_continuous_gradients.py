@@ -165,7 +165,7 @@ def check(formula: Any, flat: FlatParameters, module: nn.Module, expected: torch
 
 @pytest.fixture(autouse=True)
 def near_bounds() -> Iterator[None]:
-    with mock.patch.multiple("reactor_torch.formulas.squashed", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
+    with mock.patch.multiple("reactor_torch.formulas.continuous", SMALLEST=BOUNDS[0], LARGEST=BOUNDS[1]):
         yield
 
 

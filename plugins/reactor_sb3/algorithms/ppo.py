@@ -14,8 +14,8 @@ from stable_baselines3.common.utils import explained_variance
 from torch.nn.functional import mse_loss
 
 from reactor_sb3 import formulas
+from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of
-from reactor_sb3.trainers.updates import Minibatch
 from reactor_torch import Batch, Formula, Loss, Network, Networks, Update, normalized
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]

@@ -84,10 +84,9 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy, "MultiInputPolicy": MultiInputPolicy,
     }  # fmt: skip
-    default_log_name: ClassVar[str] = "PQN"
-    usual_actors: ClassVar[int] = 4
-    draws_noise: ClassVar[bool] = False
+    default_log_name, usual_actors, draws_noise = "PQN", 4, False
     policy: PQNPolicy
+    exploration_rate = 0.0
     predict = DQN.predict  # greedy if deterministic, else with the present rate of exploration
 
     @keeps_arguments
@@ -123,8 +122,7 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
         self.n_steps, self.n_minibatches, self.n_epochs = int(rollout_steps), int(n_minibatches), int(n_epochs)
         self.gamma, self.q_lambda, self.max_grad_norm = gamma, q_lambda, max_grad_norm
         self.exploration_fraction, self.exploration_initial_eps = exploration_fraction, exploration_initial_eps
-        self.exploration_final_eps = exploration_final_eps
-        self.exploration_rate, self.epsilon_spread = 0.0, checked_spread(epsilon_spread)
+        self.exploration_final_eps, self.epsilon_spread = exploration_final_eps, checked_spread(epsilon_spread)
         self.construct(BaseAlgorithm)
 
     def _for_host(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from torch.nn.functional import mse_loss
 from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_sb3.trainers.updates import shares_of
 from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTD3", "TD3Batch"]

@@ -22,10 +22,10 @@ from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
 from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_sb3.trainers.updates import finish
 from reactor_torch import Update, torch_state, torch_stream
 
 __all__ = ["OffPolicyTrainer"]

@@ -17,8 +17,8 @@ from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step, transition_record
 from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.trainer import Trainer
-from reactor_sb3.trainers.updates import finish
 from reactor_torch import Update, torch_state, torch_stream
 
 __all__ = ["OnPolicyTrainer", "Rollouts", "lambda_returns", "mean_of"]

@@ -36,11 +36,10 @@ from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.learner import LocalRef
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, finish, gradients, scratch_of, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.trainers.program import Specification, program_of, specification_of
 from reactor_sb3.trainers.session import Session
-from reactor_sb3.trainers.updates import Minibatch, descend, finish, gradients, scratch_of, shares_of
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, torch_state, torch_stream, torch_threads
 
 if TYPE_CHECKING:

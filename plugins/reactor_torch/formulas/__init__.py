@@ -1,13 +1,22 @@
 """Losses with gradients derived by hand, and networks as these see them: dense ones, or any by autograd."""
 
 from reactor_torch.formulas.actor_critic import ActorCritic, AutogradActorCritic, DenseActorCritic
-from reactor_torch.formulas.critics import AutogradCritics, Critics, DenseCritics
+from reactor_torch.formulas.continuous import (
+    AutogradCritics,
+    AutogradSquashedActor,
+    Critics,
+    DenseCritics,
+    DenseSquashedActor,
+    SACActorFormula,
+    SACCriticFormula,
+    SquashedActor,
+    TD3ActorFormula,
+    TD3CriticFormula,
+    squashed_sample,
+)
 from reactor_torch.formulas.distributions import Bernoullis, Categoricals, Distribution, Gaussians
 from reactor_torch.formulas.dqn import DQNFormula, QFormula
 from reactor_torch.formulas.ppo import PPOFormula
-from reactor_torch.formulas.sac import SACActorFormula, SACCriticFormula
-from reactor_torch.formulas.squashed import AutogradSquashedActor, DenseSquashedActor, SquashedActor, squashed_sample
-from reactor_torch.formulas.td3 import TD3ActorFormula, TD3CriticFormula
 
 __all__ = [
     "ActorCritic",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from reactor_torch.arrays import array_of, functions_for, numbers
 from reactor_torch.dense import Function
+from reactor_torch.flat import array_of, functions_for, numbers
 
 __all__ = ["DQNFormula", "QFormula"]
 

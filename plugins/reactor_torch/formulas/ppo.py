@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from reactor_torch.arrays import array_of, functions_for, numbers
+from reactor_torch.flat import array_of, functions_for, numbers
 from reactor_torch.formulas.actor_critic import ActorCritic
 
 __all__ = ["PPOFormula"]

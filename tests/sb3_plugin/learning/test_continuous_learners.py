@@ -16,7 +16,7 @@ from stable_baselines3 import SAC
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
-from reactor_sb3.trainers.updates import finish
+from reactor_sb3.trainers.learner import finish
 from reactor_torch import check_sliced
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,7 +16,7 @@ from torch import nn
 from trainers import SPACES, Toy, both, new, same_draws
 
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.trainers.updates import finish, scratch_of
+from reactor_sb3.trainers.learner import finish, scratch_of
 
 UPDATES = 25
 CLOSE = 1e-5

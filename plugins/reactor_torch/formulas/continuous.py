@@ -1,0 +1,408 @@
+"""Hand-derived gradients for continuous actions: critics, squashed actors, and the losses of SAC and TD3 over them.
+
+Critics give values, their derivatives by parameters, and those by actions: the loss of the critics needs the former, the loss of an
+actor the latter, never both, so that neither pays for the other's.
+
+Of a squashed normal distribution the action is ``tanh(u)`` with ``u = mean + std * noise``, its log-probability that of ``u`` less
+``log(1 - tanh(u)^2 + 1e-6)``: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018, appendix C, with the constant
+and the weights of Stable-Baselines3. In terms of the noise the normal part is ``-noise^2 / 2 - log(std) - log(2 pi) / 2``, which
+depends on the network by ``log(std)`` alone. TD3 is Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic
+Methods", 2018. Nothing is drawn here: noise comes with the minibatch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+import torch
+
+from reactor_torch.batches import TransitionBatch
+from reactor_torch.dense import Dense, Function
+from reactor_torch.flat import FlatParameters, numbers
+from reactor_torch.layers import Layer
+
+__all__ = [
+    "AutogradCritics",
+    "AutogradSquashedActor",
+    "Critics",
+    "DenseCritics",
+    "DenseSquashedActor",
+    "SACActorFormula",
+    "SACCriticFormula",
+    "SquashedActor",
+    "TD3ActorFormula",
+    "TD3CriticFormula",
+    "squashed_sample",
+    "td_loss",
+]
+
+
+class Critics(Protocol):
+    """Several networks that value the same observations and actions."""
+
+    flat: FlatParameters
+
+    def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+        """What each critic says, ``(critics, rows)``, cut off from autograd's graph."""
+        ...
+
+    def backward(self, gradient: torch.Tensor) -> None:
+        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`q_values` gave."""
+        ...
+
+    def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """What an actor is to make larger, without gradients of parameters.
+
+        Args:
+            observations: ``(rows, ...)``.
+            actions: ``(rows, n)``.
+            first: Whether the first critic alone is asked, and not the least of what all say.
+
+        Returns:
+            Values ``(rows,)`` and the derivative of each by its action, ``(rows, n)``, which may be overwritten.
+        """
+        ...
+
+
+def td_loss(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
+    """Gradients of the squared errors of all critics.
+
+    Args:
+        critics: They.
+        batch: TransitionBatch, or a slice of them.
+        following: What comes after them is worth, ``(rows,)``, not discounted; may be overwritten.
+        weight: Weight of the loss.
+        of: Rows of the whole minibatch.
+
+    Returns:
+        The loss, or the slice's share of it: a scalar.
+    """
+    rows = following.shape[0]
+    discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
+    returns = following.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows))
+    errors = critics.q_values(batch.observations, batch.actions).sub_(returns)
+    share, flat = weight / (of or rows), errors.view(-1)
+    loss = torch.dot(flat, flat).mul_(share)
+    critics.backward(errors.mul_(2 * share))
+    return loss
+
+
+class DenseCritics:
+    """Critics of dense layers without common parameters, each given observations and behind them actions.
+
+    Args:
+        networks: Layers of each critic; the first is linear.
+        flat: Parameters of all critics.
+    """
+
+    def __init__(self, networks: Sequence[Sequence[Layer]], flat: FlatParameters) -> None:
+        self.networks, self.flat = [Dense(layers, flat) for layers in networks], flat
+        self._of_rows: dict[int, torch.Tensor] = {}
+
+    def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32."""
+        inputs = self._inputs(observations, actions)
+        return torch.stack([network.forward(inputs).view(-1) for network in self.networks])
+
+    def backward(self, gradient: torch.Tensor) -> None:
+        """See :meth:`Critics.backward`."""
+        for network, column in zip(self.networks, gradient[:, :, None], strict=True):
+            network.backward(column)
+
+    def action_gradient(
+        self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.action_gradient`; each critic is differentiated only where its value is the least."""
+        inputs, features = self._inputs(observations, actions), observations.shape[1]
+        if first or len(self.networks) == 1:
+            values = self.networks[0].forward(inputs).view(-1)
+            return values, self.networks[0].input_gradient(None, features)
+        values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
+        gradient = torch.empty_like(actions)
+        for number, network in enumerate(self.networks):
+            rows = (which == number).nonzero().view(-1)
+            gradient.index_copy_(0, rows, network.input_gradient(rows, features))
+        return values, gradient
+
+    def _inputs(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
+        inputs = self._of_rows.get(rows)
+        if inputs is None:
+            inputs = self._of_rows[rows] = torch.zeros(rows, width, device=self.flat.device)
+        return torch.cat((observations, actions), 1, out=inputs)
+
+
+class AutogradCritics:
+    """Any critics, differentiated by autograd.
+
+    Args:
+        evaluate: From observations and actions to the values of each critic, ``(rows, 1)``, as SB3's ``ContinuousCritic``.
+        first: The same for the first critic alone, as its ``q1_forward``.
+        flat: Parameters of all critics.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Any, torch.Tensor], Sequence[torch.Tensor]],
+        first: Callable[[Any, torch.Tensor], torch.Tensor],
+        flat: FlatParameters,
+    ) -> None:
+        self.evaluate, self.first, self.flat = evaluate, first, flat
+        self._values = torch.empty(0)
+
+    def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
+        """See :meth:`Critics.q_values`; observations are what the critics take."""
+        with torch.set_grad_enabled(bool(len(self.flat.gradients))):
+            self._values = torch.cat([one.view(1, -1) for one in self.evaluate(observations, actions)])
+        return self._values.detach().clone()
+
+    def backward(self, gradient: torch.Tensor) -> None:
+        """See :meth:`Critics.backward`."""
+        self.flat.begin_gradients()
+        self._values.backward(gradient)  # type: ignore[no-untyped-call]
+        self._values = torch.empty(0)
+
+    @torch.enable_grad()
+    def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`Critics.action_gradient`."""
+        actions = actions.detach().requires_grad_()
+        if first:
+            values = self.first(observations, actions).view(-1)
+        else:
+            values = torch.cat(tuple(self.evaluate(observations, actions)), 1).min(1).values
+        (gradient,) = torch.autograd.grad(values.sum(), actions)
+        return values.detach(), gradient
+
+
+EPSILON = 1e-6
+"""Keeps the logarithm finite where an action is at its bound."""
+SMALLEST, LARGEST = -20.0, 2.0
+"""Bounds of the logarithm of a standard deviation, those of Stable-Baselines3; beyond them its gradient is 0."""
+_HALF_LOG = 0.5 * math.log(2 * math.pi)
+
+
+def squashed_sample(actor: Any, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Actions of SB3's squashed Gaussian actor for given noise, with a graph.
+
+    Args:
+        actor: Has ``get_action_dist_params``.
+        observations: ``(rows, ...)``, as the actor takes them.
+        noise: Standard normal, ``(rows, n)``, float32.
+
+    Returns:
+        Actions in [-1, 1], ``(rows, n)``, and their log-probabilities, ``(rows,)``.
+    """
+    mean, log_std, _ = actor.get_action_dist_params(observations)
+    return _squashed(mean, log_std, noise)
+
+
+def _squashed(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    actions = torch.tanh(mean + log_std.exp() * noise)
+    normal = -0.5 * noise**2 - log_std - _HALF_LOG
+    return actions, (normal - torch.log(1 - actions**2 + EPSILON)).sum(1)
+
+
+class SquashedActor(Protocol):
+    """Acts with given noise, and differentiates how it did."""
+
+    flat: FlatParameters
+
+    def act(self, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions ``(rows, n)`` and log-probabilities ``(rows,)``, cut off from autograd's graph and valid until the next call.
+
+        Args:
+            observations: ``(rows, ...)``.
+            noise: Standard normal, ``(rows, n)``.
+        """
+        ...
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
+        """Overwrite the gradients of the parameters, from those of the loss by what the last :meth:`act` gave.
+
+        Args:
+            by_actions: Gradient of the loss by the actions, ``(rows, n)``; may be overwritten.
+            by_log_prob: Gradient of the loss by each log-probability.
+        """
+        ...
+
+
+class DenseSquashedActor:
+    """Dense layers, and on them two linear ones: means, and logarithms of standard deviations.
+
+    Args:
+        body: Layers that both have in common.
+        mean: The layer that gives means.
+        log_std: The layer that gives logarithms of standard deviations, as yet without bounds.
+        flat: All their parameters.
+    """
+
+    def __init__(self, body: Sequence[Layer], mean: Layer, log_std: Layer, flat: FlatParameters) -> None:
+        self.body, self.flat = Dense(body, flat), flat
+        self.mean, self.log_std = Dense([mean], flat, passes_on=True), Dense([log_std], flat, passes_on=True)
+        self._of_rows: dict[int, _Squashed] = {}
+        self._squashed: _Squashed | None = None
+
+    def act(self, observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`SquashedActor.act`; observations are ``(rows, features)``, float32."""
+        squashed = self._of_rows.get(noise.shape[0])
+        if squashed is None:
+            squashed = self._of_rows[noise.shape[0]] = _Squashed(noise)
+        self._squashed = squashed
+        latent = self.body.forward(observations)
+        return squashed.forward(self.mean.forward(latent), self.log_std.forward(latent), noise)
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
+        """See :meth:`SquashedActor.backward`."""
+        assert self._squashed is not None, "act first"
+        by_mean, by_log_std = self._squashed.backward(by_actions, by_log_prob)
+        self.body.backward(self.mean.through(by_mean).add_(self.log_std.through(by_log_std)))
+
+
+class _Squashed:
+    """Squashed normal distributions for one number of rows."""
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self.log_std, self.spread, self.actions, self.slack, self.divisor, self.by_mean, self.by_log_std = (
+            torch.zeros_like(like) for _ in range(7)
+        )
+        self.raw = self.log_std
+        self.log_prob = torch.zeros(len(like), device=like.device)
+        self.constant = _HALF_LOG * like.shape[1]
+
+    def forward(self, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.raw = log_std
+        torch.clamp(log_std, SMALLEST, LARGEST, out=self.log_std)
+        torch.exp(self.log_std, out=self.spread).mul_(noise)
+        torch.add(mean, self.spread, out=self.actions).tanh_()
+        torch.mul(self.actions, self.actions, out=self.slack).neg_().add_(1)
+        torch.add(self.slack, EPSILON, out=self.divisor)
+        unlikely = torch.log(self.divisor, out=self.by_mean).add_(self.log_std).addcmul_(noise, noise, value=0.5)
+        torch.sum(unlikely, 1, out=self.log_prob).add_(self.constant).neg_()
+        return self.actions, self.log_prob
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients by means and by logarithms of standard deviations."""
+        torch.div(self.actions, self.divisor, out=self.by_mean).mul_(2 * by_log_prob).add_(by_actions).mul_(self.slack)
+        torch.mul(self.by_mean, self.spread, out=self.by_log_std).sub_(by_log_prob).mul_(self.raw == self.log_std)
+        return self.by_mean, self.by_log_std
+
+
+class AutogradSquashedActor:
+    """Any actor, differentiated by autograd.
+
+    Args:
+        parameters_of: From observations to means and logarithms of standard deviations, ``(rows, n)`` each, with a graph.
+        flat: The actor's parameters.
+    """
+
+    def __init__(self, parameters_of: Callable[[Any], tuple[torch.Tensor, torch.Tensor]], flat: FlatParameters) -> None:
+        self.parameters_of, self.flat = parameters_of, flat
+        self._outputs: tuple[torch.Tensor, ...] = ()
+
+    @torch.enable_grad()
+    def act(self, observations: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`SquashedActor.act`; observations are what the actor takes."""
+        actions, log_prob = _squashed(*self.parameters_of(observations), noise)
+        self._outputs = (actions, log_prob)
+        return actions.detach(), log_prob.detach()
+
+    def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> None:
+        """See :meth:`SquashedActor.backward`."""
+        self.flat.begin_gradients()
+        gradients = (by_actions, torch.full_like(self._outputs[1], by_log_prob))
+        torch.autograd.backward(self._outputs, gradients)
+        self._outputs = ()
+
+
+Array = npt.NDArray[Any]
+
+
+class SACCriticFormula:
+    """How far critics are from rewards and what target critics say of the actor's next action, less its log-probability.
+
+    Args:
+        loss: The loss.
+        dense: See :class:`~reactor_torch.Formula`.
+        critics: What learns.
+        target: Target critics.
+        actor: What chooses next actions.
+    """
+
+    def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, actor: SquashedActor) -> None:
+        self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
+
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`: half the mean squared error, added up over the critics, ``(1,)``."""
+        actions, log_prob = self.actor.act(batch.next_observations, batch.next_noise)
+        following = self.target.q_values(batch.next_observations, actions).amin(0).sub_(log_prob, alpha=batch.ent_coef)
+        return numbers([td_loss(self.critics, batch, following, 0.5, of)])
+
+
+class SACActorFormula:
+    """What the actor's own actions cost: their log-probability, less the least value that a critic gives them.
+
+    Args:
+        loss: The loss.
+        dense: See :class:`~reactor_torch.Formula`.
+        actor: What learns.
+        critics: What values its actions.
+    """
+
+    def __init__(self, loss: Any, dense: bool, actor: SquashedActor, critics: Critics) -> None:
+        self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
+
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`: the loss, and the mean log-probability of the actions, ``(2,)``."""
+        actions, log_prob = self.actor.act(batch.observations, batch.noise)
+        q_values, action_gradient = self.critics.action_gradient(batch.observations, actions)
+        share = 1 / (of or len(q_values))
+        mean_log_prob = log_prob.sum() * share
+        loss = mean_log_prob * batch.ent_coef - q_values.sum() * share
+        self.actor.backward(action_gradient.mul_(-share), batch.ent_coef * share)
+        return numbers([loss, mean_log_prob])
+
+
+class TD3CriticFormula:
+    """How far critics are from rewards and what target critics say of the target actor's next action with some noise.
+
+    Args:
+        loss: The loss.
+        dense: See :class:`~reactor_torch.Formula`.
+        critics: What learns.
+        target: Target critics.
+        target_actor: What chooses next actions, in [-1, 1].
+    """
+
+    def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, target_actor: Function) -> None:
+        self.loss, self.dense, self.critics, self.target, self.target_actor = loss, dense, critics, target, target_actor
+
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`: the mean squared error, added up over the critics, ``(1,)``."""
+        actions = (self.target_actor.forward(batch.next_observations) + batch.next_noise).clamp_(-1, 1)
+        following = self.target.q_values(batch.next_observations, actions).amin(0)
+        return numbers([td_loss(self.critics, batch, following, 1.0, of)])
+
+
+class TD3ActorFormula:
+    """What the first critic says of the actor's own actions, negative.
+
+    Args:
+        loss: The loss.
+        dense: See :class:`~reactor_torch.Formula`.
+        actor: What learns.
+        critics: What values its actions.
+    """
+
+    def __init__(self, loss: Any, dense: bool, actor: Function, critics: Critics) -> None:
+        self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
+
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
+        actions = self.actor.forward(batch.observations)
+        q_values, action_gradient = self.critics.action_gradient(batch.observations, actions, first=True)
+        share = 1 / (of or len(q_values))
+        self.actor.backward(action_gradient.mul_(-share))
+        return numbers([-q_values.sum() * share])
