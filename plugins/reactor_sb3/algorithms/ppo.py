@@ -101,9 +101,7 @@ class PPOTrainer(OnPolicyTrainer):
 
     def _setup_policy(self) -> None:
         if not issubclass(self.policy_class, ActorCriticPolicy):
-            raise TypeError(
-                f"{self.policy_class.__name__} is no ActorCriticPolicy, which is what actors know how to ask for values"
-            )
+            raise TypeError(f"{type(self).__name__} needs an ActorCriticPolicy, got {self.policy_class.__name__}")
         super()._setup_policy()
 
     def networks(self) -> dict[str, Network]:

@@ -43,7 +43,7 @@ class SyncPPO(PPOTrainer, PPO):
             :class:`~reactor_sb3.RunOptions`.
 
     Raises:
-        TypeError: If no environments like ``env`` can be made, or the policy is no ``ActorCriticPolicy``.
+        TypeError: If no environments like ``env`` can be made, or the policy is not an ``ActorCriticPolicy``.
         AssertionError: If SB3 has no distribution of its actions.
         ValueError: If a number makes no sense, or there is a rollout buffer of another class.
 
