@@ -101,14 +101,18 @@ class EnvShard(Shard):
         if self.watched:
             block.mark = self.at.buffer
         block.step(self.actions.value if self.actions.present else self.items.value, self._bound())
-        failures: Failures = [self._failure(row, error) for row, error in block.failures]
+        failures: Failures = []
+        if block.failures:  # a comprehension over nothing costs a call
+            failures = [self._failure(row, error) for row, error in block.failures]
         self._write_rewards(block.rewards, failures)
         terminations, truncations = self.terminations.buffer, self.truncations.buffer
         terminations.fill(False)
         truncations.fill(False)
         for row, terminated, truncated in block.ended:
             terminations[row], truncations[row] = terminated, truncated
-        finals: Infos = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
+        finals: Infos = {}
+        if block.finals:
+            finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
         if finals or block.infos or failures or self.leaves.objects:
             self._send(finals, block.infos, failures)
 
