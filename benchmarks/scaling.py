@@ -72,7 +72,7 @@ def sampling(model: Any, least: float) -> float:
     """Seconds of a round of an actor that has begun its episodes."""
     from reactor_sb3.trainers.costs import lone_actor
 
-    given = model.specification()
+    given = model.program_config()
     with lone_actor(given, given.actors.steps) as sample:
         return seconds(sample, least)
 

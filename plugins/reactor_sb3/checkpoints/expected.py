@@ -17,7 +17,7 @@ from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least
 from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.trainers.program import Specification
+from reactor_sb3.trainers.program import ProgramConfig
 
 __all__ = ["check_outline", "expected_outputs", "expected_run", "expected_state"]
 
@@ -203,15 +203,15 @@ def _replay(fresh: Any, buffer: Any) -> Any:
 # ---------------------------------------------------------------------- before its run goes on
 
 
-def expected_run(specification: Specification, topology: Topology, whole_infos: bool) -> dict[str, Any]:
+def expected_run(config: ProgramConfig, topology: Topology, whole_infos: bool) -> dict[str, Any]:
     """The template of the state of a program's run, before it takes any memory.
 
     Args:
-        specification: The program's configuration.
+        config: The program's configuration.
         topology: The program.
         whole_infos: Whether infos are kept, which are objects.
     """
-    actors = specification.actors
+    actors = config.actors
     actions, memory = actors.record["actions"].base, actors.policy.memory(range(actors.envs))
 
     def is_env(saved: Any) -> bool:
@@ -221,7 +221,7 @@ def expected_run(specification: Specification, topology: Topology, whole_infos: 
     def is_evaluator(saved: Any) -> bool:
         evaluator = {
             "envs": [is_env],
-            "snapshot": np.zeros((), specification.parameters.dtype),
+            "snapshot": np.zeros((), config.parameters.dtype),
             "began": lambda began: began is None or is_count(began),
             "wait": at_least(-LARGE),
             **dict.fromkeys(("returns", "lengths"), anything),

@@ -101,9 +101,9 @@ def restore(model: Model, state: dict[str, Any]) -> None:
     if state["run"] is None:
         _fill_replay(model, state["replay_buffer"])
     else:
-        specification = model.specification()
-        topology = program_of(specification.unwatched).topology()
-        alike(state["run"], expected_run(specification, topology, model.wants_infos), "the run")
+        config = model.program_config()
+        topology = program_of(config.unwatched).topology()
+        alike(state["run"], expected_run(config, topology, model.wants_infos), "the run")
 
 
 def go_on(model: Model, state: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from reactor_rl import Program
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.acting.actor import Actor
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.program import Specification
+from reactor_sb3.trainers.program import ProgramConfig
 
 __all__ = ["actor_cost", "learner_cost", "lone_actor"]
 
@@ -24,11 +24,11 @@ PROBE = 4
 
 
 @contextlib.contextmanager
-def lone_actor(specification: Specification, steps: int) -> Iterator[Callable[[], None]]:
+def lone_actor(config: ProgramConfig, steps: int) -> Iterator[Callable[[], None]]:
     """A throw-away actor: gives a function that lets it sample a round of so many steps. Episodes begin with the first one."""
-    record, config = specification.parameters, replace(specification.actors, steps=steps)
+    record, actor_config = config.parameters, replace(config.actors, steps=steps)
     program = Program("throw-away actor")
-    actor = program.add(Actor, config, 0, name="actor")
+    actor = program.add(Actor, actor_config, 0, name="actor")
     program.connect(program.input("parameters", (), record.dtype), actor.parameters)
     program.connect(program.input("changed", (), record.dtype), actor.changed)
     program.connect(program.input("exploration", (steps,), np.float32), actor.exploration)
@@ -43,22 +43,22 @@ def lone_actor(specification: Specification, steps: int) -> Iterator[Callable[[]
         yield sample
 
 
-def actor_cost(specification: Specification) -> float:
+def actor_cost(config: ProgramConfig) -> float:
     """Seconds of a round of an actor whose episodes have begun: the shortest of up to three.
 
     Rounds that would take more than 0.2 s are reckoned from a few steps. The process's global random generators are put back
     afterwards.
     """
-    steps = specification.actors.steps
+    steps = config.actors.steps
     few = min(PROBE, steps)
     with global_random_state():
-        cost = _shortest(specification, few) * steps / few
-        return cost if few == steps or cost > SECONDS else _shortest(specification, steps)
+        cost = _shortest(config, few) * steps / few
+        return cost if few == steps or cost > SECONDS else _shortest(config, steps)
 
 
-def _shortest(specification: Specification, steps: int) -> float:
+def _shortest(config: ProgramConfig, steps: int) -> float:
     taken: list[float] = []
-    with lone_actor(specification, steps) as sample:
+    with lone_actor(config, steps) as sample:
         sample()
         while len(taken) < ROUNDS and sum(taken) < SECONDS:
             begin = time.perf_counter()

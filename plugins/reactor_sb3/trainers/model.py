@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from reactor_rl.plugin import ExecutorName
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.trainers.program import Specification
+from reactor_sb3.trainers.program import ProgramConfig
 
 __all__ = ["Model"]
 
@@ -93,7 +93,7 @@ class Model(Protocol):
 
     def round_done(self) -> None: ...
 
-    def specification(self) -> Specification: ...
+    def program_config(self) -> ProgramConfig: ...
 
     def start(self) -> Any: ...
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.program import Specification
+from reactor_sb3.trainers.program import ProgramConfig
 
 __all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
 
@@ -53,25 +53,25 @@ class Placement:
     on: Mapping[str, int] | None = None
 
 
-def choose(specification: Specification, learning: Model) -> Placement:
+def choose(config: ProgramConfig, learning: Model) -> Placement:
     """Decide how a trainer's program is run.
 
     Args:
-        specification: What the program is made from.
+        config: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    actors, learners = specification.actors.actors, specification.learners
-    overlap, actor, learner, updates = _overlaps(specification), None, None, 1
-    if specification.executor == "auto" or overlap:  # else the actors are simply shared out
-        actor = actor_cost(specification)
+    actors, learners = config.actors.actors, config.learners
+    overlap, actor, learner, updates = _overlaps(config), None, None, 1
+    if config.executor == "auto" or overlap:  # else the actors are simply shared out
+        actor = actor_cost(config)
         learner, updates = learner_cost(learning)
-    workers, executor = _workers(specification), specification.executor
-    aside = specification.aside(actor or 1.0, PICTURE if actor else 0.0)
+    workers, executor = _workers(config), config.executor
+    aside = config.aside(actor or 1.0, PICTURE if actor else 0.0)
     if executor == "auto":
         beside = sum(aside.values()) / (actor or 1.0)
         gain = gained(
             actors, workers, actor or 0.0, learner or 0.0, beside,
-            overlap=overlap, learners=learners, share=specification.largest_share,
+            overlap=overlap, learners=learners, share=config.largest_share,
         )  # fmt: skip
         gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
@@ -81,56 +81,56 @@ def choose(specification: Specification, learning: Model) -> Placement:
     return Placement(executor, workers, homes, actor, learner, updates)
 
 
-def spread(specification: Specification, machines: Sequence[int]) -> Placement:
+def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
     """How a trainer's program is run on several machines: actors everywhere in contiguous blocks, all else at home.
 
     Args:
-        specification: What the program is made from.
+        config: What the program is made from.
         machines: Number of workers of each machine, home's first.
     """
-    actors = specification.actors.actors
+    actors = config.actors.actors
     nodes = shared_out(machines, actors)
     homes = placed(
-        nodes.count(0), machines[0], 1.0, 0.0, specification.aside(1.0, 0.0),
-        overlap=_overlaps(specification), learners=specification.learners,
+        nodes.count(0), machines[0], 1.0, 0.0, config.aside(1.0, 0.0),
+        overlap=_overlaps(config), learners=config.learners,
     )  # fmt: skip
     homes |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
     on = {f"actor[{index}]": node for index, node in enumerate(nodes)}
-    return Placement(specification.executor, sum(machines), homes, None, None, on=on)
+    return Placement(config.executor, sum(machines), homes, None, None, on=on)
 
 
-def _overlaps(specification: Specification) -> bool:
+def _overlaps(config: ProgramConfig) -> bool:
     """Whether the actors sample while the learner learns: in slices it is learned when all have sampled."""
-    return bool(specification.pipeline) and specification.learners == 1
+    return bool(config.pipeline) and config.learners == 1
 
 
-def _workers(specification: Specification) -> int:
+def _workers(config: ProgramConfig) -> int:
     """The most that there is something to do for."""
-    others = _overlaps(specification) or specification.evaluation is not None or specification.viewing is not None
-    return min(specification.workers or usable_cores(), max(specification.actors.actors + others, specification.learners))
+    others = _overlaps(config) or config.evaluation is not None or config.viewing is not None
+    return min(config.workers or usable_cores(), max(config.actors.actors + others, config.learners))
 
 
-def predicted(specification: Specification, actor: float, learner: float, updates: int) -> float:
+def predicted(config: ProgramConfig, actor: float, learner: float, updates: int) -> float:
     """Seconds of a round, by what its parts cost.
 
     Args:
-        specification: What the program is made from.
+        config: What the program is made from.
         actor: Seconds of an actor's round.
         learner: Seconds of the learner's round, if all gradients are computed one after the other.
         updates: How many updates that is.
     """
-    actors, workers, learners = specification.actors.actors, _workers(specification), specification.learners
-    aside = sum(specification.aside(actor, PICTURE).values()) / actor
+    actors, workers, learners = config.actors.actors, _workers(config), config.learners
+    aside = sum(config.aside(actor, PICTURE).values()) / actor
     alone = (actors + aside) * actor + learner
-    if specification.executor == "inline" or workers == 1 or not may_start_processes():
+    if config.executor == "inline" or workers == 1 or not may_start_processes():
         return alone
     shared = shared_round(
         actors, workers, actor, learner, aside,
-        overlap=_overlaps(specification), learners=learners, share=specification.largest_share,
+        overlap=_overlaps(config), learners=learners, share=config.largest_share,
     )  # fmt: skip
     shared += meeting_cost(updates, learner, learners) if learners > 1 else 0.0
     shared += tick_cost(away=AWAY)
-    return min(alone, shared) if specification.executor == "auto" else shared
+    return min(alone, shared) if config.executor == "auto" else shared
 
 
 def shared_round(
@@ -212,7 +212,7 @@ def meeting_cost(updates: int, learner: float, learners: int) -> float:
     return updates * tick_cost(away=0.0 if slice_cost < AWAY else AWAY)
 
 
-def recommendations(specification: Specification, choice: Placement) -> list[str]:
+def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     """Settings that would be faster but change results, so that the user has to decide."""
     if choice.actor is None or choice.learner is None:
         return []
@@ -224,21 +224,21 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
     advice = []
     cores = usable_cores()
     if (
-        not specification.pipeline
-        and specification.gradients is None
+        not config.pipeline
+        and config.gradients is None
         and choice.workers > 1
         and min(sampling, learning) > 0.2 * (sampling + learning)
     ):
-        both = max(learning, (specification.actors.actors * choice.actor + learning) / choice.workers)
+        both = max(learning, (config.actors.actors * choice.actor + learning) / choice.workers)
         advice.append(
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    shared = best_sharing(specification, choice, sampling)
+    shared = best_sharing(config, choice, sampling)
     if shared is not None:
         how, seconds = shared
         advice.append(f"the learner takes {1e3 * learning:.1f} ms of a round; with {how}, about {1e3 * seconds:.1f} ms")
-    elif learning > 2 * sampling and cores > 2 and specification.learner_threads == 1:
+    elif learning > 2 * sampling and cores > 2 and config.learner_threads == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
@@ -250,30 +250,30 @@ def recommendations(specification: Specification, choice: Placement) -> list[str
     return advice
 
 
-def best_sharing(specification: Specification, choice: Placement, sampling: float) -> tuple[str, float] | None:
+def best_sharing(config: ProgramConfig, choice: Placement, sampling: float) -> tuple[str, float] | None:
     """A setting by which cores share the learner's work and a round is clearly shorter, and the seconds that learning would take.
 
     ``None`` where there is nothing, or where the trainer has shards already or cannot have any.
 
     Args:
-        specification: What the program is made from.
+        config: What the program is made from.
         choice: What was measured.
         sampling: Seconds of a round's sampling.
     """
     cores, learning, updates = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0, choice.updates
-    if cores < 2 or specification.gradients is not None or not specification.may_be_sliced or not may_start_processes():
+    if cores < 2 or config.gradients is not None or not config.may_be_sliced or not may_start_processes():
         return None
     found: list[tuple[float, str]] = []
-    before = max(learning, sampling) if specification.pipeline else learning + sampling
+    before = max(learning, sampling) if config.pipeline else learning + sampling
 
     def consider(how: str, learners: int, seconds: float) -> None:
         seconds += meeting_cost(updates, learning, learners)
-        if seconds + math.ceil(specification.actors.actors / learners) * (choice.actor or 0.0) < WORTH_SLICING * before:
+        if seconds + math.ceil(config.actors.actors / learners) * (choice.actor or 0.0) < WORTH_SLICING * before:
             found.append((seconds, how))
 
     if learning >= LEAST_UPDATE * updates:
         consider(f"n_learners={cores}, which shares each minibatch among as many cores", cores, learning / cores)
-    if len(specification.shares) > 1:
+    if len(config.shares) > 1:
         how = "split=True, which computes the critics' and the actor's gradients side by side (a delayed variant)"
-        consider(how, 2, learning * max(specification.shares))
+        consider(how, 2, learning * max(config.shares))
     return min(found)[::-1] if found else None

@@ -22,11 +22,11 @@ from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
 from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig
 
-__all__ = ["Specification", "program_of", "specification_of"]
+__all__ = ["ProgramConfig", "program_of", "config_of"]
 
 
 @dataclass(frozen=True)
-class Specification:
+class ProgramConfig:
     """A trainer as far as its program and its placement are concerned, as it was when the program was made.
 
     Attributes:
@@ -71,7 +71,7 @@ class Specification:
         return 1 if self.gradients is None else 1 + self.gradients.lanes.workers
 
     @property
-    def unwatched(self) -> Specification:
+    def unwatched(self) -> ProgramConfig:
         """The same without a viewer. Its ports come first among those of the program with one, and have the same numbers."""
         return replace(self, viewing=None)
 
@@ -87,8 +87,8 @@ class Specification:
         return seconds if self.viewing is None else {**seconds, "viewer": self.viewing.play.steps * (step + picture)}
 
 
-def specification_of(model: Any) -> Specification:
-    """What a trainer's program is made from; see :meth:`reactor_sb3.trainers.trainer.Trainer.specification`."""
+def config_of(model: Any) -> ProgramConfig:
+    """What a trainer's program is made from; see :meth:`reactor_sb3.trainers.trainer.Trainer.program_config`."""
     if model.env is None:
         raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
     session, seed = model.session, model._base_seed
@@ -113,7 +113,7 @@ def specification_of(model: Any) -> Specification:
             make=(session.evaluate_env or session.makes).pickled(1)[0], every=model.evaluate_every,
             episodes=model.evaluate_episodes, steps=model.evaluate_steps or steps,
         )  # fmt: skip
-    return Specification(
+    return ProgramConfig(
         name=type(model).__name__, live=session.live, actors=actors, evaluation=evaluation,
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
         learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), gradients=_workers_of(model),
@@ -131,41 +131,41 @@ def _workers_of(model: Any) -> WorkerConfig | None:
     return config
 
 
-def program_of(specification: Specification) -> Program:
+def program_of(config: ProgramConfig) -> Program:
     """The program, of which a tick is a round."""
-    record, late = specification.parameters.dtype, specification.pipeline or None
-    program = Program(specification.name)
-    actors = program.bank(Actor, specification.actors.actors, specification.actors, name="actor")
+    record, late = config.parameters.dtype, config.pipeline or None
+    program = Program(config.name)
+    actors = program.bank(Actor, config.actors.actors, config.actors, name="actor")
     learner = (
-        _parallel(program, specification, specification.gradients)
-        if specification.gradients is not None
-        else program.add(Learner, specification.live, record, name="learner")
+        _parallel(program, config, config.gradients)
+        if config.gradients is not None
+        else program.add(Learner, config.live, record, name="learner")
     )
-    beat, orders = program.input("exploration", (specification.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
+    beat, orders = program.input("exploration", (config.actors.steps,), np.float32), program.input("orders", (2,), np.bool_)
     program.connect(beat, actors.exploration)
     program.connect(orders, actors.orders)
     program.connect(beat, learner.beat)
     program.connect(actors.transitions, learner.transitions.rows, after=late)
     program.connect(actors.infos, learner.infos.rows, after=late)
     changed = program.input("parameters", (), record)
-    program.connect(learner.parameters, actors.parameters, after=1, initial=specification.parameters)
+    program.connect(learner.parameters, actors.parameters, after=1, initial=config.parameters)
     program.connect(changed, actors.changed)
     program.connect(actors.transitions, program.output("transitions").rows)
     program.connect(actors.infos, program.output("infos").rows)
     program.connect(actors.episodes, program.output("episodes").rows)
     timesteps = None
-    if specification.evaluation is not None:
+    if config.evaluation is not None:
         timesteps = program.input("timesteps", (), np.int64)
-        evaluator = program.add(Evaluator, specification.evaluation, record, name="evaluator")
-        program.connect(learner.parameters, evaluator.parameters, after=1, initial=specification.parameters)
+        evaluator = program.add(Evaluator, config.evaluation, record, name="evaluator")
+        program.connect(learner.parameters, evaluator.parameters, after=1, initial=config.parameters)
         program.connect(changed, evaluator.changed)
         program.connect(timesteps, evaluator.timesteps)
         program.connect(evaluator.result, program.output("evaluation"))
-    logger = program.add(Logger, specification.live, name="logger")
+    logger = program.add(Logger, config.live, name="logger")
     program.connect(program.input("records"), logger.records)
-    if specification.viewing is not None:  # last: see `unwatched`
-        viewer = program.add(Viewer, specification.viewing, record, name="viewer")
-        program.connect(learner.parameters, viewer.parameters, after=1, initial=specification.parameters)
+    if config.viewing is not None:  # last: see `unwatched`
+        viewer = program.add(Viewer, config.viewing, record, name="viewer")
+        program.connect(learner.parameters, viewer.parameters, after=1, initial=config.parameters)
         program.connect(changed, viewer.changed)
         program.connect(timesteps or program.input("timesteps", (), np.int64), viewer.timesteps)
         program.connect(viewer.showing, program.output("showing"))
@@ -173,10 +173,10 @@ def program_of(specification: Specification) -> Program:
     return program
 
 
-def _parallel(program: Program, specification: Specification, config: WorkerConfig) -> Any:
+def _parallel(program: Program, config: ProgramConfig, workers_config: WorkerConfig) -> Any:
     """A learner and its workers, which come first: what is wrong with a slice is raised before what follows from it."""
-    workers = program.bank(GradientWorker, config.lanes.workers, config, name="gradient_worker")
-    learner = program.add(ParallelLearner, specification.live, specification.parameters.dtype, config, name="learner")
+    workers = program.bank(GradientWorker, workers_config.lanes.workers, workers_config, name="gradient_worker")
+    learner = program.add(ParallelLearner, config.live, config.parameters.dtype, workers_config, name="learner")
     program.connect(learner.weights, workers.weights)
     program.connect(learner.slices.rows, workers.slice)
     program.connect(learner.round, workers.round)

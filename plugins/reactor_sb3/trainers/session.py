@@ -20,7 +20,7 @@ from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.placing import choose, recommendations, spread
-from reactor_sb3.trainers.program import Specification, program_of
+from reactor_sb3.trainers.program import ProgramConfig, program_of
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
 
@@ -138,26 +138,26 @@ class Session:
         Raises:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
-        specification = model.specification()
+        config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         carrier = carrier_for(model.executor, model.nodes, model.workers)
-        choice = choose(specification, model) if carrier is None else spread(specification, carrier.workers)
-        run = program_of(specification).start(
+        choice = choose(config, model) if carrier is None else spread(config, carrier.workers)
+        run = program_of(config).start(
             executor=choice.executor if carrier is None else carrier,
             workers=choice.workers if carrier is None else None,
             context=model.start_method,
             placement=choice.placement,
             on=choice.on,
             fingerprint="off",
-            recover=_replacing(model.restarts, specification, choice.executor),
+            recover=_replacing(model.restarts, config, choice.executor),
             tick_timeout=model.round_timeout,
         )
-        self.advice = recommendations(specification, choice)
-        self.display.plan = specification.viewing
-        self.saved_ports = len(program_of(specification.unwatched).topology().outputs)
+        self.advice = recommendations(config, choice)
+        self.display.plan = config.viewing
+        self.saved_ports = len(program_of(config.unwatched).topology().outputs)
         self.set_order, self.set_exploration = run.writer("orders"), run.writer("exploration")
         self.episodes = run.view("episodes")
-        self.sent = specification.parameters
+        self.sent = config.parameters
         self.afresh = False  # they will begin with new episodes anyway
         return run
 
@@ -190,9 +190,9 @@ def _statistics(model: Model) -> Mapping[str, torch.Tensor]:
     return {} if model._vec_normalize_env is None else statistics_of(model._vec_normalize_env)
 
 
-def _replacing(restarts: int, specification: Specification, executor: str) -> Recover | None:
+def _replacing(restarts: int, config: ProgramConfig, executor: str) -> Recover | None:
     """How often workers are replaced, if every environment could be brought back that a result depends on."""
-    recover, evaluation = replacing(restarts, executor, specification.actors.makes), specification.evaluation
+    recover, evaluation = replacing(restarts, executor, config.actors.makes), config.evaluation
     if evaluation is not None:
         replacing(restarts, executor, [evaluation.make], "evaluation environment")
     return recover

@@ -38,7 +38,7 @@ from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, finish, gradients, scratch_of, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
-from reactor_sb3.trainers.program import Specification, program_of, specification_of
+from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, torch_state, torch_stream, torch_threads
 
@@ -381,15 +381,15 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def program(self) -> Program:
         """The reactor program that ``learn()`` runs, one tick a round."""
-        return program_of(self.specification())
+        return program_of(self.program_config())
 
-    def specification(self) -> Specification:
+    def program_config(self) -> ProgramConfig:
         """The program's configuration.
 
         Raises:
             ValueError: If the model has no environment.
         """
-        return specification_of(self)
+        return config_of(self)
 
     # ------------------------------------------------------------------ its run
 

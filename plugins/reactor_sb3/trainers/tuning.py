@@ -66,15 +66,15 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
         except ValueError:  # these do not go together with the others
             continue
         with other, small:
-            specification, envs, rows = other.specification(), other.envs_per_actor, len(small.example())
+            config, envs, rows = other.program_config(), other.envs_per_actor, len(small.example())
             if envs not in of_envs:
-                of_envs[envs] = actor_cost(specification)
+                of_envs[envs] = actor_cost(config)
             if rows not in of_rows:
                 seconds, count = learner_cost(small)
                 of_rows[rows] = seconds / max(count, 1)
             _, updates = other.throw_away_update()
             actor, learner = of_envs[envs], of_rows[rows] * other.n_learners * updates
-            seconds = predicted(specification, actor, learner, updates)
+            seconds = predicted(config, actor, learner, updates)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
             yield Prediction(changed, steps / seconds, learned / seconds, actor, learner, updates)
 

@@ -127,7 +127,7 @@ def test_a_player_notes_the_actions_that_it_takes(monkeypatch: pytest.MonkeyPatc
     noted: list[Any] = []
     monkeypatch.setattr(SeededEnvs, "end_round", lambda self, actions: noted.append(actions.copy()))
     model = SyncDQN("MlpPolicy", Alternating, evaluate_every=1, n_actors=1, policy_kwargs={"net_arch": []}, **INLINE)
-    config, (module, _) = model.specification().evaluation, model.acting()
+    config, (module, _) = model.program_config().evaluation, model.acting()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.zeros(2) if name.endswith("bias") else torch.tensor([[1.0], [-1.0]]))

@@ -201,7 +201,7 @@ def test_nobody_waits_for_an_episode_that_does_not_end(tmp_path: Path, monkeypat
 
 def test_the_usual_slice_is_a_small_one(tmp_path: Path) -> None:
     with new("ppo", "CartPole-v1", n_steps=32, watch=tmp_path / "run.gif") as model:
-        viewing: Any = model.specification().viewing
+        viewing: Any = model.program_config().viewing
         assert (viewing.play.steps, viewing.play.every, viewing.play.episodes) == (2, 100, 1)
     assert not names(tmp_path)
 

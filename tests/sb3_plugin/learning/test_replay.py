@@ -90,7 +90,7 @@ def some_rounds(model: Any, count: int) -> list[Any]:
     random = np.random.default_rng(0)
     found = []
     for _ in range(count):
-        rounds = np.zeros(model.n_actors, model.specification().actors.record)
+        rounds = np.zeros(model.n_actors, model.program_config().actors.record)
         for name in rounds.dtype.names or ():
             field = rounds[name]
             field[...] = random.integers(0, 2 if field.dtype == bool else 100, field.shape)

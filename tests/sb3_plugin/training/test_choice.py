@@ -70,7 +70,7 @@ def test_what_changes_results_is_only_recommended(
     monkeypatch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, pipeline=pipeline, seed=0) as model:
         homes = placed(4, 2, actor, learner, {}, overlap=bool(pipeline))
-        found = recommendations(model.specification(), Placement("processes", 2, homes, actor, learner, updates))
+        found = recommendations(model.program_config(), Placement("processes", 2, homes, actor, learner, updates))
         assert [any(word in sentence for sentence in found) for word in words] == [True] * len(found) == [True] * len(words)
 
 
@@ -89,7 +89,7 @@ def test_to_learn_side_by_side_is_only_recommended(algorithm: Any, learner: floa
         patch.setattr("reactor_sb3.trainers.placing.usable_cores", lambda: 2)
         with algorithm("MlpPolicy", "Pendulum-v1", n_actors=2, pipeline=1, seed=0) as model:
             homes = placed(2, 2, 1e-3, learner, {}, overlap=True)
-            found = recommendations(model.specification(), Placement("processes", 2, homes, 1e-3, learner, updates))
+            found = recommendations(model.program_config(), Placement("processes", 2, homes, 1e-3, learner, updates))
     assert [word for word in ("split=True", "n_learners=2") if any(word in sentence for sentence in found)] == words
 
 
@@ -114,7 +114,7 @@ class Slow(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(("reset", "step", "steps"), [(0.3, 0.0, 2), (0.3, 0.0, 6), (0.3, 0.01, 1000)])
 def test_what_a_round_of_an_actor_costs(reset: float, step: float, steps: int) -> None:
     with SyncDQN("MlpPolicy", lambda: Slow(reset, step), n_actors=1, rollout_steps=steps, seed=0) as model:
-        given, begin = model.specification(), time.perf_counter()
+        given, begin = model.program_config(), time.perf_counter()
         cost = actor_cost(given)
         taken = time.perf_counter() - begin
     assert step * steps <= cost < 2 * step * steps + 0.2  # episodes that begin are no part of it
@@ -157,7 +157,7 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
     monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 1))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
-        found = choose(model.specification(), model)
+        found = choose(model.program_config(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)
 
 
@@ -183,7 +183,7 @@ def test_what_a_round_gains_by_shards(learners: int, workers: int, shared: float
 
 def test_what_a_round_gains_where_one_shard_has_more_to_do() -> None:
     with SyncTD3("MlpPolicy", "Pendulum-v1", n_actors=4, split=True, policy_delay=1, seed=0) as model:
-        share = model.specification().largest_share
+        share = model.program_config().largest_share
     assert share == pytest.approx(9 / 14, rel=0.2)  # by passes through networks
     for workers, learned in ((2, 10.0 * share), (1, 10.0)):
         found = gained(4, workers, 1.0, 10.0, 0.0, overlap=False, learners=2, share=share)
@@ -196,4 +196,4 @@ def test_shards_meet_at_each_update(monkeypatch: Any, helper: float, executor: s
     monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=2, seed=0, workers=2) as model:
-        assert choose(model.specification(), model).executor == executor
+        assert choose(model.program_config(), model).executor == executor

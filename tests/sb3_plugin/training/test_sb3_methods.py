@@ -291,7 +291,7 @@ def test_what_is_measured_includes_the_network() -> None:
     """The first rounds may be all random; it is the later ones that an executor is chosen for."""
     CALLS.clear()
     model = new("dqn", learning_starts=10**6)
-    given = model.specification()
+    given = model.program_config()
     policy: Any = given.actors.policy
     counting = replace(policy, q_net=Counting(policy.q_net))
     assert actor_cost(replace(given, actors=replace(given.actors, policy=counting))) > 0

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {"rollout_steps": 10, "gradient_steps": 4, "batch_siz
 def two_cores(monkeypatch: Any) -> None:
     """An environment's part of a round takes 1 ms, and so do 32 rows of an update; workers cost nothing."""
     costs = {
-        "tuning.actor_cost": lambda specification: 1e-3 * specification.actors.envs,
+        "tuning.actor_cost": lambda config: 1e-3 * config.actors.envs,
         "tuning.learner_cost": lambda model: (3 * 1e-3 * len(model.example()) / 32, 3),
         "tuning.usable_cores": lambda: 2,
         "placing.usable_cores": lambda: 2,
