@@ -39,7 +39,7 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
-    from reactor_torch.slicing import check_sliced
+    from reactor_torch.slicing import check_sliced, draws
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.threads import torch_threads
@@ -97,6 +97,7 @@ __all__ = [
     "computing",
     "dense_network_of",
     "differentiating",
+    "draws",
     "ends_in_softmax",
     "is_compiled",
     "layers_of",

@@ -214,7 +214,7 @@ class Actor(Reactor):
         return infos
 
     def _infos(self, step: int, envs: SeededEnvs, watched: bool, normalizing: Normalizing | None) -> Iterator[StepInfo]:
-        """What there is to report of a step."""
+        """The infos to report of a step."""
         block, steps = envs.block, self.config.steps
         for row in range(len(block.envs)) if watched else envs.ended:
             number = envs.first + row

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def features_of(space: spaces.Space[Any], *, normalized: bool) -> tuple[int, bool] | None:
-    """What SB3 makes of observations before the first layer, if it does nothing else: flattens them, or sets one of many to 1.
+    """How SB3 prepares observations before the first layer, if it does no more than flatten them, or set one of many to 1.
 
     Args:
         space: Of observations.

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Field(NamedTuple):
-    """What a round's record holds of each step's action, or about it.
+    """A field of a round's record: of each step's action, or about it.
 
     Attributes:
         name: Name of the field.
@@ -93,7 +93,7 @@ class Rollout(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class Turn:
-    """What an actor has for one round.
+    """An actor's inputs for one round.
 
     Attributes:
         random: The actor's random stream.
@@ -138,10 +138,10 @@ class Policy(Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What a round's record holds of actions: ``"actions"``, and whatever the learner wants to know besides."""
+        """Fields of a round's record: ``"actions"``, and whatever the learner wants to know besides."""
 
     def memory(self, envs: range) -> Any:
-        """What outlives a round, for environments of these numbers; picklable. ``None`` if there is nothing."""
+        """State that outlives a round, for environments of these numbers; picklable. ``None`` if there is nothing."""
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
         """The policy with weights.

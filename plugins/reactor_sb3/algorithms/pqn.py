@@ -166,14 +166,14 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
 
     def minibatches(self, batch: QBatch) -> Iterator[QBatch]:
         """A pass: all rows in a new order."""
+        self.logger.record("train/q_return", float(batch.returns.mean()))
         for rows in self.permutation(len(batch.returns)).chunk(self.n_minibatches):
             yield batch[rows]
 
     def update(self, minibatch: QBatch) -> Update:
         """A step along the gradients of a minibatch."""
         self._n_updates += 1
-        found = yield from self.descend(q_net=minibatch)
-        return {**found, "q_return": float(minibatch.returns.mean())}
+        return (yield from self.descend(q_net=minibatch))
 
     @property
     def minibatch_rows(self) -> int:

@@ -19,6 +19,7 @@ from reactor_sb3.environments.makers import EnvMaker
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
+from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose, recommendations, spread
 from reactor_sb3.trainers.program import ProgramConfig, program_of
 from reactor_sb3.trainers.report import Report
@@ -60,6 +61,7 @@ class Session:
         sent: The parameters that the actors have, ``None`` if that is not known.
         afresh: Whether the actors are to begin new episodes.
         late_cut: Environments whose episodes end with the round that is still under way, ``(n_envs,)``, bool.
+        draws: Whether batches, updates or networks may draw from torch's generator.
         sliced: Gradients in slices, as the learner sees them; ``None`` if it has no gradient workers.
         in_round: Whether a round is under way that callbacks have not seen in full.
         due: Checkpoints to be written when they have.
@@ -90,6 +92,7 @@ class Session:
         self.late_cut: Array | None = None
         self.in_round = False
         self.sliced: SlicedGradients | None = None
+        self.draws = True
         self.due: list[str | os.PathLike[str]] = []
 
     # ------------------------------------------------------------------ what the actors get
@@ -138,6 +141,7 @@ class Session:
         Raises:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
+        RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         carrier = carrier_for(model.executor, model.nodes, model.workers)

@@ -40,7 +40,7 @@ from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, finish, g
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, torch_state, torch_stream, torch_threads
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, draws, torch_state, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -264,8 +264,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         return seen.flatten(1)
 
     def drawing(self) -> AbstractContextManager[None]:
-        """The random stream that batches and updates draw from by torch's functions."""
-        return torch_stream(self.session.torch_stream)
+        """The random stream that batches, updates and networks draw from by torch's functions; nothing where none of them draws."""
+        return torch_stream(self.session.torch_stream) if self.session.draws else nullcontext()
 
     @abstractmethod
     def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:
@@ -325,6 +325,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """
         self.nets = Networks(self.networks(), self.losses())
         check_sliced(self.nets, self.n_learners, self.split)
+        self.session.draws = self.draws_noise or draws(self.nets)
 
     def log_exploration(self, rate: float) -> None:
         """Note the rate of exploration where SB3's users look for it."""

@@ -15,6 +15,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from trainers import SPACES, Toy, both, new, same_draws
 
+from reactor_sb3 import SyncDQN
 from reactor_sb3.streams import Purpose, drawing_from, stream
 from reactor_sb3.trainers.learner import finish, scratch_of
 
@@ -133,3 +134,13 @@ def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
         assert model.fingerprint() == weights
         now = model.policy.optimizer.state_dict()["state"]
         assert all(torch.equal(moments[index][name], now[index][name]) for index in moments for name in moments[index])
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    with SyncDQN("MlpPolicy", "CartPole-v1", learning_starts=0, batch_size=4, seed=0, executor="inline") as model:
+        model.learn(16)
+        done = model.n_updates
+        with torch.no_grad():
+            next(model.q_net.parameters()).fill_(float("nan"))
+        with pytest.raises(ValueError, match=rf"loss is nan in update {done + 1}, and so are the parameters"):
+            model.learn(16, reset_num_timesteps=False)

@@ -8,10 +8,12 @@ from typing import Any, get_type_hints
 
 import pytest
 import stable_baselines3
+import torch
 
 import reactor_sb3
 from reactor_sb3 import PQN, RunOptions, SyncDQN, SyncPPO, SyncSAC, SyncTD3
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, constructor_hints
+from reactor_torch import torch_stream
 
 TRAINERS = {SyncDQN: OffPolicyOptions, SyncPPO: Options, SyncSAC: SplitOptions, SyncTD3: SplitOptions, PQN: Options}
 
@@ -72,3 +74,33 @@ def test_a_subclass_with_a_constructor_of_its_own() -> None:
 
     model = Mine("MlpPolicy", "CartPole-v1", n_actors=2)
     assert (model.learning_starts, model.n_actors, model.arguments["learning_starts"]) == (7, 2, 7)
+
+
+def test_what_load_has_set_is_checked_before_workers_start(tmp_path: Any) -> None:
+    SyncDQN("MlpPolicy", "CartPole-v1").save(tmp_path / "model")
+    model = SyncDQN.load(tmp_path / "model", "CartPole-v1", workers=0)
+    with pytest.raises(ValueError, match="workers"):
+        model.learn(8)
+
+
+class Dropping(torch.nn.Module):
+    """Leaves some features out at random."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(features, training=self.training)
+
+
+@pytest.mark.parametrize(("activation", "draws"), [(torch.nn.ReLU, False), (Dropping, True)])
+def test_torchs_generator_is_lent_to_where_something_draws(activation: Any, draws: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lent: list[Any] = []
+
+    def noted(state: torch.Tensor) -> Any:
+        lent.append(state)
+        return torch_stream(state)
+
+    model = SyncPPO("MlpPolicy", "CartPole-v1", n_actors=1, n_steps=16, batch_size=16, seed=0, executor="inline",
+                    policy_kwargs={"activation_fn": activation})  # fmt: skip
+    monkeypatch.setattr("reactor_sb3.trainers.trainer.torch_stream", noted)
+    with model:
+        model.learn(16)
+    assert bool(lent) == draws
