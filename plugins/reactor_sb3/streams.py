@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Purpose", "drawing_from", "restore", "seed_of", "state_of", "stream"]
+from reactor_rl.plugin import one_numeric_thread
+from reactor_torch import torch_state, torch_stream
+
+__all__ = ["Purpose", "drawing_first_weights", "drawing_from", "restore", "seed_of", "state_of", "stream"]
 
 
 _global = threading.RLock()
@@ -53,6 +56,19 @@ def drawing_from(generator: np.random.Generator) -> Iterator[None]:
             yield
         finally:
             random.set_bit_generator(before)
+
+
+@contextlib.contextmanager
+def drawing_first_weights(seed: int | None) -> Iterator[None]:
+    """Let torch draw a network's first weights from the numbers that SB3's seeding gives, whoever else draws meanwhile.
+
+    Orthogonal ones come from a decomposition, whose last bits depend on the number of threads: there is one.
+
+    Args:
+        seed: The trainer's; ``None`` for torch's own generator.
+    """
+    with one_numeric_thread(), contextlib.nullcontext() if seed is None else torch_stream(torch_state(seed)):
+        yield
 
 
 def state_of(generator: np.random.Generator) -> dict[str, Any]:

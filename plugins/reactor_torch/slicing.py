@@ -93,7 +93,7 @@ def draws(nets: Networks) -> bool:
     def certain(part: nn.Module) -> bool:
         package, _, family = type(part).__module__.rpartition(".")
         torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
-        return torch_s or type(part).__module__.startswith("stable_baselines3.")
+        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "reactor_sb3."))
 
     return not all(certain(part) for module in nets.modules() for part in module.modules())
 

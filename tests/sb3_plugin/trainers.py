@@ -139,7 +139,7 @@ def outcome(model: Any) -> dict[str, Any]:
 @contextmanager
 def same_draws(model: Any, random: np.random.Generator) -> Iterator[None]:
     """Ours draws from its own generators what SB3's buffers draw from ``np.random``: the numbers of this one."""
-    drawing = model.streams()["replay"]
+    drawing = model.session.streams["replay"]
     kept = state_of(drawing)
     restore(drawing, state_of(random))
     try:

@@ -216,8 +216,10 @@ class EnvBlock:
                     out.put_all(last)
                 except (TypeError, ValueError):
                     failures += out.write_each(last)
-            if out.put_next:
-                self._write_next(out, out.put_next)
+            for part, shown in out.copies:  # what the step led to is seen now, but for the last observations of episodes
+                part[...] = shown
+            if finals and out.put_next:
+                self._write_finals(out.put_next)
 
     def _begin(self, row: int, env: Env) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
@@ -228,10 +230,8 @@ class EnvBlock:
         self._due[row] = self._now + self.envs[row].limit
         return observation, info
 
-    def _write_next(self, out: BoundRows, put: Put) -> None:
-        """Write what the step led to: what is seen now, but for the last observations of episodes."""
-        for part, shown in out.copies:
-            part[...] = shown
+    def _write_finals(self, put: Put) -> None:
+        """Write the last observations of episodes."""
         for row, (observation, _) in self.finals.items():
             try:
                 put(row, observation)

@@ -189,7 +189,6 @@ class Actor(Reactor):
         self, slot: Slot, envs: SeededEnvs, act: Callable[[int], Array], watched: bool, normalizing: Normalizing | None
     ) -> list[StepInfo]:
         plan = self.config
-        rewards: list[Any] = []
         dones, timeouts = slot.record["dones"], slot.record["timeouts"]
         dones.fill(False)
         timeouts.fill(False)
@@ -203,13 +202,12 @@ class Actor(Reactor):
             if normalizing is not None:
                 normalizing.observations(_of_step(slot.given, step), _of_step(slot.observations, step))
             envs.step(act(step), out)
-            rewards += envs.rewards
             for row, (terminated, total, length) in envs.ended.items():
                 dones[step, row], timeouts[step, row] = True, not terminated
                 returns[step, row], lengths[step, row] = total, length
             if watched or envs.ended:
                 infos += self._infos(step, envs, watched, normalizing)
-        slot.rewards[...] = np.array(rewards, np.float32).reshape(plan.steps, plan.envs)
+        slot.rewards[...] = np.array(envs.rewards, np.float32).reshape(plan.steps, plan.envs)
         envs.end_round(slot.record["actions"])
         return infos
 

@@ -50,7 +50,7 @@ def state_of(model: Model) -> dict[str, Any]:
         "policy": dict(model.policy.state_dict()),
         "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
         "learned": _tensors_of(model),
-        "streams": {name: streams.state_of(generator) for name, generator in model.streams().items()},
+        "streams": {name: streams.state_of(generator) for name, generator in model.session.streams.items()},
         "torch_stream": model.session.torch_stream,
         "episodes": [dict(info) for info in model.ep_info_buffer or ()],
         "successes": [float(one) for one in model.ep_success_buffer or ()],
@@ -89,7 +89,7 @@ def restore(model: Model, state: dict[str, Any]) -> None:
     with torch.no_grad():
         for name, tensor in _tensors_of(model).items():
             tensor.copy_(state["learned"][name])
-    for name, generator in model.streams().items():
+    for name, generator in model.session.streams.items():
         streams.restore(generator, state["streams"][name])
     model.session.torch_stream = state["torch_stream"].clone()
     window = model._stats_window_size

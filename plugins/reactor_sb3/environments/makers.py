@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
 from reactor_gymnasium.plugin import EnvFn, thrown_away
@@ -15,7 +17,7 @@ from reactor_rl.plugin import Pickled, dumps, global_random_state
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
 
-__all__ = ["LazyEnv", "EnvMaker", "live_count", "maker_of", "spare_envs"]
+__all__ = ["EnvMaker", "LazyEnv", "lazy_envs", "live_count", "maker_of", "spare_envs"]
 
 
 class EnvMaker:
@@ -76,6 +78,27 @@ def maker_of(env: Any) -> EnvMaker:
 def live_count(env: Any) -> int | None:
     """How many environments there are to be, if ``env`` says so: a live vector environment does."""
     return env.num_envs if isinstance(env, VecEnv) and _lazy(env) is None else None
+
+
+def lazy_envs(env: Any, count: int) -> VecEnv | None:
+    """The environment that SB3 is given: a live vector environment, or ``count`` like ``env``, each made when it is used.
+
+    Args:
+        env: As the user has passed it; ``None`` for a model without one.
+        count: How many the actors have.
+
+    Raises:
+        TypeError: If no more of it can be made.
+        ValueError: If its actions do not count from 0.
+    """
+    if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
+        found: VecEnv | None = env
+    else:
+        found = spare_envs(maker_of(env), count)
+    match None if found is None else found.action_space:
+        case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) as space if np.any(start):
+            raise ValueError(f"{space} counts from {start}; wrap the environment so that actions count from 0")
+    return found
 
 
 def _lazy(env: VecEnv) -> LazyEnv | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import gymnasium
@@ -22,6 +23,7 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 _KEPT = ("episode", "is_success")
+_FLOATS = frozenset((float,))
 
 
 def kept_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
@@ -50,9 +52,9 @@ class SeededEnvs:
     Attributes:
         block: The environments, see :class:`~reactor_gymnasium.environments.block.EnvBlock`.
         first: Likewise.
-        rewards: Of the last step, as the environments gave them, numbers.
-        lengths: Steps of each episode so far.
-        totals: Sums of the rewards of each episode so far.
+        rewards: Of this round's steps, one after the other, as the environments gave them, numbers.
+        lengths: Steps of each episode, up to the end of the last round.
+        totals: Sums of the rewards of each episode, likewise.
         ended: Of each episode that the last step ended, by row: whether it was terminated, its return and its length.
     """
 
@@ -65,6 +67,7 @@ class SeededEnvs:
         self.ended: dict[int, tuple[bool, Any, int]] = {}
         self._episodes = [-1] * n
         self._steps = 0  # of this round
+        self._counted = [0] * n  # up to which of them lengths and totals are known
         self._seeded_at: list[int | None] = [None] * n  # step of this round
         self._seeds = [0] * n  # of the last seeded resets
         self._logs: list[list[Array]] = [[] for _ in makers]  # actions since then, round by round
@@ -82,7 +85,8 @@ class SeededEnvs:
     def begin_round(self, afresh: bool) -> None:
         """To be called before the first step of a round; begins new episodes if told so, and where there is none."""
         block = self.block
-        self._steps, self._seeded_at = 0, [None] * len(self.makers)
+        n = len(self.makers)
+        self._steps, self._seeded_at, self._counted, self.rewards = 0, [None] * n, [0] * n, []
         rows = [row for row, episode in enumerate(self._episodes) if afresh or episode < 0]
         if rows:
             with block.opened():
@@ -106,15 +110,21 @@ class SeededEnvs:
             row, error = min(block.failures, key=lambda failure: failure[0])
             error.add_note(f"raised in environment {self.first + row}")
             raise error
-        rewards = self.rewards = [
-            reward if type(reward) is float else self._number(row, reward) for row, reward in enumerate(block.rewards)
-        ]
-        lengths = self.lengths = [length + 1 for length in self.lengths]
-        totals = self.totals = [total + reward for total, reward in zip(self.totals, rewards, strict=True)]
+        rewards = block.rewards
+        self.rewards += rewards if _FLOATS.issuperset(map(type, rewards)) else map(self._number, count(), rewards)
         self.ended = {}
         for row, terminated, _ in block.ended:
-            self.ended[row] = terminated, totals[row], lengths[row]
-            totals[row], lengths[row] = 0.0, 0
+            self._count(row)
+            self.ended[row] = terminated, self.totals[row], self.lengths[row]
+            self.totals[row], self.lengths[row] = 0.0, 0
+
+    def _count(self, row: int) -> None:
+        """Bring the length and the total of an episode up to date: once an episode and round, for it costs more than some steps."""
+        n, counted, total = len(self.makers), self._counted[row], self.totals[row]
+        for reward in self.rewards[counted * n + row :: n]:  # not by sum(), which rounds otherwise since Python 3.12
+            total += reward
+        self.totals[row], self._counted[row] = total, self._steps
+        self.lengths[row] += self._steps - counted
 
     def end_round(self, actions: Array) -> None:
         """To be called after the last step of a round.
@@ -124,6 +134,8 @@ class SeededEnvs:
         """
         for row, (begun, log) in enumerate(zip(self._seeded_at, self._logs, strict=True)):
             log.append(actions[begun or 0 :, row].copy())
+        for row in range(len(self.makers)):
+            self._count(row)
 
     def _seed(self, row: int) -> dict[str, Any]:
         """The arguments of a reset."""
@@ -145,7 +157,7 @@ class SeededEnvs:
 
     def _number(self, row: int, reward: Any) -> Any:
         try:
-            return as_number(reward)
+            return reward if type(reward) is float else as_number(reward)
         except ValueError as error:
             error.add_note(f"raised in environment {self.first + row}")
             raise

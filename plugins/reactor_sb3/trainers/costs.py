@@ -13,6 +13,7 @@ import numpy as np
 from reactor_rl import Program
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.acting.actor import Actor
+from reactor_sb3.trainers.learner import throw_away_update
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
@@ -75,7 +76,7 @@ def learner_cost(learning: Model) -> tuple[float, int]:
     """
     best = math.inf
     with global_random_state(), learning.limited_threads():
-        update, count = learning.throw_away_update()
+        update, count = throw_away_update(learning), learning.updates_due()
         for _ in range(1 + ROUNDS):
             begin = time.perf_counter()
             update()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ __all__ = [
     "gradients",
     "scratch_of",
     "shares_of",
+    "throw_away_update",
 ]
 
 
@@ -95,6 +96,12 @@ def scratch_of(model: Any) -> Any:
     scratch.nets = Networks(scratch.networks(), scratch.losses())
     scratch.nets.begin_round(scratch.losses())
     return scratch
+
+
+def throw_away_update(model: Any) -> Callable[[], object]:
+    """A function that makes one update of a throw-away copy of a trainer's networks."""
+    scratch, batch = scratch_of(model), model.example()
+    return lambda: finish(scratch.update(batch), scratch.nets)
 
 
 def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
@@ -184,7 +191,7 @@ class _Learning(Reactor):
         trainer = self.trainer.target
         if not np.all(self.transitions.present):
             return None
-        trainer.add_statistics(self.transitions.value)
+        trainer.session.add_statistics(trainer, self.transitions.value)
         update: Update = trainer.round(self.transitions.value, self.infos.value if trainer.wants_infos else [])
         return update
 
@@ -253,7 +260,7 @@ class ParallelLearner(_Learning):
     def learn(self) -> None:
         """Begin with a round, if one has arrived."""
         trainer = self.trainer.target
-        self.seeds = trainer.worker_seeds()  # by the updates before this round
+        self.seeds = trainer.session.worker_seeds(trainer)  # by the updates before this round
         self.update = self.begin()
         if self.update is None:
             trainer.session.write_parameters(trainer, self.parameters.buffer)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import gymnasium
-import numpy as np
 import numpy.typing as npt
 import torch
 from stable_baselines3.common.logger import Logger
@@ -44,6 +42,7 @@ class Model(Protocol):
     watch_every: int
     watch_episodes: int
     watch_steps: int | None
+    _base_seed: int
     _learned_timesteps: int
     _run: Any
 
@@ -77,11 +76,7 @@ class Model(Protocol):
 
     def acting(self) -> tuple[torch.nn.Module, Any]: ...
 
-    def assert_runs(self, run: Any) -> None: ...
-
     def close(self) -> None: ...
-
-    def counted(self) -> int: ...
 
     def cut_episodes(self, which: Array) -> None: ...
 
@@ -97,9 +92,7 @@ class Model(Protocol):
 
     def start(self) -> Any: ...
 
-    def throw_away_update(self) -> tuple[Callable[[], object], int]: ...
-
-    def streams(self) -> dict[str, np.random.Generator]: ...
+    def updates_due(self) -> int: ...
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]: ...
 

@@ -18,10 +18,9 @@ from stable_baselines3.common.utils import get_device
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.noise import check_noise
-from reactor_sb3.streams import Purpose, drawing_from, stream
+from reactor_sb3.streams import Purpose, drawing_first_weights, drawing_from, stream
 from reactor_sb3.trainers.learner import finish
 from reactor_sb3.trainers.replay import BLOCKWISE, store
 from reactor_sb3.trainers.replay_sampler import ReplaySampler
@@ -97,7 +96,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         self._setup_actors()
-        with one_numeric_thread(), self._initial_stream():  # a policy of the user's may draw its weights by linear algebra
+        with drawing_first_weights(self.seed):
             super()._setup_model()
         assert isinstance(self.train_freq, TrainFreq)
         if self.train_freq.unit is not TrainFrequencyUnit.STEP:

@@ -13,11 +13,11 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from reactor_rl.plugin import one_numeric_thread
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.records import Observations, by_step, transition_record
-from reactor_sb3.streams import Purpose, stream
+from reactor_sb3.streams import Purpose, drawing_first_weights, stream
 from reactor_sb3.trainers.learner import finish
+from reactor_sb3.trainers.report import counted
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Update, torch_state, torch_stream
 
@@ -112,7 +112,7 @@ class OnPolicyTrainer(Trainer):
 
     def _setup_model(self) -> None:
         self._setup_actors()
-        with one_numeric_thread(), self._initial_stream():  # weights that are drawn orthogonal come from a decomposition
+        with drawing_first_weights(self.seed):
             self._setup_policy()
         self.policy.set_training_mode(False)  # but for the updates themselves
         self.session.streams["minibatches"] = stream(self._base_seed, Purpose.MINIBATCHES)
@@ -193,7 +193,7 @@ class OnPolicyTrainer(Trainer):
                     break
             self.pass_done()
         if self._over:
-            self.logger.info(f"no more updates in round {self.counted() + 1}: {self._over}")
+            self.logger.info(f"no more updates in round {counted(self) + 1}: {self._over}")
         self.nets.end_round()
         self.log_round(passes)
         return {}

@@ -201,11 +201,11 @@ def placed(
 
 
 def meeting_cost(updates: int, learner: float, learners: int) -> float:
-    """Seconds that a learner and its shards need in a round to meet for each update, beyond computing.
+    """Seconds that a learner and its gradient workers need in a round to meet for each update, beyond computing.
 
     Args:
         updates: Of a round.
-        learner: Seconds of a learner's round that has no shards.
+        learner: Seconds of a learner's round that has no gradient workers.
         learners: How many there are.
     """
     slice_cost = learner / max(updates, 1) / learners
@@ -253,7 +253,7 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
 def best_sharing(config: ProgramConfig, choice: Placement, sampling: float) -> tuple[str, float] | None:
     """A setting by which cores share the learner's work and a round is clearly shorter, and the seconds that learning would take.
 
-    ``None`` where there is nothing, or where the trainer has shards already or cannot have any.
+    ``None`` where there is nothing, or where the trainer has gradient workers already or cannot have any.
 
     Args:
         config: What the program is made from.

@@ -21,7 +21,7 @@ from reactor_sb3.trainers.model import Model
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["Report"]
+__all__ = ["Report", "counted"]
 
 Array = npt.NDArray[Any]
 
@@ -63,7 +63,7 @@ class Report:
             Whether to go on.
         """
         step_infos: list[StepInfo] = [info for of_actor in run.values("infos") for info in of_actor]
-        before = model.counted()
+        before = counted(model)
         go_on = True
         self._evaluated(model, run)
         if callback is None:
@@ -73,7 +73,7 @@ class Report:
             go_on = _tell(model, run, step_infos, callback)
         model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
         model.round_done()
-        if log_interval is not None and model.counted() // log_interval > before // log_interval:
+        if log_interval is not None and counted(model) // log_interval > before // log_interval:
             model.dump_logs()
         return go_on
 
@@ -93,7 +93,7 @@ class Report:
         elapsed = max((time.time_ns() - model.start_time) / 1e9, 1e-9)
         logger = model.logger
         record = logger.record
-        record(f"time/{model.log_unit}", model.counted(), exclude="tensorboard")
+        record(f"time/{model.log_unit}", counted(model), exclude="tensorboard")
         if model.ep_info_buffer:
             record("rollout/ep_rew_mean", utils.safe_mean([info["r"] for info in model.ep_info_buffer]))
             record("rollout/ep_len_mean", utils.safe_mean([info["l"] for info in model.ep_info_buffer]))
@@ -129,6 +129,13 @@ class Report:
 
 
 # ---------------------------------------------------------------------- steps and episodes
+
+
+def counted(model: Model) -> int:
+    """How many episodes, or rounds, there have been: whichever ``log_interval`` counts."""
+    if model.log_unit == "episodes":
+        return model._episode_num
+    return (model.num_timesteps - model._num_timesteps_at_start) // (model.rollout_steps * model.n_envs)
 
 
 def _count(model: Model, step_infos: list[StepInfo]) -> None:
@@ -187,7 +194,7 @@ def _tell(model: Model, run: Run, step_infos: list[StepInfo], callback: BaseCall
             })  # fmt: skip
             go_on = callback.on_step()
             if go_on:
-                model.assert_runs(run)
+                model.session.assert_runs(model, run)
         ended = [infos[number] for number in np.flatnonzero(dones)]
         model._episode_num += len(ended)
         model._update_info_buffer(ended, np.ones(len(ended), np.bool_))

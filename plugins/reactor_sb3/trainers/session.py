@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from reactor_gymnasium.plugin import replacing
-from reactor_rl import Recover
+from reactor_rl import Recover, RunError
 from reactor_rl.plugin import carrier_for
-from reactor_sb3.acting.normalization import Normalization, statistics_of
+from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.records import Observations
+from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
@@ -187,6 +191,76 @@ class Session:
             self.report.records = None
         run.tick()
         self.late_cut = None
+
+    def learn(self, model: Model, total_timesteps: int, callback: BaseCallback, log_interval: int | None) -> None:
+        """Train, round by round; see :meth:`reactor_sb3.trainers.trainer.Trainer.learn`.
+
+        Args:
+            model: The trainer.
+            total_timesteps: Steps after which no other round begins.
+            callback: Whom to tell.
+            log_interval: Episodes or rounds between two logs, ``None`` for none.
+        """
+        watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
+        try:
+            run = model.start()
+            model.start_time = time.time_ns()  # starting workers is no sampling
+            self.report.begin(model)
+            if self.outdated(model):  # set_parameters(), say: what is under way is out of date
+                run.set(parameters=self.parameters(model))
+            for sentence in self.advice:
+                model.logger.info(sentence)
+            while model.num_timesteps < total_timesteps:
+                callback.on_rollout_start()
+                self.in_round = True
+                self.assert_runs(model, run)
+                self.tick(model, run, watched)
+                self.display.show_round(model, run)
+                go_on = self.report.round(model, run, callback if watched else None, log_interval)
+                self.in_round = False
+                self._save_due(model)
+                if not go_on:
+                    break
+                callback.on_rollout_end()
+            self.report.write(model)
+            self.sent = self.parameters(model)
+            if model.num_timesteps > model._num_timesteps_at_start:
+                with model.limited_threads():
+                    self.display.show_trained(model, max(model._learned_timesteps, 0), self.sent)
+        finally:
+            self.in_round, self.due = False, []
+
+    def assert_runs(self, model: Model, run: Run) -> None:
+        """Within ``learn()``: see to it that a callback has not ended what it goes on with.
+
+        Raises:
+            RunError: If it has.
+        """
+        if model._run is not run:
+            raise RunError(
+                "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
+                "False, which ends the training, and call it after learn()"
+            )
+
+    def _save_due(self, model: Model) -> None:
+        """Write the checkpoints that were wanted within the round that is over."""
+        due, self.due = self.due, []
+        for path in due:
+            checkpoint.save(path, model)
+
+    # ------------------------------------------------------------------ for the learner
+
+    def add_statistics(self, model: Model, transitions: Array) -> None:
+        """Add a round that is about to be learned from to the statistics of ``VecNormalize``, if there is one."""
+        if model._vec_normalize_env is not None and self.normalization is not None:
+            add_round(model._vec_normalize_env, self.normalization.originals, transitions)
+            if self.late_cut is not None:
+                model._vec_normalize_env.returns[self.late_cut] = 0
+
+    def worker_seeds(self, model: Model) -> list[int]:
+        """Seeds of the gradient workers' streams in the round that begins."""
+        count = 0 if self.sliced is None else self.sliced.workers
+        return [seed_of(model._base_seed, Purpose.TORCH, 1 + worker, model._n_updates) for worker in range(count)]
 
 
 def _statistics(model: Model) -> Mapping[str, torch.Tensor]:

@@ -9,17 +9,15 @@ import os
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from stable_baselines3.common import utils
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import get_device
@@ -29,14 +27,14 @@ from reactor_rl import Program, RunError
 from reactor_rl.plugin import FORKED, ExecutorName, RunOwner, canonical, new_hash
 from reactor_sb3.acting.actor import StepInfo
 from reactor_sb3.acting.evaluator import Evaluation
-from reactor_sb3.acting.normalization import add_round, normalized_keys
+from reactor_sb3.acting.normalization import normalized_keys
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
-from reactor_sb3.environments.makers import EnvMaker, live_count, maker_of, spare_envs
+from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, maker_of, spare_envs
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
-from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, finish, gradients, scratch_of, shares_of
+from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
@@ -89,7 +87,6 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
-    """Arguments that say where something is computed."""
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
@@ -109,7 +106,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._set_options(given["env"])
         if given.get("policy_kwargs") is not None:
             given["policy_kwargs"] = dict(given["policy_kwargs"])  # SB3 writes into it
-        given |= {"env": self._spare(given["env"]), **self._for_host()}  # SB3 takes None too, for load()
+        env = lazy_envs(given["env"], self.n_actors * self.envs_per_actor)
+        given |= {"env": env, **self._for_host()}  # SB3 takes None too, for load()
         known = inspect.signature(host.__init__).parameters
         host.__init__(self, **{name: given[name] for name in known if name in given})
         if "_init_setup_model" not in known and given.get("_init_setup_model", True):  # BaseAlgorithm itself, say
@@ -147,17 +145,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Decide how many actors there are, and how many environments each has; see :func:`shared_out`."""
         self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors)
         self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
-
-    def _spare(self, env: Any) -> VecEnv | None:
-        """The environment that SB3 is given: a live vector environment, or as many as the actors have, made when they are used."""
-        if env is None or live_count(env) is not None or (isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None):
-            spare: VecEnv | None = env
-        else:
-            spare = spare_envs(maker_of(env), self.n_actors * self.envs_per_actor)
-        match None if spare is None else spare.action_space:
-            case spaces.Discrete(start=start) | spaces.MultiDiscrete(start=start) as space if np.any(start):
-                raise ValueError(f"{space} counts from {start}; wrap the environment so that actions count from 0")
-        return spare
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
@@ -299,16 +286,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
         self.nets.begin_round(self.losses(), self.networks())
 
-    def worker_seeds(self) -> list[int]:
-        """Seeds of the gradient workers' streams in the round that begins."""
-        count = 0 if self.session.sliced is None else self.session.sliced.workers
-        return [seed_of(self._base_seed, Purpose.TORCH, 1 + worker, self._n_updates) for worker in range(count)]
-
-    def throw_away_update(self) -> tuple[Callable[[], object], int]:
-        """A function that makes one update of a throw-away copy of the networks, and how many updates a round has."""
-        scratch, batch = scratch_of(self), self.example()
-        return lambda: finish(scratch.update(batch), scratch.nets), self.updates_due()
-
     def shares(self) -> tuple[float, ...]:
         """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
         return shares_of(self.nets)
@@ -341,25 +318,8 @@ class Trainer(RunOwner, BaseAlgorithm):
         if self._vec_normalize_env is not None:
             self._vec_normalize_env.returns[which] = 0
 
-    def add_statistics(self, transitions: Array) -> None:
-        """Add a round that is about to be learned from to the statistics of ``VecNormalize``, if there is one."""
-        if self._vec_normalize_env is not None and self.session.normalization is not None:
-            add_round(self._vec_normalize_env, self.session.normalization.originals, transitions)
-            if self.session.late_cut is not None:
-                self._vec_normalize_env.returns[self.session.late_cut] = 0
-
-    def counted(self) -> int:
-        """How many episodes, or rounds, there have been: whichever ``log_interval`` counts."""
-        if self.log_unit == "episodes":
-            return self._episode_num
-        return (self.num_timesteps - self._num_timesteps_at_start) // (self.rollout_steps * self.n_envs)
-
     def round_done(self) -> None:
         """Called when callbacks have seen a round."""
-
-    def streams(self) -> dict[str, np.random.Generator]:
-        """The learner's random streams, by name."""
-        return self.session.streams
 
     # ------------------------------------------------------------------ parameters
 
@@ -369,10 +329,6 @@ class Trainer(RunOwner, BaseAlgorithm):
         for name, tensor in self.session.state(self).items():
             canonical((name, tensor.detach().cpu().numpy()), digest)
         return str(digest.hexdigest())
-
-    def _initial_stream(self) -> AbstractContextManager[None]:
-        """Draw the first weights from the numbers that SB3's seeding gives, whoever else draws from torch meanwhile."""
-        return nullcontext() if self.seed is None else torch_stream(torch_state(self.seed))
 
     def limited_threads(self) -> AbstractContextManager[None]:
         """As many threads for torch as the learner is to have, whatever a callback has left."""
@@ -410,14 +366,6 @@ class Trainer(RunOwner, BaseAlgorithm):
     def _running(self) -> Run:
         return self.start()
 
-    def assert_runs(self, run: Run) -> None:
-        """Within ``learn()``: see to it that a callback has not ended what it goes on with."""
-        if self._run is not run:
-            raise RunError(
-                "the workers were ended in the middle of learn(), by close() or set_env() in a callback. Let the callback return "
-                "False, which ends the training, and call it after learn()"
-            )
-
     # ------------------------------------------------------------------ learning
 
     def learn(
@@ -454,39 +402,12 @@ class Trainer(RunOwner, BaseAlgorithm):
             total_timesteps, callback, reset_num_timesteps, tb_log_name or self.default_log_name, progress_bar
         )
         callback.on_training_start(locals(), globals())
-        watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
-        session = self.session
         try:
-            run = self.start()
-            self.start_time = time.time_ns()  # starting workers is no sampling
-            session.report.begin(self)
-            if session.outdated(self):  # set_parameters(), say: what is under way is out of date
-                run.set(parameters=session.parameters(self))
-            for sentence in session.advice:
-                self.logger.info(sentence)
-            while self.num_timesteps < total_timesteps:
-                callback.on_rollout_start()
-                session.in_round = True
-                self.assert_runs(run)
-                session.tick(self, run, watched)
-                session.display.show_round(self, run)
-                go_on = session.report.round(self, run, callback if watched else None, log_interval)
-                session.in_round = False
-                self._save_due()
-                if not go_on:
-                    break
-                callback.on_rollout_end()
-            session.report.write(self)
-            session.sent = session.parameters(self)
-            if self.num_timesteps > self._num_timesteps_at_start:
-                with self.limited_threads():
-                    session.display.show_trained(self, max(self._learned_timesteps, 0), session.sent)
+            self.session.learn(self, total_timesteps, callback, log_interval)
         except BaseException:
             with contextlib.suppress(Exception):
                 self.close()
             raise
-        finally:
-            session.in_round, session.due = False, []
         callback.on_training_end()
         return self
 
@@ -550,12 +471,6 @@ class Trainer(RunOwner, BaseAlgorithm):
             checkpoint.save(path, self)
         elif path not in self.session.due:
             self.session.due.append(path)
-
-    def _save_due(self) -> None:
-        """Write the checkpoints that were wanted within the round that is over."""
-        due, self.session.due = self.session.due, []
-        for path in due:
-            checkpoint.save(path, self)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], env: Any = None, *, allow_pickle: bool = True, **changed: Any) -> Self:
@@ -661,7 +576,7 @@ class Trainer(RunOwner, BaseAlgorithm):
                 f"the vector environment has {count} environments and the model {self.n_envs}: give it as many, or load a model "
                 f"with it: {type(self).__name__}.load(path, env)"
             )
-        spare = self._spare(env)
+        spare = lazy_envs(env, self.n_envs)
         if spare is None:
             raise ValueError("set_env() needs an environment")
         wrapped = self._wrap_env(spare)

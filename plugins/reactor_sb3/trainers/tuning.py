@@ -72,7 +72,7 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
             if rows not in of_rows:
                 seconds, count = learner_cost(small)
                 of_rows[rows] = seconds / max(count, 1)
-            _, updates = other.throw_away_update()
+            updates = other.updates_due()
             actor, learner = of_envs[envs], of_rows[rows] * other.n_learners * updates
             seconds = predicted(config, actor, learner, updates)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
@@ -104,7 +104,7 @@ def _candidates(model: Trainer) -> Iterator[dict[str, Any]]:
         yield from ({"batch_size": rows} for rows in larger if "buffer_size" in arguments or size % rows == 0)
     elif arguments["n_minibatches"] > 1:
         yield {"n_minibatches": arguments["n_minibatches"] // 2}
-    steps = model.throw_away_update()[1] if "gradient_steps" in arguments else 0
+    steps = model.updates_due() if "gradient_steps" in arguments else 0
     yield from ({"gradient_steps": other} for other in (steps // 2, 2 * steps) if other > 0)
 
 

@@ -14,7 +14,7 @@ from reactor_sb3.algorithms.sync_sac import SyncSAC
 from reactor_sb3.algorithms.sync_td3 import SyncTD3
 from reactor_sb3.trainers.trainer import Trainer
 
-__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_shards", "sync_sac", "sync_sac_split", "sync_td3"]
+__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_slices", "sync_sac", "sync_sac_split", "sync_td3"]
 
 
 class Training(Target[Trainer]):
@@ -59,4 +59,4 @@ _pendulum: dict[str, Any] = {
 sync_sac = partial(Training, SyncSAC, "Pendulum-v1", **_pendulum)
 sync_td3 = partial(Training, SyncTD3, "Pendulum-v1", **_pendulum)
 sync_sac_split = partial(Training, SyncSAC, "Pendulum-v1", split=True, n_learners=2, **_pendulum)
-sync_ppo_shards = partial(Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, n_learners=3, **_shared)
+sync_ppo_slices = partial(Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, n_learners=3, **_shared)

@@ -82,7 +82,7 @@ def rewards_of(envs: SeededEnvs, rounds: int) -> list[float]:
         envs.begin_round(False)
         for _ in range(4):
             envs.step(np.zeros(1, np.int64), out)
-            found += envs.rewards
+        found += envs.rewards
         envs.end_round(np.zeros((4, 1), np.int64))
     return found
 

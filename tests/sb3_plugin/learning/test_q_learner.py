@@ -17,7 +17,7 @@ from trainers import SPACES, Toy, both, new, same_draws
 
 from reactor_sb3 import SyncDQN
 from reactor_sb3.streams import Purpose, drawing_from, stream
-from reactor_sb3.trainers.learner import finish, scratch_of
+from reactor_sb3.trainers.learner import finish, scratch_of, throw_away_update
 
 UPDATES = 25
 CLOSE = 1e-5
@@ -121,8 +121,8 @@ def test_what_is_measured_is_an_update_of_a_copy(algorithm: str) -> None:
     """The placement times the learner itself, and the model stays as it was."""
     with new(algorithm) as model:
         model.learn(128)
-        update, count = model.throw_away_update()
-        assert count == {"dqn": 2, "pqn": 4}[algorithm]
+        update = throw_away_update(model)
+        assert model.updates_due() == {"dqn": 2, "pqn": 4}[algorithm]
         weights, moments = model.fingerprint(), deepcopy(model.policy.optimizer.state_dict()["state"])
         scratch = scratch_of(model)
         assert scratch.nets.dense == model.nets.dense

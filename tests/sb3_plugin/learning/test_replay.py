@@ -131,7 +131,8 @@ def test_blocks_are_stored_as_add_does(name: str, buffer_size: int) -> None:
         for batch_size in (20, 7):
             with same_draws(ours, stream(1, Purpose.REPLAY)):
                 check_samples(ours._sampling(batch_size)(), theirs.replay_buffer.sample(batch_size))
-                assert ours.streams()["replay"].integers(2**31) == random_after(partial(theirs.replay_buffer.sample, batch_size))
+                drawn = ours.session.streams["replay"].integers(2**31)
+                assert drawn == random_after(partial(theirs.replay_buffer.sample, batch_size))
 
 
 def check_samples(sampled: Any, expected: Any) -> None:

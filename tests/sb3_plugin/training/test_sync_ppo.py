@@ -68,7 +68,7 @@ class Watched(SyncPPO):
     def begin_updates(self) -> None:
         self.found: dict[str, Any] = {
             "before": copied(self.policy, {}), "buffer": copy.deepcopy(self.rollout_buffer),
-            "stream": copy.deepcopy(self.streams()["minibatches"]), "progress": self._current_progress_remaining,
+            "stream": copy.deepcopy(self.session.streams["minibatches"]), "progress": self._current_progress_remaining,
             "updates": self._n_updates,
         }  # fmt: skip
         super().begin_updates()
