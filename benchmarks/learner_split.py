@@ -58,9 +58,9 @@ def timed_class(algorithm: str) -> Any:
     class Timed(base):  # type: ignore[misc]
         learned = 0.0
 
-        def _training(self, gradient_steps: int, sample: Callable[[], Any]) -> Any:
+        def _updates(self, gradient_steps: int, batch_size: int) -> Any:
             begin = time.perf_counter()
-            yield from super()._training(gradient_steps, sample)
+            yield from super()._updates(gradient_steps, batch_size)
             self.learned += time.perf_counter() - begin
 
     return Timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -45,15 +45,16 @@ class Minibatch(NamedTuple):
 
 def gradients(minibatches: Mapping[str, Batch | Minibatch]) -> Update:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.gradients`."""
-    found = yield tuple([Task(loss, *_rows_of(one)) for loss, one in minibatches.items()])
-    return _merged(tuple(minibatches), found)
+    found = yield _tasks(minibatches)
+    return _merged(minibatches, found)
 
 
 def descend(nets: Networks, minibatches: Mapping[str, Batch | Minibatch], split: bool) -> Update:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.descend`."""
     found: dict[str, float] = {}
     for together in [minibatches] if split else [{loss: one} for loss, one in minibatches.items()]:
-        found |= yield from gradients(together)
+        statistics = yield _tasks(together)
+        found |= _merged(together, statistics)
         for loss in together:
             nets.step(nets.loss(loss).learns)
     return found
@@ -126,11 +127,16 @@ def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     return tuple(cost / max(sum(costs), 1) for cost in costs)
 
 
-def _rows_of(minibatch: Batch | Minibatch) -> tuple[Batch, slice]:
-    return minibatch if isinstance(minibatch, Minibatch) else (minibatch, slice(0, len(minibatch)))
+def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
+    return tuple(
+        [
+            Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one)))
+            for loss, one in minibatches.items()
+        ]
+    )
 
 
-def _merged(losses: Sequence[str], found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _merged(losses: Iterable[str], found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Statistics of several losses; a name that more than one of them has gets the loss's in front."""
     if len(found) == 1:
         return dict(found[0])
