@@ -27,10 +27,9 @@ from reactor_rl import Instance, Program
 from reactor_rl.cli.doctor import round_trips
 from reactor_rl.graph import build
 from reactor_rl.plugin import encode, tick_cost
-from reactor_rl.runtime.arena import lay_out
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.plan import Options, Plan
+from reactor_rl.runtime.plan import Options, Plan, lay_out
 from reactor_rl.runtime.supervisor import SPIN
 from reactor_rl.schedule import Schedule, compile_schedule
 from reactor_rl.topology import Topology

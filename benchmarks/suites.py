@@ -25,7 +25,7 @@ from common import end_tree
 from machine import load, machine
 from reporting import Run, write
 
-from reactor_rl.cli.bench import bench_parser
+from reactor_rl.cli.commands import bench_parser
 
 HERE = Path(__file__).parent
 

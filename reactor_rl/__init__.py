@@ -2,6 +2,7 @@
 
 import logging
 
+from reactor_rl.composition import Bank, Instance
 from reactor_rl.errors import (
     AbsentError,
     ArenaError,
@@ -17,7 +18,6 @@ from reactor_rl.errors import (
 from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
 from reactor_rl.recovery import Recover, RecoveryWarning
-from reactor_rl.refs import Bank, Instance
 from reactor_rl.runtime.run import Run
 
 __version__ = "0.1.0"

@@ -1,25 +1,152 @@
 """Measures a throw-away copy of a program, then chooses executor, workers and costs. No live reactor ever moves.
 
-Results never depend on the choice, so choosing is safe; only the time that a tick takes does.
+Results never depend on the choice, so choosing is safe; only the time that a tick takes does. What a helper costs on this
+machine at this moment is measured by ticks of a program that does next to nothing, on two workers and on one: the time of
+waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one, and between
+callers that tick at once and callers that do something else for so long that helpers have gone to sleep. With work to do it is
+also what two workers take from each other, and what programs take from them that want the same cores.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reactor_rl.executor_names import ExecutorName
-from reactor_rl.global_random import global_random_state
+from reactor_rl.composition import Composition
+from reactor_rl.executor_names import ExecutorName, NamedExecutor
+from reactor_rl.fingerprint import global_random_state
+from reactor_rl.flatten import flatten
 from reactor_rl.graph import Graph
-from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl.reactor import Reactor, Timer, reaction
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.supervisor import Settings, start
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["DAEMONIC", "Choice", "choose", "fastest", "measured"]
+__all__ = ["parallel_executor", "tick_cost", "DAEMONIC", "Choice", "choose", "fastest", "measured"]
+
+STALE = 10.0
+"""Seconds after which a measurement is made again."""
+WARM = 10
+"""Ticks that are not timed."""
+BATCHES, FEWEST, BATCH_SECONDS = 12, 3, 5e-3
+"""Batches of ticks; the fewest ticks in each; seconds that each lasts, about a time slice: in a shorter time others go unnoticed.
+
+The mean of a batch, because on a busy machine it is few ticks that take long; the second-longest batch, because on a quiet one
+a single batch may be hit.
+"""
+PROBE = 5_000
+"""How far is counted to see how long that takes."""
+LONGEST = 1e-3
+"""Seconds of work in a tick, at most: what others take shows in that already."""
+
+_known: dict[tuple[int, float | None, float, str | None, float], tuple[float, float]] = {}
+
+
+class Counts(Reactor):
+    """Counts to a number at every tick.
+
+    Args:
+        number: The number, 0 to do nothing.
+    """
+
+    beat = Timer(period=1)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @reaction(beat)
+    def count(self) -> None:
+        """Count."""
+        count_to(self.number)
+
+
+def count_to(number: int) -> None:
+    """Keep a core busy."""
+    for _ in range(number):
+        pass
+
+
+def parallel_executor(replaced: bool = False) -> NamedExecutor:
+    """What carries helpers that run Python: processes, or threads where there is no GIL.
+
+    Args:
+        replaced: Whether those that die are to be replaced, which threads cannot be.
+    """
+    return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
+
+
+def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
+    """Seconds that a tick with a helper costs beyond its share of the reactions; infinite where no helper can be started.
+
+    Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
+
+    Args:
+        spin: Seconds that workers spin; see :meth:`Program.start`.
+        away: Seconds that the caller is busy with other things between two ticks.
+        context: How helper processes are to start, so that no fork server is started for one measurement.
+        work: Seconds that the share of each worker takes; the next power of two is measured, and no more than a millisecond.
+    """
+    work = min(LONGEST, 2.0 ** round(math.log2(work))) if work > 0.0 else 0.0
+    key = (os.getpid(), spin, away, context, work)
+    if key not in _known or time.monotonic() - _known[key][1] > STALE:
+        _known[key] = (_measured(spin, away, context, work), time.monotonic())
+    return _known[key][0]
+
+
+def _measured(spin: float | None, away: float, context: str | None, work: float) -> float:
+    executor = parallel_executor()
+    if executor == "processes" and not may_start_processes():
+        return math.inf
+    with contextlib.suppress(Exception):
+        number = _number(work)
+        alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # whatever makes it longer is none of its own doing
+        shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
+        return max(0.0, shared[-2] - (alone / 2 if number else alone))
+    return math.inf
+
+
+def _number(work: float) -> int:
+    """How far one counts in so many seconds on a core of one's own."""
+    took = []
+    for _ in range(5 if work else 0):
+        begin = time.perf_counter()
+        count_to(PROBE)
+        took.append(time.perf_counter() - begin)
+    return int(work * PROBE / min(took)) if took else 0
+
+
+def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str | None, number: int, batches: int) -> list[float]:
+    program = Composition("what a helper costs")
+    for name in ("here", "there"):
+        program.add(Counts, name=name, number=number)
+    pickled = program.pickled_reactors()
+    settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
+    with start(flatten(program), lambda _: pickled, (), settings) as run:
+        for _ in range(WARM):
+            run.tick()
+        return [_batch(run, away) for _ in range(batches)]
+
+
+def _batch(run: Run, away: float) -> float:
+    clock = time.perf_counter
+    ticks, spent, end = 0, 0.0, clock() + BATCH_SECONDS
+    while ticks < FEWEST or clock() < end:
+        busy = clock() + away
+        while clock() < busy:
+            pass
+        begin = clock()
+        run.tick()
+        spent += clock() - begin
+        ticks += 1
+    return spent / ticks
+
 
 WORTH_IT = 0.95
 """With helpers a tick must take less than this share of the time: costs are not known any better."""

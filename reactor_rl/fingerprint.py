@@ -1,21 +1,20 @@
-"""Fingerprints: a hash over what was on ports and when, independent of how and where it was computed.
-
-What is hashed is the canonical content of a value, never its pickle: two equal values hash alike whatever order a dict was
-filled in, and whichever objects share memory.
-"""
+"""Canonical hashes of values, and the process's random generators, which are watched and put back."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import random
 import struct
-from collections.abc import Mapping, Set
+import sys
+from collections.abc import Callable, Iterator, Mapping, Set
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Hasher", "canonical", "combine", "new_hash"]
+__all__ = ["Hasher", "canonical", "combine", "new_hash", "generator_states", "global_random_state", "moved"]
 
 
 class Hasher(Protocol):
@@ -111,3 +110,47 @@ def _object(value: Any, into: Hasher) -> None:
         canonical((name, state), into)
         return
     raise TypeError(f"a value of type {type(value).__name__} has no canonical content to fingerprint; send plain data or arrays")
+
+
+class _Generator(NamedTuple):
+    name: str
+    get: Callable[[], Any]
+    put_back: Callable[[Any], Any]
+
+
+def generator_states() -> dict[str, bytes]:
+    """A digest of the state of each generator, by name."""
+    digests: dict[str, bytes] = {}
+    for generator in _generators():
+        digest = new_hash()
+        canonical(generator.get(), digest)
+        digests[generator.name] = digest.digest()
+    return digests
+
+
+def moved(before: dict[str, bytes]) -> tuple[str, ...]:
+    """The generators that something has drawn from (or seeded) since :func:`generator_states` gave ``before``, by name."""
+    after = generator_states()
+    return tuple(name for name in before if before[name] != after[name])
+
+
+@contextlib.contextmanager
+def global_random_state() -> Iterator[None]:
+    """Put back the state of every generator, however the block ends."""
+    states = [(generator.put_back, generator.get()) for generator in _generators()]
+    try:
+        yield
+    finally:
+        for put_back, state in states:
+            put_back(state)
+
+
+def _generators() -> Iterator[_Generator]:
+    yield _Generator("random", random.getstate, random.setstate)
+    if "numpy" in sys.modules:
+        import numpy as np
+
+        yield _Generator("np.random", np.random.get_state, np.random.set_state)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        yield _Generator("torch", torch.get_rng_state, torch.set_rng_state)

@@ -8,9 +8,8 @@ import numpy as np
 
 from reactor_rl import reactor as declare
 from reactor_rl import topology as topo
-from reactor_rl.composition import Composition, Wire
+from reactor_rl.composition import Composition, Instance, Wire
 from reactor_rl.errors import ProgramError
-from reactor_rl.refs import Instance
 
 __all__ = ["flatten"]
 

@@ -3,35 +3,30 @@
 Who writes a plugin imports from here and from nowhere deeper. What is listed here is kept; the rest of the engine may change.
 """
 
-from reactor_rl.autotune import DAEMONIC
+from reactor_rl.autotune import DAEMONIC, parallel_executor, tick_cost
 from reactor_rl.cli.commands import UsageError, subject_of
-from reactor_rl.cli.kernels import compiled_kernel
-from reactor_rl.cli.target import Target
-from reactor_rl.drawing.html import html_figure, html_table
+from reactor_rl.drawing.draw import html_figure, html_table
+from reactor_rl.errors import Failure
 from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
-from reactor_rl.extension import extension
-from reactor_rl.extras import needs
-from reactor_rl.failure import Failure
-from reactor_rl.federation.carrier import Answer, Call, Carrier, LostError
-from reactor_rl.federation.carriers import carrier_for, check_nodes
-from reactor_rl.federation.host import Host
-from reactor_rl.federation.placing import On, shared_out
-from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.global_random import generator_states, global_random_state, moved
-from reactor_rl.helper_cost import parallel_executor, tick_cost
-from reactor_rl.run_owner import RunOwner
-from reactor_rl.runtime.arena import aligned_zeros
-from reactor_rl.runtime.forks import FORKED, when_forked
+from reactor_rl.federation.cut import On, shared_out
+from reactor_rl.federation.in_process import carrier_for, check_nodes
+from reactor_rl.federation.node import Host
+from reactor_rl.federation.transport import Answer, Call, Carrier, LostError
+from reactor_rl.fingerprint import canonical, generator_states, global_random_state, moved, new_hash
+from reactor_rl.optional import compiled_kernel, extension, needs
+from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
+from reactor_rl.runtime.guards import FORKED, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
-from reactor_rl.runtime.snapshot import Snapshot
+from reactor_rl.runtime.plan import aligned_zeros
+from reactor_rl.runtime.run import RunOwner, Snapshot
 from reactor_rl.runtime.supervisor import check_timeout
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
-from reactor_rl.serialise import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
+from reactor_rl.verify import Target
 
 __all__ = [
     "Answer",

@@ -10,14 +10,13 @@ from typing import Any, Literal, cast
 
 from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
-from reactor_rl.drawing.draw import draw
-from reactor_rl.drawing.html import html_figure
+from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import ExecutorName
-from reactor_rl.federation.carrier import Carrier
-from reactor_rl.federation.carriers import carrier_for
-from reactor_rl.federation.placing import On
-from reactor_rl.federation.start import start_federated
+from reactor_rl.federation.cut import On
+from reactor_rl.federation.home import start_federated
+from reactor_rl.federation.in_process import carrier_for
+from reactor_rl.federation.transport import Carrier
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from reactor_rl import Program, ProgramError, Reactor, Timer, autotune, graph, helper_cost, reaction
-from reactor_rl.autotune import Choice, choose, fastest
-from reactor_rl.helper_cost import parallel_executor, tick_cost
+from reactor_rl import Program, ProgramError, Reactor, Timer, autotune, graph, reaction
+from reactor_rl.autotune import Choice, choose, fastest, parallel_executor, tick_cost
 
 
 class Beat(Reactor):
@@ -109,8 +108,8 @@ class Ticking:
     ("seconds", "away", "timed"),
     [
         ((0.1e-3,), 0.0, 50),  # in five milliseconds
-        ((4e-3,), 0.0, helper_cost.FEWEST),
-        ((0.1e-3,), 2.4e-3, helper_cost.FEWEST),  # what the caller does in between takes time, but is not counted
+        ((4e-3,), 0.0, autotune.FEWEST),
+        ((0.1e-3,), 2.4e-3, autotune.FEWEST),  # what the caller does in between takes time, but is not counted
         ((*[0.1e-3] * 9, 4.2e-3), 0.0, 10),  # one in ten takes a time slice
     ],
 )
@@ -118,62 +117,62 @@ def test_ticks_are_timed_for_a_few_milliseconds(
     monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], away: float, timed: int
 ) -> None:
     run = Ticking(*seconds)
-    monkeypatch.setattr(helper_cost, "time", SimpleNamespace(perf_counter=run.clock))
-    found = helper_cost._batch(run, away)  # type: ignore[arg-type]
+    monkeypatch.setattr(autotune, "time", SimpleNamespace(perf_counter=run.clock))
+    found = autotune._batch(run, away)  # type: ignore[arg-type]
     assert run.ticks == timed
     assert found == pytest.approx(sum(seconds) / len(seconds), abs=3e-9)
 
 
 def test_the_first_ticks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = Ticking(1.0), []
-    monkeypatch.setattr(helper_cost, "start", lambda *_, **__: run)
-    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
-    assert helper_cost._ticks("inline", None, 0.0, None, 0, 3) == [1e-6] * 3
-    assert done == [helper_cost.WARM] * 3
+    monkeypatch.setattr(autotune, "start", lambda *_, **__: run)
+    monkeypatch.setattr(autotune, "_batch", lambda run, away: done.append(run.ticks) or 1e-6)
+    assert autotune._ticks("inline", None, 0.0, None, 0, 3) == [1e-6] * 3
+    assert done == [autotune.WARM] * 3
 
 
 def test_helpers_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(helper_cost, "start", lambda *all: asked.append(all[-1].context) or Ticking(1e-5))
-    monkeypatch.setattr(helper_cost, "_batch", lambda run, away: 1e-6)
-    assert helper_cost._measured(None, 0.0, "spawn", 0.0) == 0.0
+    monkeypatch.setattr(autotune, "start", lambda *all: asked.append(all[-1].context) or Ticking(1e-5))
+    monkeypatch.setattr(autotune, "_batch", lambda run, away: 1e-6)
+    assert autotune._measured(None, 0.0, "spawn", 0.0) == 0.0
     assert asked == [None, "spawn"]
 
 
 def test_it_is_what_a_tick_takes_longer_with_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = {"inline": [90e-6, 3e-6], parallel_executor(): [9e-6, 4e-3, 10e-6, 9e-6, 8e-6]}  # a hiccup does not count
-    monkeypatch.setattr(helper_cost, "_ticks", lambda executor, spin, away, context, number, count: batches[executor])
-    assert helper_cost._measured(None, 0.0, None, 0.0) == pytest.approx(7e-6)
+    monkeypatch.setattr(autotune, "_ticks", lambda executor, spin, away, context, number, count: batches[executor])
+    assert autotune._measured(None, 0.0, None, 0.0) == pytest.approx(7e-6)
     batches["inline"] = [11e-6, 12e-6]
-    assert helper_cost._measured(None, 0.0, None, 0.0) == 0.0
+    assert autotune._measured(None, 0.0, None, 0.0) == 0.0
 
 
 def test_with_work_it_is_what_goes_beyond_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = {"inline": [200e-6, 400e-6], parallel_executor(): [150e-6] * 9 + [160e-6] * 3}
     numbers = []
     monkeypatch.setattr(
-        helper_cost, "_ticks", lambda executor, spin, away, context, number, count: numbers.append(number) or batches[executor]
+        autotune, "_ticks", lambda executor, spin, away, context, number, count: numbers.append(number) or batches[executor]
     )
-    assert helper_cost._measured(None, 0.0, None, 100e-6) == pytest.approx(60e-6)
+    assert autotune._measured(None, 0.0, None, 100e-6) == pytest.approx(60e-6)
     assert numbers[0] == numbers[1] > 0
 
 
 def test_like_work_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: asked.append(work) or 1e-6)
+    monkeypatch.setattr(autotune, "_known", {})
+    monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: asked.append(work) or 1e-6)
     for work in (100e-6, 130e-6, 1.0, 2.0, 0.0):
         assert tick_cost(work=work) == 1e-6
-    assert asked == [2.0**-13, helper_cost.LONGEST, 0.0]
+    assert asked == [2.0**-13, autotune.LONGEST, 0.0]
 
 
 def test_it_is_measured_again_when_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = [0.0], [1e-6, 2e-6, 3e-6]
-    monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: answers.pop(0))
-    monkeypatch.setattr(helper_cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(autotune, "_known", {})
+    monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: answers.pop(0))
+    monkeypatch.setattr(autotune, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assert (tick_cost(), tick_cost(), tick_cost(1e-3), tick_cost()) == (1e-6, 1e-6, 2e-6, 1e-6)
-    now[0] = helper_cost.STALE + 1.0
+    now[0] = autotune.STALE + 1.0
     assert (tick_cost(), tick_cost()) == (3e-6, 3e-6)
 
 
@@ -181,13 +180,13 @@ def test_helpers_that_cannot_be_started_cost_too_much(monkeypatch: pytest.Monkey
     def refused(*_: Any, **__: Any) -> Any:
         raise OSError("no processes left")
 
-    monkeypatch.setattr(helper_cost, "start", refused)
-    assert helper_cost._measured(None, 0.0, None, 0.0) == math.inf
+    monkeypatch.setattr(autotune, "start", refused)
+    assert autotune._measured(None, 0.0, None, 0.0) == math.inf
 
 
 @pytest.mark.parametrize("away", [0.0, 0.5e-3])
 def test_measuring_for_real_leaves_nothing_behind(away: float) -> None:
-    assert 0.0 <= helper_cost._measured(None, away, None, 0.1e-3) < math.inf
+    assert 0.0 <= autotune._measured(None, away, None, 0.1e-3) < math.inf
 
 
 # ---------------------------------------------------------------------- where no process may be started

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reactor_rl import Input, Output, Program, Reactor, reaction
-from reactor_rl.serialise import decode, encode
+from reactor_rl.pickling import decode, encode
 
 
 class Reads(Reactor):

@@ -23,7 +23,7 @@ import pytest
 from ctrl_c import CLASSES, interrupt
 
 from reactor_rl import RunError
-from reactor_rl.runtime import child, helpers, lifetime, processes, run, threads, ticks
+from reactor_rl.runtime import boundary, helpers, launch, lifetime, processes, run, threads
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
@@ -38,8 +38,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /pr
 
 
 CALLERS = {
-    module.__file__ for module in (run, lifetime, ticks, helpers, processes, child, threads, sharded, life, calling, program_env)
-}  # fmt: skip
+    module.__file__
+    for module in (run, lifetime, boundary, helpers, processes, launch, threads, sharded, life, calling, program_env)
+}
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 
 
@@ -388,7 +389,7 @@ def test_a_second_close_ends_what_an_interrupted_one_began() -> None:
     envs.close()
     assert time.monotonic() - began < 5.0
     assert envs.closed
-    assert not [child for child in multiprocessing.active_children() if child.pid in pids]
+    assert not [child for child in multiprocessing.active_children() if launch.pid in pids]
 
 
 # ---------------------------------------------------------------------- real signals

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from reactor_rl.global_random import generator_states, global_random_state, moved
+from reactor_rl.fingerprint import generator_states, global_random_state, moved
 
 
 @pytest.mark.parametrize(("draw", "name"), [(random.random, "random"), (np.random.rand, "np.random")])

@@ -38,7 +38,7 @@ from reactor_rl import (
     reaction,
     startup,
 )  # fmt: skip
-from reactor_rl.runtime import launch, processes, recovering
+from reactor_rl.runtime import launch, processes, recovery
 
 
 @contextlib.contextmanager
@@ -610,8 +610,8 @@ def test_another_one_is_started_though_the_fork_server_is_killed_too(monkeypatch
 
 @pytest.mark.timeout(60)
 def test_a_fork_server_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovering, "START", 5.0)
-    monkeypatch.setattr(recovering, "SLOWER", 0)
+    monkeypatch.setattr(recovery, "START", 5.0)
+    monkeypatch.setattr(recovery, "SLOWER", 0)
     with adders().start(executor="processes", workers=3, recover=Recover(restarts=9), tick_timeout=1.0) as run:
         run.set(given=(1, -1))
         run.tick()

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 from reactor_rl import __version__
 from reactor_rl.cli.commands import UsageError
-from reactor_rl.runtime.block import available_memory
-from reactor_rl.runtime.channel import Channel
+from reactor_rl.runtime.channel import Channel, Patience
 from reactor_rl.runtime.launch import context_named, new_process, start_process
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.runtime.patience import Patience
+from reactor_rl.runtime.shared_memory import available_memory
 from reactor_rl.runtime.supervisor import SPIN
 
 __all__ = ["RoundTrip", "doctor_command", "round_trips"]

@@ -1,14 +1,315 @@
-"""The SVG writer: self-contained, with nothing but rectangles, paths and text."""
+"""Layout of a picture in columns and rows, and its SVG."""
 
 from __future__ import annotations
 
+import math
+import textwrap
+import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
-from reactor_rl.drawing.layout import MARGIN, ROW, SIZE, SMALL, STACK, Arrangement, Node, text_width
-from reactor_rl.drawing.picture import Arrow, Picture
+from reactor_rl.drawing.picture import Arrow, Box, Picture
 
-__all__ = ["svg"]
+__all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Arrangement", "Node", "text_width", "svg"]
+
+ROW = 20  # everything that a line may touch lies on this grid, so that ports of neighbours can face each other
+MARGIN = 20
+TRACK = 10
+LANE = 12
+STACK = 8  # what shows of the other members of a bank, above and to the right
+SPACE = 40  # between boxes of one column
+WRAP = 52  # characters of a reaction before it is broken
+SIZE, SMALL = 12, 10.5
+EM = 0.62  # width of a character of the widest monospaced font in use, by its size
+
+Net = tuple[object, ...]
+
+
+def text_width(text: str, size: float) -> float:
+    cells = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return cells * size * EM
+
+
+@dataclass
+class Node:
+    """A box and where it is."""
+
+    box: Box
+    lines: list[str]
+    column: int = 0
+    x: float = 0
+    y: int = 0
+    width: float = 0
+    height: int = 0
+    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Arrangement._ordered
+
+    @classmethod
+    def of(cls, box: Box) -> Node:
+        lines: list[str] = []
+        for reaction in box.reactions:
+            lines += textwrap.wrap(reaction, WRAP, subsequent_indent="     ", break_long_words=False, break_on_hyphens=False)
+        if not box.kind:
+            return cls(box, [], width=text_width(box.title, SIZE) + 44, height=ROW)
+        ports = max(len(box.inputs), len(box.outputs))
+        columns = [max((text_width(name, SMALL) for name in names), default=0) for names in (box.inputs, box.outputs)]
+        width = max(
+            text_width(box.title, SIZE + 1) + 20, text_width(box.kind, SMALL) + 20, text_width(box.placed, SMALL) + 20,
+            sum(columns) + 52, *(text_width(line, SMALL) + 20 for line in lines),
+        )  # fmt: skip
+        node = cls(box, lines, width=math.ceil(width))
+        node.height = node.header + ROW * (ports + len(lines)) + (ROW if lines else 0)
+        return node
+
+    @property
+    def header(self) -> int:
+        return ROW * (3 if self.box.workers else 2)
+
+    def port(self, name: str, *, output: bool) -> int:
+        """Height of a port, from the top of the box."""
+        if not self.box.kind:
+            return ROW // 2
+        nudge = 0 if output else self.nudged.get(name, 0)
+        return self.header + ROW * (self.box.outputs if output else self.box.inputs).index(name) + ROW // 2 + nudge
+
+
+@dataclass
+class _Track:
+    """A vertical line between two columns: what it joins on the left and on the right."""
+
+    left: set[int] = field(default_factory=set)
+    right: set[int] = field(default_factory=set)
+    lane: int | None = None  # height of the lane that it comes from or leads to
+    x: float = 0
+
+    @property
+    def straight(self) -> bool:
+        return self.lane is None and self.left == self.right and len(self.left) == 1
+
+    @property
+    def rank(self) -> int:
+        """Tracks in this order cross least: of those that lead down the highest is rightmost, of those that lead up the lowest."""
+        start = min(self.left) if self.left else self.lane or 0
+        end = min(self.right) if self.right else self.lane or 0
+        return -start if end > start else start
+
+
+class Arrangement:
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.nodes = [Node.of(box) for box in picture.boxes]
+        self._columns()
+        self.columns: list[list[Node]] = [[] for _ in range(max((node.column for node in self.nodes), default=0) + 1)]
+        for node in self.nodes:
+            self.columns[node.column].append(node)
+        self._heights()
+        self._route()
+
+    # ------------------------------------------------------------------ columns
+
+    def _columns(self) -> None:
+        """Longest paths over what acyclic part of the connections can be kept, those without delay before those with."""
+        after: list[set[int]] = [set() for _ in self.nodes]
+
+        def reaches(start: int, goal: int) -> bool:
+            seen, todo = {start}, [start]
+            while todo:
+                here = todo.pop()
+                if here == goal:
+                    return True
+                fresh = after[here] - seen
+                seen |= fresh
+                todo += fresh
+            return False
+
+        for arrow in sorted(self.picture.arrows, key=lambda a: a.delay > 0):  # stable: the program's order otherwise
+            if not reaches(arrow.target, arrow.source):
+                after[arrow.source].add(arrow.target)
+        waiting = [0] * len(self.nodes)
+        for targets in after:
+            for target in targets:
+                waiting[target] += 1
+        ready = [index for index, count in enumerate(waiting) if not count]
+        for here in ready:  # grows as it is walked
+            for target in sorted(after[here]):
+                self.nodes[target].column = max(self.nodes[target].column, self.nodes[here].column + 1)
+                waiting[target] -= 1
+                if not waiting[target]:
+                    ready.append(target)
+        for here in reversed(ready):  # what only feeds others, the boundary's inputs above all, stands next to its reader
+            if after[here] and not any(here in targets for targets in after):
+                self.nodes[here].column = min(self.nodes[target].column for target in after[here]) - 1
+
+    # ------------------------------------------------------------------ heights
+
+    def _heights(self) -> None:
+        """Stack the columns, then let each follow its neighbours so that most connections are straight."""
+        for column in self.columns:
+            top = 0
+            for node in column:
+                node.y, top = top, top + node.height + SPACE
+        last = len(self.columns) - 1
+        sweeps = [*range(1, last + 1), *range(last - 1, -1, -1), *range(1, last + 1)]
+        for sweep, column in enumerate(sweeps):
+            self._follow(column, leftward=not last <= sweep < 2 * last)
+        top = min((node.y for node in self.nodes), default=0)
+        for node in self.nodes:
+            node.y -= top
+
+    def _follow(self, column: int, *, leftward: bool) -> None:
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for arrow in self.picture.arrows:
+            source, target = self.nodes[arrow.source], self.nodes[arrow.target]
+            if source.column >= target.column:
+                continue
+            out, inp = source.port(arrow.source_port, output=True), target.port(arrow.target_port, output=False)
+            if leftward and target.column == column:
+                wanted[id(target)].append(source.y + out - inp)
+            elif not leftward and source.column == column:
+                wanted[id(source)].append(target.y + inp - out)
+        nodes = self.columns[column]
+        goal = {id(node): sorted(wanted[id(node)])[len(wanted[id(node)]) // 2] if wanted[id(node)] else node.y for node in nodes}
+        nodes.sort(key=lambda node: goal[id(node)])  # stable: the program's order breaks ties
+        bottom = None
+        for node in nodes:
+            node.y = goal[id(node)] if bottom is None else max(goal[id(node)], bottom + SPACE)
+            bottom = node.y + node.height
+        drift = sum(node.y - goal[id(node)] for node in nodes) // len(nodes)
+        for node in nodes:
+            node.y -= drift // ROW * ROW
+
+    # ------------------------------------------------------------------ lines
+
+    def _route(self) -> None:
+        """Give every connection its tracks and its lane, then everything its coordinates."""
+        self.tracks: list[dict[Net, _Track]] = [defaultdict(_Track) for _ in range(len(self.columns) + 1)]
+        self.nets = self._nets()
+        lanes = self._lanes()
+        below = max((node.y + node.height for node in self.nodes), default=0)
+        self.lane_y = {key: -STACK - LANE * (lane + 1) if key[1] else below + LANE * (lane + 1) for key, lane in lanes.items()}
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
+            source, target = self.nodes[arrow.source], self.nodes[arrow.target]
+            out, inp = self._ends(arrow)
+            if target.column == source.column + 1:
+                track = self.tracks[target.column][net]
+                track.left.add(out)
+                track.right.add(inp)
+                continue
+            lane = self.lane_y[net, target.column > source.column]
+            for gap, way, left, right in ((source.column + 1, "out", {out}, set()), (target.column, "in", set(), {inp})):
+                track = self.tracks[gap][*net, way]
+                track.left |= left
+                track.right |= right
+                track.lane = lane
+        self._across()
+        self.top = min([0, *(y - LANE for y in self.lane_y.values())])
+        self.bottom = max([below, *(y + LANE for y in self.lane_y.values())])
+
+    def _ends(self, arrow: Arrow) -> tuple[int, int]:
+        source, target = self.nodes[arrow.source], self.nodes[arrow.target]
+        return source.y + source.port(arrow.source_port, output=True), target.y + target.port(arrow.target_port, output=False)
+
+    def _nets(self) -> list[Net]:
+        """Connections that share their lines: those of one output, or those that meet in one input and come from nowhere else."""
+        leaving: dict[tuple[int, str], int] = defaultdict(int)
+        entering: dict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
+        for arrow in self.picture.arrows:
+            leaving[arrow.source, arrow.source_port] += 1
+            entering[arrow.target, arrow.target_port].append((arrow.source, arrow.source_port))
+        nets: list[Net] = []
+        for arrow in self.picture.arrows:
+            sources = entering[arrow.target, arrow.target_port]
+            if len(sources) > 1 and all(leaving[source] == 1 for source in sources):
+                nets.append(("target", arrow.target, arrow.target_port, arrow.delay > 0))
+            else:
+                nets.append(("source", arrow.source, arrow.source_port, arrow.delay > 0))
+        return nets
+
+    def _lanes(self) -> dict[tuple[Net, bool], int]:
+        """The lane of each net that needs one (above: True), short ones next to the boxes."""
+        spans: dict[tuple[Net, bool], list[int]] = defaultdict(list)
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
+            source, target = self.nodes[arrow.source].column + 1, self.nodes[arrow.target].column
+            if source != target:
+                spans[net, target > source] += [source, target]
+        lanes: dict[tuple[Net, bool], int] = {}
+        for key, columns in sorted(spans.items(), key=lambda item: max(item[1]) - min(item[1])):
+            taken = {
+                lane
+                for other, lane in lanes.items()
+                if other[1] == key[1] and min(spans[other]) <= max(columns) and min(columns) <= max(spans[other])
+            }
+            lanes[key] = next(lane for lane in range(len(taken) + 1) if lane not in taken)
+        return lanes
+
+    def _across(self) -> None:
+        """Coordinates from left to right: the tracks of a gap, the labels before its column, the column."""
+        x = float(MARGIN)
+        for gap, tracks in enumerate(self.tracks):
+            column = self.columns[gap] if gap < len(self.columns) else []
+            bent = self._ordered([track for track in tracks.values() if not track.straight])
+            x += TRACK if gap and tracks else 0
+            x += STACK if any(node.box.shape == "bank" for node in self.columns[gap - 1]) and gap else 0
+            for track in bent:
+                track.x = x
+                x += TRACK
+            labels = [text_width(self.label(a), SMALL) for a in self.picture.arrows if self.nodes[a.target].column == gap]
+            if column:
+                x += max(labels, default=-20) + 20
+                for node in column:
+                    node.x = x
+                x += max(node.width for node in column)
+        self.width = x + MARGIN
+        for node in self.nodes:  # outputs of a column leave at its common edge
+            node.width = max(other.width for other in self.columns[node.column] if bool(other.box.kind) == bool(node.box.kind))
+
+    def _ordered(self, tracks: list[_Track]) -> list[_Track]:
+        """Least crossings first, but a track whose line comes in at some height stays left of one whose line leaves at that height.
+
+        Where two tracks want both, the second one's line is moved a little instead.
+        """
+        waiting = sorted(tracks, key=lambda track: track.rank)
+        order: list[_Track] = []
+        while waiting:
+            free = [t for t in waiting if not any(o is not t and o.left & t.right for o in waiting)]
+            chosen = free[0] if free else waiting[0]
+            if not free:
+                taken = set().union(*(other.left for other in waiting if other is not chosen))
+                for y in chosen.right & taken:
+                    self._nudge(chosen, y)
+            waiting.remove(chosen)
+            order.append(chosen)
+        return order
+
+    def _nudge(self, track: _Track, y: int) -> None:
+        for arrow, net in zip(self.picture.arrows, self.nets, strict=True):
+            gap = self.tracks[self.nodes[arrow.target].column]
+            if track in (gap.get(net), gap.get((*net, "in"))) and self._ends(arrow)[1] == y:
+                self.nodes[arrow.target].nudged[arrow.target_port] = -5
+
+    def label(self, arrow: Arrow) -> str:
+        """The marks of all that enters one input; what gathers many boxes is labelled once."""
+        marks: dict[str, None] = {}
+        for other in self.picture.arrows:
+            if (other.target, other.target_port) == (arrow.target, arrow.target_port):
+                marks.update(dict.fromkeys(other.marks))
+        members = [mark for mark in marks if mark.startswith("from ")]
+        return " · ".join(mark for mark in marks if len(members) <= 1 or mark not in members)
+
+    def points(self, index: int) -> list[tuple[float, float]]:
+        """The corners of a connection."""
+        arrow, net = self.picture.arrows[index], self.nets[index]
+        source, target = self.nodes[arrow.source], self.nodes[arrow.target]
+        out, inp = self._ends(arrow)
+        begin, end = (source.x + source.width, out), (target.x - (3 if target.box.kind else 1), inp)
+        if target.column == source.column + 1:
+            track = self.tracks[target.column][net]
+            return [begin, end] if track.straight else [begin, (track.x, out), (track.x, inp), end]
+        first, last = self.tracks[source.column + 1][*net, "out"], self.tracks[target.column][*net, "in"]
+        lane = self.lane_y[net, target.column > source.column]
+        return [begin, (first.x, out), (first.x, lane), (last.x, lane), (last.x, inp), end]
+
 
 FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 INK, FAINT, EDGE, PAPER, PLAIN = "#1b1f24", "#57606a", "#3b4550", "#ffffff", "#eef1f4"

@@ -1,22 +1,165 @@
-"""A program, cut: one ordinary topology per node.
-
-An output that is read on another node than it is written on appears there too, with the same shape, rows, delays and ring: a proxy.
-All proxies of a node are written by one extra reactor, its *gateway*, which also reads what leaves. Its reactions are the links, in
-the order of the levels that their writers have in the whole program. Since reactions of one reactor run in the order of
-declaration, nobody ever waits in a circle; and presence, gathers, delays and initial values need nothing that an ordinary program
-does not have.
-"""
+"""Which node gets which reactors, what crosses between them, and one program for each node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from reactor_rl import graph as graphs
 from reactor_rl import topology as topo
-from reactor_rl.federation.links import HOME, Link, links_of
-from reactor_rl.topology import BOUNDARY, Topology
+from reactor_rl.errors import ProgramError
+from reactor_rl.topology import BOUNDARY, ReactorNode, Topology
 
-__all__ = ["GATEWAY", "Part", "cut"]
+__all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "shared_out", "GATEWAY", "Part", "cut"]
+
+HOME = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one node sends another at one point of every pass.
+
+    Attributes:
+        index: Its place in the order of all links, which is that of ``level``: who follows it never waits in a circle.
+        level: The highest level, in the graph of the whole program, of a reaction that writes one of the outputs; -1 for boundary
+            inputs, which are known before a pass begins.
+        source, target: The two nodes.
+        late: Whether the target only reads them with a delay, so that they may arrive any time before the next tick.
+        outputs: What crosses, by the indices of the whole program.
+    """
+
+    index: int
+    level: int
+    source: int
+    target: int
+    late: bool
+    outputs: tuple[int, ...]
+
+    @property
+    def early(self) -> bool:
+        """Whether it is there before the pass begins."""
+        return self.level < 0
+
+
+def node_of(reactor: int, nodes: Sequence[int]) -> int:
+    """The node of a reactor; the boundary's is home."""
+    return HOME if reactor == BOUNDARY else nodes[reactor]
+
+
+def links_of(topology: Topology, nodes: Sequence[int]) -> tuple[Link, ...]:
+    """What crosses, if each reactor is on the node that ``nodes`` says."""
+    level = graphs.build(topology).level
+    readers: dict[tuple[int, int], bool] = {}  # output and node that reads it -> whether only with a delay
+    for port in topology.inputs:
+        target = node_of(port.reactor, nodes)
+        for part in port.parts:
+            output = topology.outputs[part.output]
+            written = topology.writers[output.index] or output.reactor == BOUNDARY
+            if written and node_of(output.reactor, nodes) != target:
+                late = port.delay > 0 and output.reactor != BOUNDARY
+                readers[output.index, target] = readers.get((output.index, target), True) and late
+    found: dict[tuple[int, bool, int, int], list[int]] = {}
+    for (index, target), late in sorted(readers.items()):
+        source = node_of(topology.outputs[index].reactor, nodes)
+        highest = max((level[writer] for writer in topology.writers[index]), default=-1)
+        found.setdefault((highest, late, source, target), []).append(index)
+    return tuple(
+        Link(index, highest, source, target, late, tuple(outputs))
+        for index, ((highest, late, source, target), outputs) in enumerate(sorted(found.items()))
+    )
+
+
+On = Mapping[str, int | Sequence[int]]
+"""Nodes by name of a reactor, a member of a bank, or a bank: one node for all its members, or one for each."""
+
+
+def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -> tuple[int, ...]:
+    """The node of each reactor.
+
+    What ``on`` does not name is placed so that nobody waits for another node in the middle of a tick: banks are spread in
+    contiguous blocks, by the number of workers of each node, if what their members read at once comes from the boundary or from
+    reactors that are on the same node, and everything else is at home.
+
+    Args:
+        topology: The program.
+        workers: How many workers each node has, home's first.
+        on: Where the user wants what.
+
+    Raises:
+        ProgramError: If ``on`` names a reactor that the program does not have, or a node that there is not.
+    """
+    said = _said(topology, len(workers), on or {})
+    found = [said.get(reactor.index, HOME) for reactor in topology.reactors]
+    level = graphs.build(topology).level
+    banks: dict[str, list[ReactorNode]] = {}
+    for reactor in topology.reactors:
+        if reactor.bank is not None and reactor.index not in said:
+            banks.setdefault(reactor.bank[0], []).append(reactor)
+    for members in sorted(banks.values(), key=lambda bank: (_level(bank, level), bank[0].index)):
+        blocks = shared_out(workers, len(members))
+        spread = {reactor.index: node for reactor, node in zip(members, blocks, strict=True)}
+        if _in_place(topology, found, spread):
+            for index, node in spread.items():
+                found[index] = node
+    return tuple(found)
+
+
+def shared_out(workers: Sequence[int], shares: int) -> list[int]:
+    """The node of each of so many equal shares of something: contiguous blocks, by the number of workers of each node.
+
+    Args:
+        workers: Of each node, home's first.
+        shares: How many there are.
+
+    Example:
+        >>> shared_out([2, 4], 6)
+        [0, 0, 1, 1, 1, 1]
+        >>> shared_out([2, 2, 2], 3)
+        [0, 1, 2]
+    """
+    node_of = [node for node, count in enumerate(workers) for _ in range(count)]
+    return [node_of[share * len(node_of) // shares] for share in range(shares)]
+
+
+def _level(bank: list[ReactorNode], level: Sequence[int]) -> int:
+    return max((level[reaction] for reactor in bank for reaction in reactor.reactions), default=0)
+
+
+def _in_place(topology: Topology, found: Sequence[int], spread: Mapping[int, int]) -> bool:
+    """Whether all that these reactors read without a delay is on their node already."""
+    for port in topology.inputs:
+        if port.reactor in spread and port.delay == 0:
+            for part in port.parts:
+                source = topology.outputs[part.output].reactor
+                if source != BOUNDARY and spread.get(source, found[source]) != spread[port.reactor]:
+                    return False
+    return True
+
+
+def _said(topology: Topology, nodes: int, on: On) -> dict[int, int]:
+    said: dict[int, int] = {}
+    members: dict[str, list[int]] = {}
+    names = {reactor.name: reactor.index for reactor in topology.reactors}
+    for reactor in topology.reactors:
+        if reactor.bank is not None:
+            members.setdefault(reactor.bank[0], []).append(reactor.index)
+    for name in sorted(on, key=lambda name: name in names):  # what is said of one member counts more than what of all
+        where = on[name]
+        indices = [names[name]] if name in names else members.get(name)
+        if indices is None:
+            known = ", ".join(dict.fromkeys(reactor.bank[0] if reactor.bank else reactor.name for reactor in topology.reactors))
+            raise ProgramError(f"on names {name!r}, which the program does not have; it has: {known}")
+        each = [where] * len(indices) if isinstance(where, int) else list(where)
+        if len(each) != len(indices):
+            raise ProgramError(
+                f"on[{name!r}] has {len(each)} node(s) for {len(indices)} reactor(s): give one for each, or one for all"
+            )
+        for index, node in zip(indices, each, strict=True):
+            if isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < nodes:
+                raise ProgramError(f"on[{name!r}] names node {node!r}: nodes are counted from 0, home, to {nodes - 1}")
+            said[index] = node
+    return said
+
 
 GATEWAY = "(gateway)"
 

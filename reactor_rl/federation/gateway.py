@@ -1,22 +1,77 @@
-"""The gateway of a node: packs what leaves, and unpacks what arrives."""
+"""The reactor that joins a node to the others, and the translation of a node's indices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from reactor_rl.federation.carrier import Content, Letter
-from reactor_rl.federation.cut import Part
-from reactor_rl.federation.links import Link
-from reactor_rl.runtime.worker.gate import Gate
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.outputs import OutputHandle
-from reactor_rl.runtime.worker.written import Written
+from reactor_rl.errors import Failure
+from reactor_rl.federation.cut import Link, Part
+from reactor_rl.federation.transport import Content, Letter
+from reactor_rl.pickling import dumps
+from reactor_rl.runtime.worker.bind import Gate
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.main import Reply
+from reactor_rl.runtime.worker.ports import OutputHandle
+from reactor_rl.runtime.worker.state import WorkerState
+from reactor_rl.runtime.worker.values import Written
 
-__all__ = ["Gateway", "Office"]
+__all__ = ["argument_for", "of_whole", "Gateway", "Office"]
+
+
+def of_whole(part: Part, request: str, reply: Reply) -> Reply:
+    """What a worker of a node has replied, for the whole program. What concerns proxies and the gateway is left out."""
+    if reply.failure is not None or request not in _OUTWARD:
+        return reply
+    return Reply(_OUTWARD[request](part, reply.value))
+
+
+def argument_for(part: Part, request: str, argument: Any) -> Any:
+    """The argument of a request to the whole program, for the workers of one node."""
+    if request != "restore":
+        return argument
+    state, coming = argument
+    return _state_for(part, state), coming
+
+
+def _failures(part: Part, failures: list[Failure]) -> list[Failure]:
+    for failure in failures:
+        failure.reaction = part.reactions[failure.reaction]
+    return failures
+
+
+def _digests(part: Part, digests: dict[int, bytes]) -> dict[int, bytes]:
+    return {part.outputs[index]: digests[index] for index in part.own if index in digests}
+
+
+def _state(part: Part, state: WorkerState) -> WorkerState:
+    return replace(
+        state,
+        reactors={part.reactors[index]: kept for index, kept in state.reactors.items() if index != part.gateway},
+        outputs={part.outputs[index]: state.outputs[index] for index in part.own if index in state.outputs},
+        events={time: [(part.actions[index], kept) for index, kept in events] for time, events in state.events.items()},
+        waiting={part.actions[index]: kept for index, kept in state.waiting.items()},
+    )
+
+
+def _state_for(part: Part, state: WorkerState) -> WorkerState:
+    action = {whole: index for index, whole in enumerate(part.actions)}
+    return replace(
+        state,
+        reactors={index: state.reactors[whole] for index, whole in enumerate(part.reactors)} | {part.gateway: dumps(None)},
+        outputs={index: state.outputs[whole] for index, whole in enumerate(part.outputs)},
+        events={
+            time: [(action[index], kept) for index, kept in events if index in action] for time, events in state.events.items()
+        },
+        waiting={action[index]: kept for index, kept in state.waiting.items() if index in action},
+    )
+
+
+_OUTWARD: dict[str, Callable[[Part, Any], Any]] = {"failures": _failures, "digests": _digests, "snapshot": _state}
 
 
 class Office(Protocol):

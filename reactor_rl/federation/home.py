@@ -1,28 +1,277 @@
-"""The run of a program on several nodes, at home: an ordinary run of home's part, to which the other nodes are more helpers."""
+"""Home: start, ticks and routing between nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from reactor_rl import graph as graphs
 from reactor_rl.drawing.draw import draw
-from reactor_rl.federation.carrier import Carrier, Command
-from reactor_rl.federation.cut import Part
-from reactor_rl.federation.links import HOME
-from reactor_rl.federation.post_office import PostOffice
-from reactor_rl.federation.replies import argument_for, of_whole
-from reactor_rl.runtime.executor import Commands, Executor, Reactors
+from reactor_rl.errors import Failure, NodeDiedError, WorkerHungError
+from reactor_rl.federation.cut import GATEWAY, HOME, On, Part, cut, nodes_of
+from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
+from reactor_rl.federation.node import Parcel
+from reactor_rl.federation.recovery import RecoveringCarrier
+from reactor_rl.federation.transport import Answer, Call, Carrier, Command, Letter, LostError, TimedCarrier
+from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.arithmetic import arithmetic
+from reactor_rl.runtime.channel import Stop, Words
+from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.runtime.supervisor import Settings, equip
+from reactor_rl.runtime.worker.clock import NEVER
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.main import Reply
+from reactor_rl.schedule import Arrivals, check_names, expected_ends
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice, Tracing
 
-__all__ = ["FederatedRun", "Home"]
+__all__ = ["END", "PostOffice", "FederatedRun", "Home", "start_federated"]
+
+END = -1
+"""Stands for a link where home waits for every node to have ended its part of the pass."""
+
+
+class Caller(Protocol):
+    """What the thread that waits has to look after meanwhile.
+
+    Attributes:
+        deadline: When it gives up.
+    """
+
+    deadline: Deadline
+
+    def check(self) -> None:
+        """Raise what has ended one of its helpers."""
+
+
+@dataclass
+class _Node:
+    """Another node, as home sees it.
+
+    Attributes:
+        called: Whether a call is under way to it.
+        open: Whether it takes part in this pass and has not ended it.
+        waits: The link that it waits for.
+        again: Whether it needs a further microstep.
+        held: Letters for it, which go with the next call.
+        late: Letters for it that may wait until the next tick begins.
+        said: Its answer to a question.
+    """
+
+    called: bool = False
+    open: bool = False
+    waits: int | None = None
+    again: bool = False
+    held: list[Letter] = field(default_factory=list)
+    late: list[Letter] = field(default_factory=list)
+    said: Answer | None = None
+
+
+class PostOffice:
+    """Where home's gateway leaves letters and finds them, and where all others' letters go through.
+
+    Args:
+        parts: The parts of all nodes.
+        carrier: What carries the nodes; it has been told to make them.
+        words: The words that home's workers share.
+        caller: Who waits.
+
+    Attributes:
+        gateway: The gateway of home.
+        failures: What reactions on other nodes have raised in this pass.
+        calls: How many calls have been made.
+    """
+
+    def __init__(self, parts: Sequence[Part], carrier: Carrier, words: memoryview, caller: Caller) -> None:
+        self._parts, self._carrier, self._words, self._caller = parts, carrier, words, caller
+        self._links = {link.index: link for part in parts for link in part.links}
+        self._nodes = {part.node: _Node() for part in parts[1:]}
+        # Those that can be given something in the middle of a pass have to take part in every one.
+        self._fed = {link.target for link in self._links.values() if not (link.early or link.late)} - {HOME}
+        self._arrived: dict[int, Letter] = {}
+        self._late: list[Letter] = []
+        self._kernel: Kernel
+        self.gateway = Gateway(parts[HOME], self)
+        self.failures: list[Failure] = []
+        self.calls = 0
+
+    def serve(self, kernel: Kernel) -> None:
+        """Know the caller's kernel, before its first pass."""
+        self._kernel = kernel
+
+    # ------------------------------------------------------------------ a pass
+
+    def begin(self, command: Command, when: int, number: int) -> None:
+        """Call the nodes that take part in a pass, as it begins."""
+        self._arrived.clear()
+        for index, node in self._nodes.items():
+            node.open = command != "again" or node.again or index in self._fed
+            node.again, node.waits = False, None
+            node.held = []
+            if command == "first":
+                node.held, node.late = node.late, []
+        for link in self._links.values():
+            if link.target == HOME or link.late or not self._nodes[link.target].open:
+                continue
+            if link.early and command == "first":
+                self._nodes[link.target].held.append(self.gateway.pack(link, number, when))
+            elif link.source != HOME and not self._nodes[link.source].open:
+                self._nodes[link.target].held.append(Letter(link.index, ()))
+        for index, node in self._nodes.items():
+            if node.open:
+                self._send(index, Call(command, when, number, tuple(node.held)))
+
+    def _send(self, index: int, call: Call) -> None:
+        node = self._nodes[index]
+        node.called, node.held = True, []
+        self.calls += 1
+        self._carrier.send(index, call)
+
+    def post(self, letter: Letter) -> None:
+        """Take a letter of home's own gateway, and see whether others have some."""
+        self._pass_on(letter)
+        while any(node.called for node in self._nodes.values()) and self._receive(0.0):
+            pass
+
+    def fetch(self, link: int) -> Letter | None:
+        """The letter of a link that has arrived in this pass."""
+        return self._arrived.pop(link, None)
+
+    def wait(self, link: int) -> None:
+        """Wait for a letter, or (:data:`END`) until every node has ended its part of the pass.
+
+        Raises:
+            TimeoutError: If the deadline passes.
+            NodeDiedError: If a node is lost.
+            WorkerHungError: If one does not answer in time.
+        """
+        observers = self._kernel.observers
+        for observer in observers:
+            observer.before_wait()
+        while self._lacks(link):
+            if not self._receive(self._caller.deadline.left(SLICE)):
+                self._caller.check()
+                if self._caller.deadline.over():
+                    raise TimeoutError
+        for letter in self._late:
+            self.gateway.unpack(letter)
+        self._late.clear()
+        for observer in observers:
+            observer.after_wait("the other nodes" if link == END else f"node {self._links[link].source}")
+
+    def _lacks(self, link: int) -> bool:
+        if link == END:
+            return any(node.open for node in self._nodes.values())
+        return link not in self._arrived and self._nodes[self._links[link].source].open
+
+    def _pass_on(self, letter: Letter) -> None:
+        link = self._links[letter.link]
+        if link.target == HOME:
+            if link.late:
+                self._late.append(letter)  # which is taken in where no reaction runs
+            else:
+                self._arrived[link.index] = letter
+        elif link.late:
+            self._nodes[link.target].late.append(letter)
+        else:
+            self._nodes[link.target].held.append(letter)
+            self._go_on(link.target)
+
+    def _go_on(self, index: int) -> None:
+        """Let a node go on with its pass if what it waits for is here."""
+        node = self._nodes[index]
+        if node.waits is not None and any(letter.link == node.waits for letter in node.held):
+            node.waits = None
+            self._send(index, Call("on", letters=tuple(node.held)))
+
+    # ------------------------------------------------------------------ answers
+
+    def _receive(self, timeout: float) -> bool:
+        """Take one answer, if there is one within some seconds. Returns whether there was."""
+        try:
+            index, answer = self._carrier.receive(timeout)
+        except TimeoutError:
+            return False
+        except LostError as lost:
+            raise self._lost(lost) from None
+        node = self._nodes[index]
+        node.called = False
+        if answer.error is not None:
+            answer.error.error.add_note(f"on {self._name(index)}")
+            raise answer.error.error
+        if node.open:
+            self._take(index, node, answer)
+        else:
+            node.said = answer
+        return True
+
+    def _take(self, index: int, node: _Node, answer: Answer) -> None:
+        """Take what a node says of a pass."""
+        words, kernel = self._words, self._kernel
+        for letter in answer.letters:
+            self._pass_on(letter)
+        if answer.waits is not None:
+            node.waits = answer.waits
+            self._go_on(index)
+            return
+        node.open, node.again = False, answer.again
+        if answer.again:
+            words[Words.AGAIN] = kernel.number
+        if answer.stop and words[Words.STOP] == Stop.NO:
+            words[Words.STOP] = Stop.REQUESTED
+        if answer.failures:
+            self.failures += answer.failures
+            words[Words.FAILED] = 1
+        self.due(answer.next, 0 if kernel.beginning else kernel.time + 1)
+
+    def due(self, upcoming: int, coming: int) -> None:
+        """Something is due on a node, at ``coming`` at the earliest."""
+        if upcoming != NEVER:
+            self._kernel.wake_at(max(upcoming, coming), 0)
+
+    def _lost(self, lost: LostError) -> NodeDiedError | WorkerHungError:
+        names, has = self._names(lost.node), "holds" if lost.hung else "held"
+        message = (
+            f"{self._name(lost.node)} {lost.how} in tick {self._kernel.time}; it {has} {', '.join(names)}. The run is over: "
+            "close() it and start again"
+        )
+        return WorkerHungError(message, lost.node, names, False) if lost.hung else NodeDiedError(message, lost.node, names)
+
+    def _name(self, index: int) -> str:
+        where = self._carrier.describe(index)
+        return f"node {index} ({where})" if where else f"node {index}"
+
+    def _names(self, index: int) -> tuple[str, ...]:
+        return tuple(reactor.name for reactor in self._parts[index].topology.reactors[:-1])
+
+    # ------------------------------------------------------------------ questions
+
+    def forget(self) -> None:
+        """Forget what is under way between ticks: the run goes back to a snapshot."""
+        for node in self._nodes.values():
+            node.late, node.again = [], False
+
+    def ask(self, request: str, argument: Any) -> None:
+        """Give all nodes a question; :meth:`answers` waits for what they say."""
+        for index, node in self._nodes.items():
+            node.said = None
+            self._send(index, Call("ask", question=(request, argument)))
+
+    def answers(self) -> list[Answer]:
+        """What the nodes have said, in their order."""
+        found = []
+        for node in self._nodes.values():
+            while node.said is None:
+                if not self._receive(SLICE):
+                    self._caller.check()
+            found.append(node.said)
+        return found
+
 
 TRIPS = 5
 """How often clocks are compared when a trace begins."""
@@ -168,3 +417,80 @@ class FederatedRun(Run):
     def _tear_down(self, grace: float | None) -> None:
         super()._tear_down(grace)
         self._carrier.close(grace)
+
+
+LATENCY = 1e-3
+"""Seconds that a message between two nodes is expected to take. Only decides what home does first while it waits."""
+
+
+def start_federated(
+    topology: Topology,
+    reactors: Callable[[bool], Sequence[bytes | Reactor]],
+    setup: Sequence[Callable[[], None]],
+    settings: Settings,
+    carrier: Carrier,
+    on: On | None,
+) -> FederatedRun:
+    """Start a program on the nodes of a carrier.
+
+    Args:
+        topology: The program.
+        reactors: Its reactors, pickled.
+        setup: What runs in every process before reactors are built.
+        settings: How home and each node run their part; its ``workers`` do not count, for the carrier has them.
+        carrier: What carries the nodes.
+        on: Where the user wants what.
+
+    Raises:
+        ProgramError: If the program cannot run so.
+        RunError: If the nodes cannot be had.
+    """
+    if settings.tick_timeout is not None:
+        carrier = TimedCarrier(carrier, settings.tick_timeout)
+    if settings.recover is not None:
+        carrier = RecoveringCarrier(carrier, settings.recover)
+        settings = replace(settings, recover=None)  # home's own workers are not replaced
+    nodes = nodes_of(topology, carrier.workers, on)
+    ends = expected_ends(topology, graphs.build(topology), nodes, carrier.workers, settings.costs)
+    check_names(topology.reactors, settings.placement or {})
+    parts = cut(topology, nodes, carrier.nodes)
+    pickled = reactors(False)
+    parcels = [_parcel(topology, part, pickled, setup, settings, carrier, ends) for part in parts]
+    home = parcels[HOME]
+    plan, executor = equip(home.part.topology, setup, home.settings, home.arrivals)
+    helpers = Home(plan, executor, parts, carrier)
+    given: dict[int, bytes | Reactor] = {**home.reactors, home.part.gateway: helpers.office.gateway}
+    shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
+    try:
+        carrier.launch([parcel.packed() for parcel in parcels[1:]])
+        return FederatedRun(topology, nodes, plan, executor, shares, helpers, carrier, settings.tick_timeout)
+    except BaseException:
+        carrier.close(0.0)
+        raise
+
+
+def _parcel(
+    topology: Topology, part: Part, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]], settings: Settings,
+    carrier: Carrier, ends: Sequence[float],
+) -> Parcel:  # fmt: skip
+    names = {reactor.name for reactor in part.topology.reactors} - {GATEWAY}
+    mine = replace(
+        settings, executor=carrier.inside, workers=carrier.workers[part.node], costs=_of(settings.costs, names),
+        placement=_of(settings.placement, names), caller_works=settings.caller_works or part.node != HOME,
+    )  # fmt: skip
+    due = {
+        reaction: (link.index, LATENCY + max(ends[writer] for output in link.outputs for writer in topology.writers[output]))
+        for reaction, link in part.gates.items()
+        if link.target == part.node and not link.early
+    }
+    arrivals = Arrivals(part.gateway, due, END if part.node == HOME else None)
+    own: dict[int, bytes] = {}
+    for index, whole in enumerate(part.reactors):
+        reactor = pickled[whole]
+        assert isinstance(reactor, bytes)
+        own[index] = reactor
+    return Parcel(part, own, tuple(setup), mine, arrivals, arithmetic())
+
+
+def _of(mapping: Mapping[str, float] | Mapping[str, int] | None, names: set[str]) -> dict[str, int] | None:
+    return None if mapping is None else {name: value for name, value in mapping.items() if name in names}  # type: ignore[misc]

@@ -9,9 +9,8 @@ import numpy as np
 
 from reactor_rl.errors import ProgramError, RunError
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.runtime.worker.inputs import InputHandle
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.outputs import OutputHandle
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.ports import InputHandle, OutputHandle
 
 __all__ = ["Boundary"]
 

@@ -1,15 +1,10 @@
-"""Counting channels between two workers: spin for a bounded time, yielding, then park in the kernel; at once on a shared core.
-
-A channel counts: a SIGNAL adds a token, a WAIT takes one. It is the C semaphore under ``multiprocessing.Semaphore``, called
-directly: a try takes some 25 ns, and posting and taking it order memory between the processes. Measured before
-(two cores): a round trip takes 0.5 us spinning and 13 us parked; a spin that does not yield is a disaster as soon as both workers
-share a core, and a futex barrier written in C was no faster than this semaphore.
-"""
+"""How workers wait for each other: counting channels, spinning or parked, and the control words that they share."""
 
 from __future__ import annotations
 
 import _multiprocessing
 import contextlib
+import math
 import os
 import secrets
 import sys
@@ -20,9 +15,54 @@ from typing import Any
 
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import shortage
-from reactor_rl.runtime.patience import LATE, Patience
 
-__all__ = ["Channel", "yield_processor"]
+__all__ = ["Stop", "Words", "LATE", "LONGEST", "SHARE", "Patience", "Channel", "yield_processor"]
+
+
+class Words:
+    """Numbers of the words."""
+
+    COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
+    NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
+
+
+class Stop:
+    """What the word STOP says of a run: it goes on, a reaction has asked for its end, its shutdown reactions have run."""
+
+    NO, REQUESTED, DONE = range(3)
+
+
+LATE = 400e-6
+"""Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes."""
+SHARE = 16
+"""A worker parks for so many times as long as it was late."""
+LONGEST = 1.0
+"""Seconds after which a worker finds out again whether its core has become its own."""
+
+
+class Patience:
+    """How one worker waits, in all its channels.
+
+    Attributes:
+        spin: Seconds that it spins for a token before it parks, where the core is its own.
+        parks_until: Until then, on the clock of :meth:`Channel.wait`, it parks at once.
+    """
+
+    __slots__ = ("_pause", "parks_until", "spin")
+
+    def __init__(self, spin: float) -> None:
+        self.spin = spin
+        self.parks_until = -math.inf if spin > 0.0 else math.inf
+        self._pause = 0.0
+
+    def late(self, before: float, now: float) -> None:
+        """The core was given away at ``before`` and came back at ``now``: park for a while."""
+        pause = SHARE * (now - before)
+        if before - self.parks_until < pause:  # it has not spun for long enough to make up for what this one took
+            pause = max(pause, 2.0 * self._pause)
+        self._pause = pause = min(pause, LONGEST)
+        self.parks_until = now + pause
+
 
 _SEMAPHORE = 1
 _MOST = 2**31 - 1

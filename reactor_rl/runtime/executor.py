@@ -1,4 +1,4 @@
-"""The protocol between a run and what carries its helpers; ``inline``, ``threads`` and ``processes`` implement it."""
+"""The protocol of executors, and the one without helpers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.patience import Patience
-from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker.cells import Side
+from reactor_rl.runtime.channel import Channel, Patience, Words
+from reactor_rl.runtime.plan import Plan, aligned_zeros
+from reactor_rl.runtime.worker.values import Side
 
 __all__ = [
     "ABORTED",
@@ -25,6 +25,7 @@ __all__ = [
     "Reactors",
     "channels_of",
     "wait_for",
+    "Inline",
 ]
 
 Pair = tuple[int, int]
@@ -143,3 +144,39 @@ class Deadline:
         """These seconds do not count."""
         if self._end is not None:
             self._end += seconds
+
+
+class Inline:
+    """Runs a plan of one worker."""
+
+    name = "inline"
+    spin = 0.0
+
+    def __init__(self, plan: Plan) -> None:
+        self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
+        self.sides: Sequence[Side | None] = (None,)
+        self.channels: Mapping[Pair, Channel] = {}
+
+    def launch(self, reactors: Sequence[Reactors]) -> None:
+        assert len(reactors) == 1
+
+    def attached(self) -> None:
+        pass
+
+    def send(self, worker: int, message: Any) -> None:
+        raise AssertionError("there are no helpers")
+
+    def sent(self, worker: int, timeout: float) -> bool:
+        raise AssertionError("there are no helpers")
+
+    def receive(self, worker: int, timeout: float) -> Any:
+        raise AssertionError("there are no helpers")
+
+    def died(self) -> tuple[int, int | None] | None:
+        return None
+
+    def stopped(self, worker: int) -> bool:
+        return False
+
+    def stop(self, grace: float | None) -> None:
+        pass

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from reactor_rl.errors import RunClosedError, WorkerDiedError, WorkerHungError
-from reactor_rl.failure import Failure
+from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
+from reactor_rl.runtime.channel import Patience, Words
 from reactor_rl.runtime.executor import ASLEEP, SLICE, Commands, Deadline, Executor
-from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker import messages
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.moment import NEVER
+from reactor_rl.runtime.worker import main
+from reactor_rl.runtime.worker.clock import NEVER
+from reactor_rl.runtime.worker.loop import Kernel
 
 __all__ = ["Helpers", "how_it_ended"]
 
@@ -160,10 +158,10 @@ class Helpers:
             worker, names, status,
         )  # fmt: skip
 
-    def ask(self, request: str, argument: Any) -> list[messages.Reply]:
+    def ask(self, request: str, argument: Any) -> list[main.Reply]:
         """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
         self._send((request, argument))
-        own = messages.answer(self.kernel, (request, argument))
+        own = main.answer(self.kernel, (request, argument))
         return [own, *self._replies()]
 
     def _send(self, request: tuple[str, Any]) -> None:
@@ -175,14 +173,14 @@ class Helpers:
             while not self._executor.sent(worker, SLICE):
                 self._unanswered(worker)
 
-    def _replies(self) -> list[messages.Reply]:
+    def _replies(self) -> list[main.Reply]:
         return [self._reply(worker) for worker in self._numbers]
 
-    def _reply(self, worker: int) -> messages.Reply:
+    def _reply(self, worker: int) -> main.Reply:
         self._expect()
         while True:
             try:
-                reply: messages.Reply = self._executor.receive(worker, SLICE)
+                reply: main.Reply = self._executor.receive(worker, SLICE)
                 return reply
             except (TimeoutError, EOFError):
                 self._unanswered(worker)

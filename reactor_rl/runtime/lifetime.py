@@ -12,15 +12,14 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from reactor_rl.errors import RunClosedError, RunError
-from reactor_rl.failure import Failure
+from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
+from reactor_rl.runtime.channel import Stop, Words
 from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
-from reactor_rl.runtime.forks import FORKED
+from reactor_rl.runtime.guards import FORKED
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.words import Stop, Words
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.main import Reply
 
 __all__ = ["GRACE", "INTERRUPTED", "Lifetime", "runs"]
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from reactor_rl.runtime.guards import LockGuard
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.runtime.lock_guard import LockGuard
 
 __all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "in_thread", "loading", "one_numeric_thread", "release"]
 

@@ -1,15 +1,147 @@
-"""A compiled program, as it is sent to every worker."""
+"""The compiled program as workers get it: schedule, arena layout and options."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from reactor_rl.runtime.arena import ArenaLayout
+import numpy as np
+import numpy.typing as npt
+
+from reactor_rl import topology as topo
+from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["Options", "Plan"]
+__all__ = ["CELL", "Buffer", "ArenaLayout", "Place", "aligned_zeros", "lay_out", "Options", "Plan"]
+
+LINE = 64
+CELL = 1024
+"""Bytes of a cell for an object that another worker reads: 16 of header, the rest for its pickle; longer ones go aside."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Array storage of shape ``(ring, *shape)`` at a byte offset."""
+
+    offset: int
+    ring: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod((self.ring, *self.shape), dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array output lies in a buffer: all of it (``lo is None``), or row ``lo`` (``hi is None``), or rows ``lo..hi``."""
+
+    buffer: int
+    lo: int | None = None
+    hi: int | None = None
+
+
+@dataclass(frozen=True)
+class ArenaLayout:
+    """Offsets of everything.
+
+    Attributes:
+        stamps: For each output, where its stamps lie.
+        buffers: The array storage.
+        places: For each output its own place first, then the places that it is copied to. Empty for object outputs.
+        gathers: The buffer of each array input that gathers.
+        cells: For each object output that another worker reads the byte offset of its first cell, else -1.
+        owner: Worker that writes each output.
+        words: Number of words.
+        size: Bytes in all.
+    """
+
+    stamps: tuple[Stamps, ...]
+    buffers: tuple[Buffer, ...]
+    places: tuple[tuple[Place, ...], ...]
+    gathers: dict[int, int]
+    cells: tuple[int, ...]
+    owner: tuple[int, ...]
+    words: int
+    size: int
+
+
+def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
+    """Lay out the arena of a program for a schedule."""
+    owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
+    stamps: dict[int, Stamps] = {}
+    word = Words.NEXT + schedule.workers
+    for worker in range(schedule.workers):
+        word = -(-word // (LINE // 8)) * (LINE // 8)  # no two workers write into one cache line
+        for output in topology.outputs:
+            if owner[output.index] == worker:
+                stamps[output.index] = Stamps(word, output.rows, output.ring)
+                word += stamps[output.index].size
+    buffers, places, gathers = _arrays(topology)
+    offset = word * 8
+    placed = []
+    for buffer in buffers:
+        offset = -(-offset // LINE) * LINE
+        placed.append(Buffer(offset, buffer.ring, buffer.shape, buffer.dtype))
+        offset += buffer.nbytes
+    cells = [-1] * len(owner)
+    remote = {
+        part.output
+        for inp in topology.inputs
+        for part in inp.parts
+        if owner[part.output] != (0 if inp.reactor == topo.BOUNDARY else schedule.placement[inp.reactor])
+    }
+    for output in topology.outputs:
+        if output.dtype is None and output.index in remote:
+            offset = -(-offset // LINE) * LINE
+            cells[output.index] = offset
+            offset += CELL * output.ring * (output.rows or 1)
+    in_order = tuple(stamps[output.index] for output in topology.outputs)
+    return ArenaLayout(in_order, tuple(placed), tuple(map(tuple, places)), gathers, tuple(cells), owner, word, offset)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of zeros in this process's memory that begins with a cache line, as those in shared memory do.
+
+    Linear algebra takes other paths for other alignments, and the last bits of what it gives are others: whatever executor holds an
+    arena, values must lie alike in it.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    block = np.zeros(size + LINE, np.uint8)
+    begin = -block.ctypes.data % LINE
+    return np.ndarray(shape, kind, block[begin : begin + size].data)
+
+
+def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:
+    """Buffers of the gathering inputs first, each claiming the outputs that no earlier one claimed; then the others' own."""
+    buffers: list[Buffer] = []
+    places: list[list[Place]] = [[] for _ in topology.outputs]
+    gathers: dict[int, int] = {}
+    same: dict[tuple[topo.Part, ...], int] = {}
+    for inp in topology.inputs:
+        if inp.dtype is None or inp.rows is None:
+            continue
+        if inp.parts not in same:
+            same[inp.parts] = len(buffers)
+            assert inp.shape is not None
+            ring = max(topology.outputs[part.output].ring for part in inp.parts)
+            buffers.append(Buffer(0, ring, inp.shape, inp.dtype))
+            for part in inp.parts:
+                assert part.at is not None
+                places[part.output].append(Place(same[inp.parts], part.at, part.at + part.width if part.block else None))
+        gathers[inp.index] = same[inp.parts]
+    for output in topology.outputs:
+        if output.dtype is not None and (output.rows is not None or not places[output.index]):
+            # Rows of an output that others read must lie together whatever gathers it.
+            assert output.shape is not None
+            places[output.index].insert(0, Place(len(buffers)))
+            buffers.append(Buffer(0, output.ring, output.shape, output.dtype))
+    return buffers, places, gathers
 
 
 @dataclass(frozen=True)

@@ -16,26 +16,33 @@ from typing import Any
 
 import cloudpickle
 
-from reactor_rl import by_value
-from reactor_rl.errors import WorkerDiedError
-from reactor_rl.failure import Failure, ordinary
+from reactor_rl import pickling
+from reactor_rl.errors import Failure, WorkerDiedError, ordinary
+from reactor_rl.pickling import loads
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
-from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.child import Child, wait_for_all
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
-from reactor_rl.runtime.launch import begin, context_named, end_server, environment, new_process, take_environment
+from reactor_rl.runtime.guards import LockGuard
+from reactor_rl.runtime.launch import (
+    Child,
+    begin,
+    context_named,
+    end_server,
+    environment,
+    new_process,
+    take_environment,
+    wait_for_all,
+)
 from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.line import Line
-from reactor_rl.runtime.lock_guard import LockGuard
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.replay import Stand
+from reactor_rl.runtime.revival import Stand
+from reactor_rl.runtime.shared_memory import Block
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.worker.loop import Kernel
 from reactor_rl.runtime.worker.main import serve
-from reactor_rl.serialise import loads
+from reactor_rl.runtime.worker.values import Side
 
 __all__ = ["NO_PAST", "REPLAYING", "REVIVED", "Processes"]
 
@@ -178,7 +185,7 @@ class Processes:
         Returns before they are up; no others may be :meth:`starting`.
 
         Args:
-            pasts: What each of them is brought back from, by worker; see :class:`reactor_rl.runtime.replay.Stand`.
+            pasts: What each of them is brought back from, by worker; see :class:`reactor_rl.runtime.revival.Stand`.
             reactors: Those of every worker, as they were launched.
         """
         begin(self._context)
@@ -333,7 +340,7 @@ def _main(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
     numeric_threads.for_good()
-    by_value.for_good()
+    pickling.for_good()
     for (source, target), channel in channels.items():
         if 0 in (source, target):  # nobody else needs its name
             channel.unlink_attached()

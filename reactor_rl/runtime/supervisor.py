@@ -12,15 +12,13 @@ from reactor_rl.errors import ProgramError
 from reactor_rl.executor_names import CHOICES, ExecutorName
 from reactor_rl.reactor import Reactor
 from reactor_rl.recovery import Recover
-from reactor_rl.runtime.arena import lay_out
-from reactor_rl.runtime.executor import Executor, Reactors
+from reactor_rl.runtime.executor import Executor, Inline, Reactors
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.inline import Inline
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.runtime.plan import Options, Plan
+from reactor_rl.runtime.plan import Options, Plan, lay_out
 from reactor_rl.runtime.processes import Processes
-from reactor_rl.runtime.recovering import RecoveringHelpers
+from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.threads import Threads
 from reactor_rl.schedule import Arrivals, compile_schedule

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from reactor_rl.runtime import numeric_threads
-from reactor_rl.runtime.arena import aligned_zeros
 from reactor_rl.runtime.arithmetic import Arithmetic, arithmetic, take
-from reactor_rl.runtime.block import Block
 from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.limits import shortages_named
-from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.worker.cells import Side
+from reactor_rl.runtime.plan import Plan, aligned_zeros
+from reactor_rl.runtime.shared_memory import Block
 from reactor_rl.runtime.worker.main import serve
+from reactor_rl.runtime.worker.values import Side
 
 __all__ = ["Threads"]
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 import reactor_rl
-from reactor_rl.cli.bench import bench_command
-from reactor_rl.cli.commands import UsageError
+from reactor_rl.cli.commands import UsageError, bench_command
 
 pytest.importorskip("psutil")  # the benchmarks need it
 ROOT = Path(__file__).parent.parent.parent

@@ -13,8 +13,8 @@ import pytest
 
 from reactor_rl import Input, LogicalAction, Output, Program, ProgramError, Reactor, Timer, reaction, startup
 from reactor_rl.drawing.draw import draw
-from reactor_rl.drawing.layout import SMALL, Arrangement, text_width
 from reactor_rl.drawing.picture import picture
+from reactor_rl.drawing.svg import SMALL, Arrangement, text_width
 from reactor_rl.graph import build
 from reactor_rl.schedule import compile_schedule
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reactor_rl import Input, Output, Program, Reactor, Run, Timer, reaction
-from reactor_rl.drawing.html import html_table
+from reactor_rl.drawing.draw import html_table
 from reactor_rl.plugin import RunOwner
 
 SVG = "{http://www.w3.org/2000/svg}svg"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reactor_rl import ProgramError
-from reactor_rl.federation.carriers import carrier_for
-from reactor_rl.federation.placing import shared_out
+from reactor_rl.federation.cut import shared_out
+from reactor_rl.federation.in_process import carrier_for
 
 
 @pytest.mark.parametrize("executor", ["auto", "inline", "threads", "processes"])

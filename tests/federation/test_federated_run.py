@@ -28,10 +28,9 @@ from reactor_rl import (
     reaction,
     startup,
 )  # fmt: skip
-from reactor_rl.federation.carrier import Call
-from reactor_rl.federation.cut import GATEWAY, cut
+from reactor_rl.federation.cut import GATEWAY, cut, nodes_of
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.federation.placing import nodes_of
+from reactor_rl.federation.transport import Call
 
 
 class Roll(Reactor):
@@ -346,7 +345,7 @@ def test_a_drawing_shows_the_nodes() -> None:
 
 
 def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor_rl.federation.host.perf_counter_ns", lambda: time.perf_counter_ns() + 3600 * 10**9)
+    monkeypatch.setattr("reactor_rl.federation.node.perf_counter_ns", lambda: time.perf_counter_ns() + 3600 * 10**9)
     path = tmp_path / "trace.json"
     with search().start(executor="federated", nodes=3, workers=1) as run:
         with run.trace(str(path)) as tracing:

@@ -33,9 +33,9 @@ from reactor_rl import (
     WorkerHungError,
     reaction,
 )  # fmt: skip
-from reactor_rl.federation import recovering
-from reactor_rl.federation.carrier import Call
+from reactor_rl.federation import recovery
 from reactor_rl.federation.in_process import InProcess
+from reactor_rl.federation.transport import Call
 
 
 class Careless(InProcess):
@@ -162,14 +162,14 @@ def test_a_lost_node_is_told_and_changes_nothing(log_bytes: int) -> None:
 
 def test_notes_begin_anew_when_they_are_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
-    keep = recovering.RecoveringCarrier._keep
+    keep = recovery.RecoveringCarrier._keep
 
     def counted(self: Any, node: int, notes: Any, *moment: int) -> None:
         keep(self, node, notes, *moment)
         kept.append(len(notes.calls))
 
-    monkeypatch.setattr(recovering.RecoveringCarrier, "_keep", counted)
-    recover = Recover(restarts=1, log_bytes=5 * recovering.OVERHEAD)
+    monkeypatch.setattr(recovery.RecoveringCarrier, "_keep", counted)
+    recover = Recover(restarts=1, log_bytes=5 * recovery.OVERHEAD)
     trajectory(40, executor=InProcess(2, 1), recover=recover, on={"sum": [1, 1]})
     assert len(kept) > 5 and set(kept) == {2}  # the startup reactions, and the state
 

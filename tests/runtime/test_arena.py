@@ -12,8 +12,8 @@ from machines import ProgramSpec, build
 from random_programs import QUIET, programs
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
-from reactor_rl.runtime.arena import CELL, LINE, ArenaLayout, aligned_zeros, lay_out
-from reactor_rl.runtime.words import Words
+from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.plan import CELL, LINE, ArenaLayout, aligned_zeros, lay_out
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from reactor_rl import ArenaError
-from reactor_rl.runtime.block import Block, available_memory
+from reactor_rl.runtime.shared_memory import Block, available_memory
 
 PAGE = mmap.PAGESIZE
 
@@ -90,7 +90,7 @@ def test_too_much_is_refused_before_it_is_used() -> None:
 
 def test_of_a_block_that_grows_only_what_is_new_has_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
     block = Block(4 * PAGE, "a test")
-    monkeypatch.setattr("reactor_rl.runtime.block.available_memory", lambda: 2 * PAGE)
+    monkeypatch.setattr("reactor_rl.runtime.shared_memory.available_memory", lambda: 2 * PAGE)
     block.grow(6 * PAGE)
     assert block.size == 6 * PAGE
     with pytest.raises(ArenaError, match="cannot reserve"):

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.patience import Patience
+from reactor_rl.runtime.channel import Channel, Patience
 
 TOKENS = 200_000
 WAYS = {"spinning": 200e-6, "parking at once": 0.0}

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from reactor_rl import ArenaError, Output, Program, Reactor, RunError, Timer, WorkerDiedError, reaction
-from reactor_rl.runtime import block, channel, launch
-from reactor_rl.runtime.block import Block
+from reactor_rl.runtime import channel, launch, shared_memory
 from reactor_rl.runtime.run import Run
+from reactor_rl.runtime.shared_memory import Block
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -143,7 +143,7 @@ def test_what_dies_while_it_is_started_is_named(error: Exception, monkeypatch: p
             raise error
         launch.start_process(context, process)
 
-    monkeypatch.setattr("reactor_rl.runtime.child.start_process", start_process)
+    monkeypatch.setattr("reactor_rl.runtime.launch.start_process", start_process)
     with pytest.raises(
         WorkerDiedError, match=r"worker 2, or the fork server.*was killed while it was started.*each\[2\]"
     ) as caught:
@@ -183,7 +183,7 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(24, "Too many open files")
         return real(*args)
 
-    monkeypatch.setattr(block.os, "memfd_create", scarce)
+    monkeypatch.setattr(shared_memory.os, "memfd_create", scarce)
     with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise that limit"):
         start()
     gc.collect()
@@ -251,8 +251,8 @@ def test_nowhere_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_file_that_cannot_be_removed_while_it_is_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # As on Windows: the file is left to the system, which deletes it with its last handle.
-    monkeypatch.setattr(block, "_LINUX", False)
-    monkeypatch.setattr(block, "_POSIX", False)
+    monkeypatch.setattr(shared_memory, "_LINUX", False)
+    monkeypatch.setattr(shared_memory, "_POSIX", False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     removed: list[Path] = []
     monkeypatch.setattr(Path, "unlink", lambda self, **_: removed.append(self))

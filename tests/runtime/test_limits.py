@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reactor_rl.runtime import limits
-from reactor_rl.runtime.block import available_memory
 from reactor_rl.runtime.limits import usable_cores
+from reactor_rl.runtime.shared_memory import available_memory
 
 
 @pytest.fixture

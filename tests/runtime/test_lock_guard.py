@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reactor_rl.runtime import lock_guard
-from reactor_rl.runtime.lock_guard import LockGuard
+from reactor_rl.runtime import guards
+from reactor_rl.runtime.guards import LockGuard
 
 
 def work(lock: Any, done: list[int]) -> None:
@@ -27,7 +27,7 @@ def lines_until(line: int, lock: Any) -> int:
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal count
-        if frame.f_code.co_filename not in (__file__, lock_guard.__file__) or frame.f_code.co_name == "__del__":
+        if frame.f_code.co_filename not in (__file__, guards.__file__) or frame.f_code.co_name == "__del__":
             return None
         if event == "line":
             count += 1

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from reactor_rl.runtime import channel
-from reactor_rl.runtime.channel import Channel
-from reactor_rl.runtime.patience import LATE, LONGEST, SHARE, Patience
+from reactor_rl.runtime.channel import LATE, LONGEST, SHARE, Channel, Patience
 
 SPIN = 200e-6
 TRY = 25e-9

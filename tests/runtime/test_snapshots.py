@@ -29,8 +29,8 @@ from reactor_rl import (
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.fingerprint import canonical, combine, new_hash
 from reactor_rl.interpret import Record
+from reactor_rl.pickling import Pickled, decode, dumps
 from reactor_rl.runtime.run import Run, Snapshot
-from reactor_rl.serialise import Pickled, decode, dumps
 
 Way = Mapping[str, Any]
 

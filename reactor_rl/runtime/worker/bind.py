@@ -1,29 +1,36 @@
-"""From a plan to a kernel: handles over the arena, bits for reactions, steps for the list. Runs once, on the worker itself."""
+"""From the plan to a worker's loop, on the worker."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reactor_rl import topology as topo
-from reactor_rl.by_value import inside
+from reactor_rl.pickling import inside, loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.worker.cells import Side
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.gate import Gate
-from reactor_rl.runtime.worker.inputs import InputHandle, input_handle
-from reactor_rl.runtime.worker.kernel import Kernel, Mark
-from reactor_rl.runtime.worker.outputs import ArrayOutput, LocalObjectOutput, ObjectOutput, OutputHandle
-from reactor_rl.runtime.worker.poison import Poison
-from reactor_rl.runtime.worker.port_hashes import AllPorts
+from reactor_rl.runtime.worker.loop import Kernel, Mark
+from reactor_rl.runtime.worker.observers import AllPorts, Poison
+from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import Source
-from reactor_rl.runtime.worker.values import Values
-from reactor_rl.runtime.worker.written import Written
+from reactor_rl.runtime.worker.values import Side, Values, Written
 from reactor_rl.schedule import Await, Exec, Signal, Wait
-from reactor_rl.serialise import loads
 
-__all__ = ["bind"]
+__all__ = ["Gate", "bind"]
+
+
+class Gate(Reactor):
+    """A reactor that stands for the other nodes: it reads what leaves this one, and writes what arrives."""
+
+    @abstractmethod
+    def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+        """Know the worker and, by index, the outputs that are read and those that are written."""
+
+    @abstractmethod
+    def wait(self, link: int) -> None:
+        """The WAIT before what arrives on a link is taken in. What it raises leaves the pass where it is, to be gone on with."""
 
 
 def bind(

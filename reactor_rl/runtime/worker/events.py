@@ -6,10 +6,10 @@ from collections import deque
 from typing import Any
 
 from reactor_rl.errors import AbsentError
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker.handle import Handle
-from reactor_rl.runtime.worker.moment import Moment
-from reactor_rl.serialise import IMMUTABLE, decode, encode
+from reactor_rl.pickling import IMMUTABLE, decode, encode
+from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.worker.clock import Moment
+from reactor_rl.runtime.worker.ports import Handle
 
 __all__ = ["ActionHandle", "TimerHandle"]
 

@@ -1,4 +1,4 @@
-"""The life of a helper, in a thread or in a process: take a token, do what the caller wants, until told to quit."""
+"""A helper's life, and what it may be asked between two ticks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,85 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from reactor_rl.failure import Failure, ordinary
-from reactor_rl.runtime.channel import Channel
+from reactor_rl.errors import Failure, RunError, ordinary
+from reactor_rl.pickling import inside, own_class
+from reactor_rl.runtime.channel import Channel, Patience, Words
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
-from reactor_rl.runtime.patience import Patience
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.words import Words
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.cells import Side
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.messages import answer
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.observers import AllPorts, Timeline
+from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
+from reactor_rl.runtime.worker.values import Side
 
-__all__ = ["Connection", "serve"]
+__all__ = ["Reply", "answer", "Connection", "serve"]
+
+
+class Reply:
+    """An answer, or why there is none."""
+
+    def __init__(self, value: Any = None, failure: Failure | None = None) -> None:
+        self.value, self.failure = value, failure
+
+    def get(self) -> Any:
+        if self.failure is not None:
+            own_class(self.failure.error)
+            raise self.failure.error
+        return self.value
+
+
+def answer(kernel: Kernel, request: tuple[str, Any]) -> Reply:
+    """Do what was asked; an exception becomes the answer."""
+    name, argument = request
+    try:
+        with inside(kernel.copies):
+            return Reply(_REQUESTS[name](kernel, argument))
+    except BaseException as error:
+        if not kernel.worker and not isinstance(error, Exception):
+            raise
+        where = f"(answering {name} in worker {kernel.worker})"
+        return Reply(failure=Failure.of(-1, where, (kernel.time, kernel.microstep), ordinary(error)))
+
+
+def _failures(kernel: Kernel, _: Any) -> list[Failure]:
+    failures, kernel.failures = kernel.failures, []
+    return failures
+
+
+def _trace(kernel: Kernel, on: bool) -> Any:
+    if on:
+        if any(isinstance(observer, Timeline) for observer in kernel.observers):
+            raise RunError("this run is being traced already; end that trace first")
+        kernel.observers.append(Timeline(kernel))
+        return None
+    for observer in kernel.observers:
+        if isinstance(observer, Timeline):
+            kernel.observers.remove(observer)
+            return observer.slices
+    return []  # this worker has taken the place of one that was traced
+
+
+def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
+    (ports,) = (observer for observer in kernel.observers if isinstance(observer, AllPorts))
+    return ports.digests()
+
+
+def _restore(kernel: Kernel, argument: tuple[WorkerState, int]) -> None:
+    put_back(kernel, *argument)
+    for observer in kernel.observers:
+        if isinstance(observer, AllPorts):
+            observer.restart()
+
+
+_REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
+    "failures": _failures,
+    "trace": _trace,
+    "digests": _digests,
+    "snapshot": take,
+    "restore": _restore,
+    "checkpoint": lambda kernel, _: checkpoint(kernel),
+}
+
 
 Revive = Callable[[Callable[[int], None], Callable[[int], None]], Kernel]
 """Gives the kernel of a helper, from how it waits and how it signals."""

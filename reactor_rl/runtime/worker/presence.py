@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.worker.clock import Moment
 
 __all__ = ["Source", "Stamps"]
 

@@ -1,10 +1,4 @@
-"""A worker's part of a snapshot: state of its reactors, slots in flight, events to come.
-
-Nothing in it depends on the schedule, or on what the run did before: a part is by the indices of the program, stamps are counted
-back from the coming pass, and what follows from the program or from the slots (timers, initial values, the arrivals of delayed
-values) is not in it at all, but computed when it is put back, by whoever holds the reactors then. The pass numbers of a run only
-ever go up, so that nothing that was stamped before can seem to be present after.
-"""
+"""Saving and loading what a worker holds."""
 
 from __future__ import annotations
 
@@ -12,12 +6,55 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reactor_rl.errors import RunError
+from reactor_rl.pickling import dumps, loads
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.outputs import ArrayOutput, ObjectOutput
-from reactor_rl.serialise import dumps, loads
+from reactor_rl.runtime.worker.clock import Agenda
+from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.ports import ArrayOutput, ObjectOutput
 
-__all__ = ["WorkerState", "pickled_reactors", "put_back", "set_state", "take"]
+__all__ = ["WorkerCheckpoint", "checkpoint", "go_back", "WorkerState", "pickled_reactors", "put_back", "set_state", "take"]
+
+
+@dataclass
+class WorkerCheckpoint:
+    """A worker between two ticks.
+
+    Attributes:
+        clock: Its time, microstep, and the numbers of the last pass and of the first one of its tick.
+        reactors: The pickled state of each reactor, by index.
+        agenda: What is due.
+        kept: The values of its object outputs, by index.
+    """
+
+    clock: tuple[int, int, int, int]
+    reactors: dict[int, bytes]
+    agenda: Agenda
+    kept: dict[int, list[Any]]
+
+
+def checkpoint(kernel: Kernel) -> WorkerCheckpoint:
+    """Copy what a worker holds in its own memory.
+
+    Raises:
+        RunError, TypeError: If the state of a reactor cannot be had; see :func:`reactor_rl.runtime.worker.state.take`.
+    """
+    clock = kernel.time, kernel.microstep, kernel.number, kernel.tick_number
+    kept = {index: port._cells.kept() for index, port in kernel.outputs.items() if isinstance(port, ObjectOutput)}
+    return WorkerCheckpoint(clock, pickled_reactors(kernel), kernel.agenda, kept)
+
+
+def go_back(kernel: Kernel, saved: WorkerCheckpoint) -> None:
+    """Make a worker what it was. What was in the arena is there already."""
+    for index, reactor in kernel.reactors.items():
+        set_state(kernel, index, reactor, loads(saved.reactors[index]))
+    kernel.time, kernel.microstep, kernel.number, kernel.tick_number = saved.clock
+    kernel.agenda, kernel.pending, kernel.soon, kernel.again = saved.agenda, 0, 0, []
+    for action in kernel.actions.values():
+        action.clear()
+    for index, kept in saved.kept.items():
+        port = kernel.outputs[index]
+        assert isinstance(port, ObjectOutput)
+        port._cells.keep_all(kept)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from reusing_envs import HABITS, SPACES, Reusing
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock
 from reactor_gymnasium.environments.storage import Leaves
-from reactor_rl.serialise import encode
+from reactor_rl.pickling import encode
 
 N, LENGTH, STEPS = 3, 4, 10
 

@@ -21,7 +21,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.environments.infos import merge, pack, together, unpack
-from reactor_rl.serialise import dumps, loads
+from reactor_rl.pickling import dumps, loads
 
 Infos = list[tuple[Any, Any]]
 """For each environment what it tells of an episode that ended, and its info; None for neither."""

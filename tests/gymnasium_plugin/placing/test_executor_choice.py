@@ -21,8 +21,8 @@ from reactor_gymnasium.placing.env_costs import EnvCosts
 from reactor_gymnasium.placing.executor_choice import CERTAIN, LEAST, EnvChoice, decide
 from reactor_gymnasium.placing.placement import SHARD_COST
 from reactor_gymnasium.placing.step_cost import info_cost
-from reactor_rl import helper_cost
-from reactor_rl.helper_cost import parallel_executor
+from reactor_rl import autotune
+from reactor_rl.autotune import parallel_executor
 
 
 def never(*_: Any) -> Any:
@@ -155,7 +155,7 @@ def test_what_helpers_cost_is_measured_with_those_that_are_started_as_asked_for(
     asked = []
     monkeypatch.setattr(executor_choice, "CERTAIN", math.inf)
     monkeypatch.setattr(executor_choice, "WORTH_IT", 1e6)
-    monkeypatch.setattr(helper_cost, "_known", {})
-    monkeypatch.setattr(helper_cost, "_measured", lambda spin, away, context, work: asked.append(context) or math.inf)
+    monkeypatch.setattr(autotune, "_known", {})
+    monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: asked.append(context) or math.inf)
     with contextlib.closing(made(workers=2)):
         assert asked == ["fork"]

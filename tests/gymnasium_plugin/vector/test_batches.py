@@ -25,7 +25,7 @@ from test_vector_env_faults import faulty
 from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.vector import env_batch
 from reactor_rl import Program, RunError
-from reactor_rl.runtime.worker.poison import Poison
+from reactor_rl.runtime.worker.observers import Poison
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning"),

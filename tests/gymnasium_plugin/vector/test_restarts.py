@@ -22,7 +22,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
 from reactor_gymnasium.plugin import AtariGame
 from reactor_rl import RecoveryWarning, WorkerHungError
-from reactor_rl.runtime import recovering
+from reactor_rl.runtime import recovery
 
 gymnasium.register_envs(ale_py)
 
@@ -109,8 +109,8 @@ def test_shards_that_could_not_be_brought_back_are_refused() -> None:
 
 
 def test_shards_go_on_from_what_was_saved_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovering, "OFTEN", 0.0)
-    monkeypatch.setattr(recovering, "SHARE", 0)
+    monkeypatch.setattr(recovery, "OFTEN", 0.0)
+    monkeypatch.setattr(recovery, "SHARE", 0)
     make = partial(make_vec, "CartPole-v1", 6, shards=3)
     with make(executor="inline") as envs:
         expected = trajectory(envs, 20)

@@ -19,7 +19,7 @@ from mpe2 import simple_spread_v3
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_rl import RecoveryWarning, RunError, WorkerHungError
 from reactor_rl.plugin import canonical, new_hash
-from reactor_rl.runtime import recovering
+from reactor_rl.runtime import recovery
 
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=7)
 STEPS = 30
@@ -43,8 +43,8 @@ def trajectory(envs: ParallelVectorEnv, kills: set[int]) -> str:
 @pytest.mark.parametrize(("make", "saved"), [(Crowd, False), (spread, True)], ids=["replayed", "saved"])
 def test_killed_workers_change_nothing(make: Any, saved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if saved:  # after every tick
-        monkeypatch.setattr(recovering, "OFTEN", 0.0)
-        monkeypatch.setattr(recovering, "SHARE", 0)
+        monkeypatch.setattr(recovery, "OFTEN", 0.0)
+        monkeypatch.setattr(recovery, "SHARE", 0)
     with ParallelVectorEnv(make, 4, executor="inline") as envs:
         expected = trajectory(envs, set())
     with warnings.catch_warnings(record=True) as said:

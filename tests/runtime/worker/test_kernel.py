@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker.kernel import Kernel
-from reactor_rl.runtime.worker.moment import ALL, NEVER
+from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.worker.clock import ALL, NEVER
+from reactor_rl.runtime.worker.loop import Kernel
 
 A, B, C = 1, 2, 4
 

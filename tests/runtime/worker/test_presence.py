@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_programs import QUIET
 
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker.moment import Moment
+from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.worker.clock import Moment
 from reactor_rl.runtime.worker.presence import Source, Stamps
 
 FREE = 0x5A5A

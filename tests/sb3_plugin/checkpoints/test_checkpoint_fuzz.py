@@ -24,7 +24,7 @@ from gymnasium.spaces import Discrete
 from test_checkpoint import Locked
 from trainers import EVALUATED, new
 
-from reactor_rl.serialise import Pickled
+from reactor_rl.pickling import Pickled
 from reactor_sb3 import PQN, SyncDQN, SyncSAC
 from reactor_sb3.checkpoints.archive import CorruptError, RefusedError
 from reactor_sb3.environments import seeded_envs

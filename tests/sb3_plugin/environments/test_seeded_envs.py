@@ -13,7 +13,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.environments.block import BoundRows
-from reactor_rl.serialise import encode
+from reactor_rl.pickling import encode
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs
 from reactor_sb3.streams import Purpose

@@ -14,14 +14,14 @@ from contextlib import nullcontext
 from threading import get_ident
 from typing import Any
 
-from reactor_rl.by_value import Copies, enrol
-from reactor_rl.failure import Failure, ordinary
+from reactor_rl.errors import Failure, ordinary
+from reactor_rl.pickling import Copies, enrol
 from reactor_rl.reactor import Reactor
+from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
-from reactor_rl.runtime.words import Words
+from reactor_rl.runtime.worker.clock import ALL, Agenda, Moment
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.moment import ALL, Agenda, Moment
-from reactor_rl.runtime.worker.outputs import OutputHandle
+from reactor_rl.runtime.worker.ports import OutputHandle
 from reactor_rl.runtime.worker.presence import Source
 
 __all__ = ["Kernel", "Mark", "Observer"]

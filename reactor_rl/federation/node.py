@@ -9,23 +9,21 @@ from typing import Any
 
 import cloudpickle
 
-from reactor_rl.errors import RunClosedError
-from reactor_rl.failure import Failure
-from reactor_rl.federation.carrier import Answer, Call, Letter
+from reactor_rl.errors import Failure, RunClosedError
 from reactor_rl.federation.cut import Part
-from reactor_rl.federation.gateway import Gateway
-from reactor_rl.federation.recovering import BRING_BACK, KEEP
-from reactor_rl.federation.replies import argument_for, of_whole
+from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
+from reactor_rl.federation.recovery import BRING_BACK, KEEP
+from reactor_rl.federation.transport import Answer, Call, Letter
+from reactor_rl.pickling import loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import Arithmetic, take
+from reactor_rl.runtime.channel import Stop, Words
 from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, equip
-from reactor_rl.runtime.words import Stop, Words
-from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.schedule import Arrivals
-from reactor_rl.serialise import loads
 
 __all__ = ["Host", "Parcel"]
 

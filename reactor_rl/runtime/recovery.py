@@ -13,18 +13,16 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from reactor_rl.errors import WorkerDiedError
-from reactor_rl.failure import Failure
+from reactor_rl.errors import Failure, WorkerDiedError
 from reactor_rl.recovery import Recover, tell
-from reactor_rl.runtime.crossing import OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
+from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
-from reactor_rl.runtime.replay import BEAT
-from reactor_rl.runtime.words import Words
-from reactor_rl.runtime.worker import messages
-from reactor_rl.runtime.worker.kernel import Kernel
+from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
+from reactor_rl.runtime.worker import main
+from reactor_rl.runtime.worker.loop import Kernel
 
 __all__ = ["RecoveringHelpers"]
 
@@ -138,7 +136,7 @@ class RecoveringHelpers(Helpers):
         super().wait(worker)
         self._taken[worker] += 1
 
-    def ask(self, request: str, argument: Any) -> list[messages.Reply]:
+    def ask(self, request: str, argument: Any) -> list[main.Reply]:
         replies = super().ask(request, argument)
         if request == "restore" and not self._over:  # what was noted leads somewhere else
             self._begin_anew(dict.fromkeys(self._numbers, argument))
@@ -149,8 +147,8 @@ class RecoveringHelpers(Helpers):
         self._questions += 1
         super()._send(request)
 
-    def _replies(self) -> list[messages.Reply]:
-        replies: dict[int, messages.Reply] = {}
+    def _replies(self) -> list[main.Reply]:
+        replies: dict[int, main.Reply] = {}
         while self._asked:  # who has answered and was replaced with all others is asked again, but the first answer counts
             worker = min(self._asked)
             reply = self._reply(worker)

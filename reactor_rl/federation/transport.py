@@ -1,36 +1,15 @@
-"""The protocol between home and the nodes of a federated run, and what carries it.
-
-A *node* is a place with workers of its own that runs a part of a program; *home*, node 0, is where the caller is. Every message
-has home at one end. Home gives a node a :class:`Call`; the node does as much of it as it can and returns one :class:`Answer`.
-At most one call is under way to a node at a time. A carrier moves calls and answers and looks at nothing in them.
-
-A pass of the whole program (a tick's first one, one of its further microsteps, the startup or the shutdown reactions) is one call
-to each node. What a node needs from the beginning rides on the call: boundary inputs, and what others wrote earlier and is read
-there with a delay. What a node writes rides on its answer. If it needs something in the middle of the pass that is not there yet,
-it answers with the number of the link that it waits for, and home goes on with it by a call ``"on"`` as soon as it has that. So a
-program whose reactors on the nodes only read from home what is delayed or a boundary input (vector environments, trainers) needs
-exactly one call per node and tick. Letters between two nodes go through home, which makes home the only one who must be reached,
-and the calls that it has made to a node all that the state of that node follows from.
-
-To write a carrier: on each node make a ``reactor_rl.federation.host.Host(parcel)``, in the thread or actor that will make
-all its calls; hand it each call, ``host.call(call)``; bring back what that returns; at the end ``host.close(timeout)``. ``call``
-never raises, whatever goes wrong in the program, and one call follows another: nothing arrives while one is being done. A plugin
-offers its carrier by an entry point of the group ``reactor_rl.carriers``, whose name is what the user says as ``executor``: a
-function of ``nodes`` and ``workers`` that returns a :class:`Carrier`. ``nodes`` is what the user has given to
-:meth:`reactor_rl.Program.start`: an int, None, or settings that only the carrier knows; ``workers`` is an int or None. A user may
-also pass a carrier itself as ``executor``.
-"""
+"""The protocol between home and nodes, and what wraps it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
+from reactor_rl.errors import Failure
 from reactor_rl.executor_names import NamedExecutor
-from reactor_rl.failure import Failure
-from reactor_rl.runtime.worker.messages import Reply
+from reactor_rl.runtime.worker.main import Reply
 
-__all__ = ["Answer", "Call", "Carrier", "Command", "Content", "Letter", "LostError"]
+__all__ = ["Answer", "Call", "Carrier", "Command", "Content", "Letter", "LostError", "Around", "TimedCarrier"]
 
 Command = Literal["start", "first", "again", "stop", "on", "ask"]
 """Run the startup reactions; the first pass of a tick; a further microstep; the shutdown reactions; go on with the pass that waits;
@@ -172,3 +151,89 @@ class Carrier(Protocol):
         Args:
             timeout: Seconds for what is still going on there; ``None``: no limit.
         """
+
+
+class Around:
+    """A carrier that does everything as another one.
+
+    Args:
+        carrier: That one.
+    """
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self.name, self.inside = carrier.name, carrier.inside
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        return self._carrier.workers
+
+    @property
+    def nodes(self) -> int:
+        return self._carrier.nodes
+
+    def launch(self, parcels: Sequence[bytes]) -> None:
+        self._carrier.launch(parcels)
+
+    def send(self, node: int, call: Call) -> None:
+        self._carrier.send(node, call)
+
+    def receive(self, timeout: float) -> tuple[int, Answer]:
+        return self._carrier.receive(timeout)
+
+    def replace(self, node: int) -> None:
+        self._carrier.replace(node)
+
+    def describe(self, node: int) -> str:
+        return self._carrier.describe(node)
+
+    def close(self, timeout: float | None) -> None:
+        self._carrier.close(timeout)
+
+
+class TimedCarrier(Around):
+    """Another carrier, whose nodes have to answer within some seconds, but for their startup reactions, which take their time.
+
+    Only what home spends waiting counts. A node that has an answer ready while home does something else is not late.
+
+    Args:
+        carrier: That one.
+        limit: Seconds.
+    """
+
+    def __init__(self, carrier: Carrier, limit: float) -> None:
+        super().__init__(carrier)
+        self._limit = limit
+        self._starting: set[int] = set()
+        self._waited: dict[int, float] = {}  # seconds, for each node that is called
+
+    def send(self, node: int, call: Call) -> None:
+        """Give a node a call."""
+        if call.command == "start":
+            self._starting.add(node)
+        elif call.command != "on":
+            self._starting.discard(node)
+        self._waited[node] = 0.0
+        super().send(node, call)
+
+    def receive(self, timeout: float) -> tuple[int, Answer]:
+        """The next answer of any node that has been called.
+
+        Raises:
+            LostError: Also if one has not answered in time.
+        """
+        try:
+            node, answer = super().receive(timeout)
+        except TimeoutError:
+            for node in self._waited.keys() - self._starting:
+                self._waited[node] += timeout  # and no more: that a node is started anew may take longer than was asked for
+                if self._waited[node] > self._limit:
+                    raise LostError(node, f"has not answered for {self._limit} s", hung=True) from None
+            raise
+        del self._waited[node]
+        return node, answer
+
+    def replace(self, node: int) -> None:
+        """Make a node anew."""
+        self._waited.pop(node, None)
+        super().replace(node)

@@ -1,10 +1,4 @@
-"""Classes that travel by value are copies in the caller's process too.
-
-cloudpickle sends a class of ``__main__`` (or of a function's body) as its definition with a number, by which a process that has
-seen it finds the class again. In the process where it was defined the number leads to the class itself, so that reactors there
-would see what is changed in it later, and those in helper processes would not. Hence workers in the caller's process have
-copies, found by the same numbers in a table of their own; and what comes back to the caller is of the caller's classes again.
-"""
+"""How values, functions and classes travel between processes."""
 
 from __future__ import annotations
 
@@ -19,7 +13,80 @@ from typing import Any, Protocol
 
 from cloudpickle import cloudpickle
 
-__all__ = ["Copies", "Worker", "enrol", "for_good", "inside", "loads", "own_class"]
+__all__ = [
+    "IMMUTABLE",
+    "KEPT",
+    "Handed",
+    "Pickled",
+    "decode",
+    "dumps",
+    "encode",
+    "loads",
+    "Copies",
+    "Worker",
+    "enrol",
+    "for_good",
+    "inside",
+    "own_class",
+]
+
+IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+class Pickled:
+    """The pickle of a value."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pickled, (self.data,)
+
+
+class Handed:
+    """A value that whoever made it keeps nothing of, for one reader, who is given it as it is where both are on one worker."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_it_is, (self.value,)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+KEPT = IMMUTABLE | {Pickled, Handed}
+"""Types whose values are kept as they are."""
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value so that any worker can load it, whatever ``__main__`` is there."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+        if b"__main__" not in data:
+            return data
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+
+
+def encode(value: Any) -> Any:
+    """What is kept of a value: itself if nobody can change it or it has been encoded already, else its pickle."""
+    return value if type(value) in KEPT else Pickled(dumps(value))
+
+
+def decode(kept: Any) -> Any:
+    """The reader's own copy of a value."""
+    if type(kept) is Pickled:
+        return loads(kept.data)
+    return kept.value if type(kept) is Handed else kept
+
 
 Copies = dict[str, Any]
 """The classes of one worker by cloudpickle's number."""

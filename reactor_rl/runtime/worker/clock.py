@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reactor_rl.runtime.words import Stop, Words
+from reactor_rl.runtime.channel import Stop, Words
 
 __all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "Moment"]
 

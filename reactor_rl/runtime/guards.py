@@ -1,0 +1,61 @@
+"""Locks and handles that survive Ctrl-C and forks."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any, Protocol
+
+__all__ = ["LockGuard", "FORKED", "when_forked"]
+
+
+class LockGuard:
+    """``with LockGuard(lock):`` as ``with lock:``, but what strikes between the end of the block and the release loses nothing.
+
+    Nothing but the block refers to this object, so that it goes with the block, however that is left, and the lock with it. Taking
+    the lock and noting that it was taken are one line each way, for the same reason.
+    """
+
+    _held = False
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._held = self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._held = self._held and bool(self._lock.release())
+
+    def __del__(self) -> None:
+        self._held = self._held and bool(self._lock.release())
+
+
+FORKED = (
+    "it belongs to the process that made it, and this is a forked child: its workers, and what they hold, are only there once. "
+    "Make another one in the child, after the fork"
+)
+
+
+class Forkable(Protocol):
+    """What can be found in a forked child."""
+
+    def _forked(self) -> None:
+        """Called in the child, on its copy, before anything else happens there."""
+
+
+_known: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def when_forked(thing: Forkable) -> None:
+    """Have ``thing._forked()`` called in every forked child of this process."""
+    _known.add(thing)
+
+
+def _in_child() -> None:
+    for thing in list(_known):
+        thing._forked()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,113 @@
+"""What observes a run: its timeline, hashes of ports, poisoned values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter_ns
+
+from reactor_rl.fingerprint import canonical, new_hash
+from reactor_rl.pickling import decode
+from reactor_rl.runtime.worker.loop import Kernel, Observer
+from reactor_rl.runtime.worker.ports import ArrayOutput
+from reactor_rl.runtime.worker.values import Written
+from reactor_rl.topology import Topology
+from reactor_rl.trace import Slice
+
+__all__ = ["Timeline", "AllPorts", "PATTERN", "Poison"]
+
+
+class Timeline(Observer):
+    """The slices of one worker since it was attached."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.slices: list[Slice] = []
+        self._began = 0
+
+    def before_reaction(self, bit: int) -> None:
+        self._began = perf_counter_ns()
+
+    def after_reaction(self, bit: int) -> None:
+        end, kernel = perf_counter_ns(), self._kernel
+        self.slices.append(("reaction", kernel.names[bit], self._began, end, kernel.time, kernel.microstep))
+
+    def before_wait(self) -> None:
+        self._began = perf_counter_ns()
+
+    def after_wait(self, whom: str) -> None:
+        end, kernel = perf_counter_ns(), self._kernel
+        self.slices.append(("wait", f"wait for {whom}", self._began, end, kernel.time, kernel.microstep))
+
+
+class AllPorts(Observer):
+    """Hashes every output of one worker after each pass: its tag, its rows' presence, its content."""
+
+    def __init__(self, kernel: Kernel, outputs: Mapping[int, Written]) -> None:
+        self._kernel, self._outputs = kernel, outputs
+        self._hashes = {index: new_hash() for index in outputs}
+        self._startup = True
+
+    def after_pass(self) -> None:
+        kernel = self._kernel
+        if self._startup:  # what startup reactions write is present at tick 0, and hashed there
+            self._startup = False
+            return
+        for index, output in self._outputs.items():
+            rows = output.rows(kernel.words, kernel.number)
+            if rows is not None:
+                into = self._hashes[index]
+                canonical((kernel.time, kernel.microstep, rows), into)
+                for part in output.parts(kernel.time, rows):
+                    canonical(decode(part), into)
+
+    def restart(self) -> None:
+        """Forget what was hashed so far."""
+        self._hashes = {index: new_hash() for index in self._hashes}
+
+    def digests(self) -> dict[int, bytes]:
+        """The digest of each output so far."""
+        return {index: hasher.copy().digest() for index, hasher in self._hashes.items()}
+
+
+PATTERN = 0xA5
+"""Every byte of a poisoned slot."""
+
+
+class Poison(Observer):
+    """Poisons the array outputs of one worker."""
+
+    def __init__(self, kernel: Kernel, topology: Topology) -> None:
+        self._kernel = kernel
+        self._of_bit = {
+            bit: [(o, kernel.outputs[o]) for o in topology.reactions[reaction].effects]
+            for bit, reaction in kernel.reactions.items()
+        }
+        self._short = [o for o in topology.outputs if o.index in kernel.outputs and o.ring == 1]
+        self._written: dict[int, int] = {}
+
+    def before_reaction(self, bit: int) -> None:
+        # What was written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
+        words, since = self._kernel.words, self._kernel.tick_number
+        for index, port in self._of_bit[bit]:
+            written = self._written.get(index, 0) >= since or port._stamps.any_since(words, since)
+            if isinstance(port, ArrayOutput) and not written:
+                self._written[index] = since
+                _poison(port, self._kernel.time)
+
+    def before_pass(self) -> None:
+        kernel = self._kernel
+        if kernel.microstep == 0 and kernel.time > 0:
+            for node in self._short:
+                port = kernel.outputs[node.index]
+                # A boundary input is written by the caller before the pass begins.
+                if isinstance(port, ArrayOutput) and not port._stamps.any_since(kernel.words, kernel.number):
+                    _poison(port, kernel.time)
+
+
+def _poison(port: ArrayOutput, time: int) -> None:
+    slot = port.slot(time)
+    if slot.flags.c_contiguous:
+        slot.reshape(-1).view("u1").fill(PATTERN)
+    else:
+        for row in slot:
+            row.reshape(-1).view("u1").fill(PATTERN)
