@@ -182,7 +182,7 @@ class NumbaFrames:
 def frames(kind: str, ale: Any) -> Any:
     if kind == "numba":
         return NumbaFrames(ale)
-    from reactor_gymnasium.atari import frames as module
+    from reactor_gymnasium.atari import game as module
 
     if kind == "OpenCV":
         return module.OpenCVFrames(ale, 84, 84, True, True)
@@ -277,7 +277,7 @@ def start(rounds: int) -> dict[str, Any]:
 
 def installed() -> dict[str, float]:
     """Megabytes of what each kind needs."""
-    from reactor_gymnasium.atari import frames as module
+    from reactor_gymnasium.atari import game as module
 
     found = {}
     if module._frames is not None and module._frames.__file__:

@@ -91,7 +91,7 @@ class Ours(Gymnasium):
 
     def __init__(self, case: str, batches: list[Any], measured: bool, seen: dict[str, Any]) -> None:
         import reactor_gymnasium.vector.vector_env as ours
-        from reactor_gymnasium.placing.env_costs import EnvCosts
+        from reactor_gymnasium.placement import EnvCosts
 
         def unknown(*_: Any) -> EnvCosts:
             return EnvCosts(None, "equal shards")

@@ -21,8 +21,8 @@ from simulation import Costs
 from vector_env import Block
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.vector.env_shard import EnvShard
-from reactor_gymnasium.vector.wiring import wire
+from reactor_gymnasium.vector.env_program import wire
+from reactor_gymnasium.vector.shard import EnvShard
 from reactor_rl import Instance, Program
 from reactor_rl.cli.doctor import round_trips
 from reactor_rl.graph import build

@@ -17,8 +17,8 @@ from reactor_rl.errors import (
 )
 from reactor_rl.program import Program
 from reactor_rl.reactor import Input, LogicalAction, Output, Reactor, Timer, reaction, shutdown, startup
-from reactor_rl.recovery import Recover, RecoveryWarning
 from reactor_rl.runtime.run import Run
+from reactor_rl.settings import Recover, RecoveryWarning
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reactor_rl.composition import Composition
-from reactor_rl.executor_names import ExecutorName, NamedExecutor
 from reactor_rl.fingerprint import global_random_state
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import Graph
@@ -27,6 +26,7 @@ from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, start
 from reactor_rl.schedule import compile_schedule
+from reactor_rl.settings import ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
 
 __all__ = ["parallel_executor", "tick_cost", "DAEMONIC", "Choice", "choose", "fastest", "measured"]

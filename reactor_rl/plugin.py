@@ -7,7 +7,6 @@ from reactor_rl.autotune import DAEMONIC, parallel_executor, tick_cost
 from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
-from reactor_rl.executor_names import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.federation.cut import On, shared_out
 from reactor_rl.federation.in_process import carrier_for, check_nodes
 from reactor_rl.federation.node import Host
@@ -24,6 +23,7 @@ from reactor_rl.runtime.run import RunOwner, Snapshot
 from reactor_rl.runtime.supervisor import check_timeout
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.schedule import DEFAULT_COST, longest_first
+from reactor_rl.settings import CHOICES, ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Tracing
 from reactor_rl.verify import Target

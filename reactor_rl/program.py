@@ -12,7 +12,6 @@ from reactor_rl.autotune import choose, measured
 from reactor_rl.composition import Composition
 from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import ExecutorName
 from reactor_rl.federation.cut import On
 from reactor_rl.federation.home import start_federated
 from reactor_rl.federation.in_process import carrier_for
@@ -20,10 +19,10 @@ from reactor_rl.federation.transport import Carrier
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
-from reactor_rl.recovery import Recover
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, check, start
+from reactor_rl.settings import ExecutorName, Recover
 from reactor_rl.topology import Topology
 
 __all__ = ["Program"]

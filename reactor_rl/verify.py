@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import EXECUTORS, NamedExecutor
 from reactor_rl.fingerprint import canonical, generator_states, moved, new_hash
 from reactor_rl.program import Program
+from reactor_rl.settings import EXECUTORS, NamedExecutor
 
 __all__ = ["Target", "WORKERS", "Verification", "Factory", "Row", "Verifiable", "verify"]
 

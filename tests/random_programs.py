@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, assume, settings
 from machines import Boom, MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
 
 from reactor_rl import ProgramError, Run
-from reactor_rl.executor_names import NamedExecutor
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.interpret import Record, interpret
+from reactor_rl.settings import NamedExecutor
 
 TICKS = 6
 

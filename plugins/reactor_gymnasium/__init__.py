@@ -8,9 +8,9 @@ from reactor_rl.plugin import needs, preload
 with needs("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.env import AtariEnv
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
-    from reactor_gymnasium.cli.rollout import Rollout, rollout
-    from reactor_gymnasium.registration.make import make_vec
-    from reactor_gymnasium.registration.reactor_ids import follow, register
+    from reactor_gymnasium.cli.targets import Rollout, rollout
+    from reactor_gymnasium.make import make_vec
+    from reactor_gymnasium.registry import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-preload(
-    "gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.env_shard", "reactor_gymnasium.atari.shard"
-)
+preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.shard", "reactor_gymnasium.atari.shard")
 register()
 follow()

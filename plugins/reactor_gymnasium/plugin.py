@@ -1,19 +1,6 @@
 """The one door for other plugins: what of this package they may use beyond :mod:`reactor_gymnasium` itself."""
 
-from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock
-from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.env_state import load, save
-from reactor_gymnasium.environments.infos import Packed, merge, note_whose_info, pack, unpack
-from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.replacing import replacing
-from reactor_gymnasium.environments.storage import Casting, Leaves, joint_writer
-from reactor_gymnasium.environments.ways import known_way, saved_exactly
-from reactor_gymnasium.placing.env_costs import EnvCosts
-from reactor_gymnasium.placing.executor_choice import decide, late_helpers
-from reactor_gymnasium.placing.step_cost import drawn, median_step
-from reactor_gymnasium.registration.registry import repeat_registrations
-from reactor_gymnasium.vector.arguments import (
+from reactor_gymnasium.arguments import (
     Bools,
     EnvFn,
     check_actions,
@@ -24,10 +11,18 @@ from reactor_gymnasium.vector.arguments import (
     encoded,
     thrown_away,
 )
-from reactor_gymnasium.vector.calling import CallingVectorEnv
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
-from reactor_gymnasium.vector.life import Life
+from reactor_gymnasium.atari.game import AtariGame
+from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all
+from reactor_gymnasium.environments.infos import Packed, merge, note_whose_info, pack, unpack
+from reactor_gymnasium.environments.owning import as_number, own
+from reactor_gymnasium.environments.saving import known_way, load, replacing, save, saved_exactly
+from reactor_gymnasium.environments.storage import Casting, Leaves, joint_writer
+from reactor_gymnasium.placement import EnvCosts, decide, drawn, late_helpers, median_step
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
+from reactor_gymnasium.vector.program_env import Life
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
+from reactor_gymnasium.vector.sharded import CallingVectorEnv
 
 __all__ = [
     "AtariGame",

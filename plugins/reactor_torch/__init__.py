@@ -6,9 +6,8 @@ from reactor_rl import __version__
 from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
-    from reactor_torch.autograd import Autograd
     from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
-    from reactor_torch.dense import AutogradFunction, Dense, Function, differentiating
+    from reactor_torch.dense import AutogradFunction, Dense, Function, Layer, differentiating, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
@@ -35,9 +34,8 @@ with needs("sb3", "reactor_torch"):
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
-    from reactor_torch.layers import Layer, layers_of
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
-    from reactor_torch.networks import Networks
+    from reactor_torch.networks import Autograd, Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_sliced, draws
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from reactor_rl.plugin import aligned_zeros, extension
-from reactor_torch.layers import Layer
+from reactor_torch.dense import Layer
 
 __all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 

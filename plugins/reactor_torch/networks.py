@@ -11,14 +11,41 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_torch.autograd import Autograd
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import FlatOptimizer, FlatParameters
+from reactor_torch.flat import FlatOptimizer, FlatParameters, numbers
 from reactor_torch.loss import Formula, Loss, Network, Task
 
-__all__ = ["Networks"]
+__all__ = ["Autograd", "Networks"]
 
 Array = npt.NDArray[Any]
+
+
+class Autograd:
+    """A loss as it is written; see :class:`~reactor_torch.Formula`.
+
+    Args:
+        loss: The loss.
+        nets: The :class:`~reactor_torch.Networks`, with which it is called.
+    """
+
+    dense = False
+
+    def __init__(self, loss: Loss, nets: Any) -> None:
+        self.loss, self.nets = loss, nets
+
+    @torch.enable_grad()
+    def gradients(self, batch: Any, of: int | None = None) -> Array:
+        """See :meth:`Formula.gradients`."""
+        flat = self.nets.flat(self.loss.learns)
+        share = 1.0 if of is None else len(batch) / of
+        flat.begin_gradients()
+        found = self.loss(self.nets, batch)
+        made_smaller = found[0] if share == 1 else found[0] * share
+        # Others would get gradients too: an actor's loss looks through critics.
+        torch.autograd.backward(made_smaller, inputs=flat.parameters)
+        return numbers([one.detach() * share for one in found])
+
+
 T = TypeVar("T")
 
 

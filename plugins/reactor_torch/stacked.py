@@ -18,7 +18,7 @@ from gymnasium import Space
 from torch import nn
 
 from reactor_rl.plugin import aligned_zeros, extension
-from reactor_torch.layers import layers_of
+from reactor_torch.dense import layers_of
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled", "stack"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import reactor_rl
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import EXECUTORS
 from reactor_rl.program import Program
+from reactor_rl.settings import EXECUTORS
 from reactor_rl.verify import WORKERS, Factory, verify
 
 __all__ = [

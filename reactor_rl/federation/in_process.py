@@ -10,10 +10,10 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import CHOICES, LOCAL, NamedExecutor
 from reactor_rl.federation.node import Host
 from reactor_rl.federation.transport import Answer, Call, Carrier, LostError
 from reactor_rl.runtime.limits import usable_cores
+from reactor_rl.settings import CHOICES, LOCAL, NamedExecutor
 
 __all__ = ["InProcess", "GROUP", "carrier_for", "check_nodes"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from reactor_rl.errors import WorkerDiedError, WorkerHungError
 from reactor_rl.federation.transport import Answer, Around, Call, Carrier, LostError
 from reactor_rl.pickling import Pickled
-from reactor_rl.recovery import Recover, tell
 from reactor_rl.runtime.executor import SLICE
+from reactor_rl.settings import Recover, tell
 
 __all__ = ["BRING_BACK", "KEEP", "RecoveringCarrier"]
 

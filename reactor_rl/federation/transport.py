@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from reactor_rl.errors import Failure
-from reactor_rl.executor_names import NamedExecutor
 from reactor_rl.runtime.worker.main import Reply
+from reactor_rl.settings import NamedExecutor
 
 __all__ = ["Answer", "Call", "Carrier", "Command", "Content", "Letter", "LostError", "Around", "TimedCarrier"]
 

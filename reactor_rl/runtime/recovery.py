@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from reactor_rl.errors import Failure, WorkerDiedError
-from reactor_rl.recovery import Recover, tell
 from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
@@ -23,6 +22,7 @@ from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
 from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.settings import Recover, tell
 
 __all__ = ["RecoveringHelpers"]
 

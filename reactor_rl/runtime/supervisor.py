@@ -9,9 +9,7 @@ from typing import Any, Literal
 
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
-from reactor_rl.executor_names import CHOICES, ExecutorName
 from reactor_rl.reactor import Reactor
-from reactor_rl.recovery import Recover
 from reactor_rl.runtime.executor import Executor, Inline, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.launch import may_start_processes
@@ -22,6 +20,7 @@ from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.threads import Threads
 from reactor_rl.schedule import Arrivals, compile_schedule
+from reactor_rl.settings import CHOICES, ExecutorName, Recover
 from reactor_rl.topology import Topology
 
 __all__ = ["SPIN", "Settings", "check", "check_timeout", "equip", "start"]

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_gymnasium.environments.block import marked
-from reactor_gymnasium.environments.env_state import load, save
+from reactor_gymnasium.environments.saving import load, save
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 

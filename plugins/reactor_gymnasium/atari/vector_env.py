@@ -20,13 +20,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
-from reactor_gymnasium.atari.shard import AtariShard
-from reactor_gymnasium.environments.replacing import replacing
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placing.env_costs import EnvCosts
-from reactor_gymnasium.placing.executor_choice import decide, late_helpers
-from reactor_gymnasium.vector.arguments import (
+from reactor_gymnasium.arguments import (
     Bools,
     checked_batch_size,
     checked_executor,
@@ -34,7 +28,12 @@ from reactor_gymnasium.vector.arguments import (
     checked_number,
     refuse_wrapper,
 )
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
+from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
+from reactor_gymnasium.atari.shard import AtariShard
+from reactor_gymnasium.environments.saving import replacing
+from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.placement import EnvCosts, decide, late_helpers
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, needs, usable_cores

@@ -6,7 +6,7 @@ it is given. So it is given copies, and what it returns is copied before the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any, Protocol
@@ -16,12 +16,30 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.closing import close_all
-from reactor_gymnasium.environments.folded import NO_LIMIT, Folded, steps_untouched, untouched
+from reactor_gymnasium.environments.bypass import NO_LIMIT, Folded, steps_untouched, untouched
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_rl.plugin import Pickled, decode
 
-__all__ = ["BoundRows", "EnvBlock", "RowLayout", "marked"]
+__all__ = ["close_all", "BoundRows", "EnvBlock", "RowLayout", "marked"]
+
+
+def close_all(envs: Iterable[tuple[int, Any]], unit: str = "environment") -> None:
+    """Close every environment, even if closing one fails; the first error is raised.
+
+    Args:
+        envs: Each with its index.
+        unit: What each is called in messages.
+    """
+    errors = []
+    for index, env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            error.add_note(f"while {unit} {index} was closed")
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
 
 Array = npt.NDArray[Any]
 Put = Callable[[int, Any], None]
@@ -79,7 +97,7 @@ class BoundRows:
 class EnvBlock:
     """Environments ``first`` to ``first + n - 1``, which are stepped together.
 
-    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.folded`; before somebody may
+    The wrappers that ``gymnasium.make`` adds are left out, see :mod:`reactor_gymnasium.environments.bypass`; before somebody may
     look at the environments, the block is :meth:`opened`.
 
     Args:

@@ -12,13 +12,7 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.environments.columns import stack
-from reactor_gymnasium.environments.replacing import replacing
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placing.env_costs import env_costs
-from reactor_gymnasium.placing.executor_choice import decide, late_helpers
-from reactor_gymnasium.registration.registry import repeat_registrations
-from reactor_gymnasium.vector.arguments import (
+from reactor_gymnasium.arguments import (
     check_actions,
     check_travel,
     checked_executor,
@@ -27,10 +21,24 @@ from reactor_gymnasium.vector.arguments import (
     encoded,
     thrown_away,
 )
-from reactor_gymnasium.vector.calling import CallingVectorEnv
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
-from reactor_gymnasium.vector.member_shard import MemberShard, Told
-from reactor_gymnasium.vector.members import VectorEnvFn, call, member_cost, members_facts, seeds_of, set_attribute, sliced
+from reactor_gymnasium.environments.infos import stack
+from reactor_gymnasium.environments.saving import replacing
+from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.placement import decide, env_costs, late_helpers
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
+from reactor_gymnasium.vector.sharded import CallingVectorEnv
+from reactor_gymnasium.vector.sub_envs import (
+    MemberShard,
+    Told,
+    VectorEnvFn,
+    call,
+    member_cost,
+    members_facts,
+    seeds_of,
+    set_attribute,
+    sliced,
+)
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode
 

@@ -15,12 +15,10 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
+from reactor_gymnasium.environments.saving import known_way
 from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.environments.ways import known_way
-from reactor_gymnasium.placing.executor_choice import EnvChoice
-from reactor_gymnasium.vector.env_batch import EnvBatch
-from reactor_gymnasium.vector.life import INTERRUPTED, Life
-from reactor_gymnasium.vector.wiring import wire
+from reactor_gymnasium.placement import EnvChoice
+from reactor_gymnasium.vector.env_program import EnvBatch, wire
 from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import (
     FORKED,
@@ -38,7 +36,38 @@ from reactor_rl.plugin import (
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["ProgramVectorEnv"]
+__all__ = ["INTERRUPTED", "Life", "ProgramVectorEnv"]
+
+INTERRUPTED = "a call was interrupted, or another thread is in the middle of one"
+
+
+class Life:
+    """Whether a vector environment, or a runner, can go on: ``with life:`` around whatever it is in the middle of.
+
+    Until that comes to its end nothing but closing is left, whatever interrupts it, at whatever line. An ordinary error says
+    itself what is left, by default everything.
+
+    Attributes:
+        over: Why it cannot, empty if it can.
+    """
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = ""
+
+    def __enter__(self) -> None:
+        self.over = INTERRUPTED
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.survive()
+
+    def survive(self) -> None:
+        """It came to its end, or an ordinary error did, which has said if it leaves nothing."""
+        if self.over is INTERRUPTED:
+            self.over = ""
+
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +147,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             program: The program.
-            add: Adds a shard; see :func:`~reactor_gymnasium.vector.wiring.wire`.
+            add: Adds a shard; see :func:`~reactor_gymnasium.vector.env_program.wire`.
             choice: What it runs on.
             context: How helper processes start.
             caller_works: Whether the calling thread takes its share.

@@ -12,14 +12,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-from reactor_gymnasium.environments.infos import merge
-from reactor_gymnasium.environments.replacing import replacing
-from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
-from reactor_gymnasium.placing.env_costs import env_costs
-from reactor_gymnasium.placing.executor_choice import decide, late_helpers
-from reactor_gymnasium.placing.step_cost import info_cost
-from reactor_gymnasium.registration.registry import repeat_registrations
-from reactor_gymnasium.vector.arguments import (
+from reactor_gymnasium.arguments import (
     EnvFn,
     check_actions,
     check_travel,
@@ -33,11 +26,16 @@ from reactor_gymnasium.vector.arguments import (
     refuse_wrapper,
     thrown_away,
 )
-from reactor_gymnasium.vector.calling import CallingVectorEnv
-from reactor_gymnasium.vector.env_batch import EnvBatch, Inputs
-from reactor_gymnasium.vector.env_shard import EnvShard
+from reactor_gymnasium.environments.infos import merge
+from reactor_gymnasium.environments.saving import replacing
+from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
+from reactor_gymnasium.placement import decide, env_costs, info_cost, late_helpers
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
-from reactor_gymnasium.vector.members import VectorEnvFn
+from reactor_gymnasium.vector.shard import EnvShard
+from reactor_gymnasium.vector.sharded import CallingVectorEnv
+from reactor_gymnasium.vector.sub_envs import VectorEnvFn
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode
 

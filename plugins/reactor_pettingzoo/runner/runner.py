@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.account import EpisodeRecord
-from reactor_pettingzoo.runner.assignment import assigned, single
-from reactor_pettingzoo.runner.ensemble import Ensemble, Played
-from reactor_pettingzoo.runner.progress import write_movie
-from reactor_pettingzoo.runner.report import Episode, Report
+from reactor_pettingzoo.runner.episode_log import EpisodeRecord
+from reactor_pettingzoo.runner.multi_agent_program import Ensemble, Played
+from reactor_pettingzoo.runner.policies import assigned, single
+from reactor_pettingzoo.runner.report import Episode, Report, write_movie
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
-from reactor_pettingzoo.runner.shard import Resets
+from reactor_pettingzoo.runner.shards import Resets
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName

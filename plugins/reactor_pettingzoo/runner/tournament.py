@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
 from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.assignment import checked
-from reactor_pettingzoo.runner.ensemble import Ensemble
+from reactor_pettingzoo.runner.multi_agent_program import Ensemble
+from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.runner import fresh_seed
-from reactor_pettingzoo.runner.shard import Resets
+from reactor_pettingzoo.runner.shards import Resets
 from reactor_rl.plugin import html_figure, html_table, needs
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ __all__ = ["TriedCopy"]
 
 
 class TriedCopy:
-    """A copy that is tried like an environment of one agent, see :mod:`reactor_gymnasium.environments.ways`.
+    """A copy that is tried like an environment of one agent, see :mod:`reactor_gymnasium.environments.saving`.
 
     An action is a number from which those of all agents are drawn: only here it is known which ones their masks allow.
 

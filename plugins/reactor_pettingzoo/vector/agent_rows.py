@@ -1,19 +1,21 @@
-"""One copy of an environment as rows of agents: who is alive, whose row is padded, and when its episode is over."""
+"""The agents of one copy as rows: of a parallel environment, and of one in turns."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gymnasium import Space, spaces
 from pettingzoo import ParallelEnv
+from pettingzoo.utils.conversions import aec_to_parallel_wrapper
+from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
 from reactor_gymnasium.plugin import Infos, thrown_away
-from reactor_pettingzoo.agents import AgentID, as_parallel
-from reactor_pettingzoo.vector.cycle import stepped
+from reactor_pettingzoo.agents import AgentID, as_parallel, leave_dead
 from reactor_rl.plugin import decode
 
-__all__ = ["AgentRows", "AgentStep", "TriedRows"]
+__all__ = ["AgentRows", "AgentStep", "TriedRows", "stepped"]
 
 
 class AgentStep(NamedTuple):
@@ -50,7 +52,7 @@ class AgentRows:
         self._gone: set[AgentID] = set()  # who has died in this episode
 
     def __getstate__(self) -> dict[str, Any]:
-        """What an episode depends on, for :func:`~reactor_gymnasium.environments.env_state.save`."""
+        """What an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save`."""
         return {name: value for name, value in vars(self).items() if name not in ("padding", "check")}
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
@@ -149,7 +151,7 @@ class AgentRows:
 
 
 class TriedRows(AgentRows):
-    """A copy as :func:`~reactor_gymnasium.environments.ways.way` tries one: an action of all agents in, no infos out.
+    """A copy as :func:`~reactor_gymnasium.environments.saving.way` tries one: an action of all agents in, no infos out.
 
     Args:
         env: The environment.
@@ -180,3 +182,46 @@ def _infos(live: list[tuple[int, AgentID]], infos: Mapping[AgentID, dict[str, An
     of_rows = {row: info for row, agent in live if (info := infos.get(agent))}
     of_rows.update((row, {"padded": True}) for row in padded)
     return dict(sorted(of_rows.items()))
+
+
+def stepped(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
+    """What ``env.step(actions)`` returns.
+
+    The wrappers that PettingZoo's environments come in look every attribute up through each other, some fifty times in a step.
+    All that they do after a reset is to check actions, which is done here, too.
+
+    Args:
+        env: An environment that has been reset.
+        actions: Of each agent that is there.
+
+    Raises:
+        AssertionError: If an action is not in its space and a wrapper checks that, or if agents do not act in a cycle.
+        ValueError: If agents that have ended stay.
+    """
+    if type(env) is not aec_to_parallel_wrapper:
+        return env.step(actions)
+    inner, checked = env.aec_env, False
+    while type(inner) in (OrderEnforcingWrapper, AssertOutOfBoundsWrapper):
+        checked = checked or type(inner) is AssertOutOfBoundsWrapper
+        inner = inner.env
+    if inner is env.aec_env:
+        return env.step(actions)
+    rewards: dict[Any, Any] = defaultdict(int)
+    for agent in inner.agents:
+        if agent != inner.agent_selection:
+            raise AssertionError(
+                f"agent {agent!r} had to act, and it was the turn of {inner.agent_selection!r}: to be parallel, all agents of an "
+                "environment act in a cycle, and die at its end"
+            )
+        inner.observe(agent)  # nobody needs it, but an environment may draw random numbers for it
+        action = actions[agent]
+        if checked and not inner.action_space(agent).contains(action):
+            raise AssertionError("action is not in action space")
+        inner.step(action)
+        for other in inner.agents:
+            rewards[other] += inner.rewards[other]
+    terminations, truncations, infos = dict(inner.terminations), dict(inner.truncations), dict(inner.infos)
+    observations = {agent: inner.observe(agent) for agent in inner.agents}
+    leave_dead(inner)
+    env.agents = inner.agents
+    return observations, rewards, terminations, truncations, infos

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
+from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard, load, own
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_rl.plugin import decode, loads
 
-__all__ = ["ParallelShard"]
+__all__ = ["ParallelShard", "call", "set_attribute"]
 
 
 class ParallelShard(Shard):
@@ -167,3 +168,31 @@ def _write(out: npt.NDArray[np.float64], rewards: list[Any]) -> None:
         out[:] = rewards
     except (TypeError, ValueError):  # an array of one element is a reward, too
         out[:] = [np.asarray(reward, np.float64).item() for reward in rewards]
+
+
+def call(env: ParallelEnv, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of an environment, or get an attribute of it.
+
+    Raises:
+        AttributeError: If neither it nor what it wraps has one of that name.
+    """
+    attribute = getattr(_holder(env, name), name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def set_attribute(env: ParallelEnv, name: str, value: Any) -> None:
+    """Set an attribute where it is, or of the outermost wrapper if nothing has it."""
+    setattr(_holder(env, name), name, value)
+
+
+def _holder(env: Any, name: str) -> Any:
+    """The outermost of an environment and those that it wraps that has an attribute itself; the environment if none has.
+
+    Wrappers' ``__getattr__`` is not asked: PettingZoo's pass on reading and not writing, and its conversions neither.
+    """
+    layer = env
+    while layer is not None:
+        if name in vars(layer) or hasattr(type(layer), name):
+            return layer
+        layer = vars(layer).get("env") or vars(layer).get("aec_env")
+    return env

@@ -38,8 +38,7 @@ from reactor_gymnasium.plugin import (
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows, TriedRows
-from reactor_pettingzoo.vector.attributes import call, set_attribute
-from reactor_pettingzoo.vector.shard import ParallelShard
+from reactor_pettingzoo.vector.shard import ParallelShard, call, set_attribute
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode, global_random_state, usable_cores
 

@@ -24,8 +24,7 @@ from reactor_ray.rllib.environments import PREFIX, as_taken
 from reactor_ray.rllib.episodes import continued, fill
 from reactor_ray.rllib.fragment import Fragment
 from reactor_ray.rllib.inference import evaluating
-from reactor_ray.rllib.needs import custom_connectors, overridden
-from reactor_ray.rllib.seeds import environment_seeds
+from reactor_ray.rllib.settings import custom_connectors, environment_seeds, overridden
 
 __all__ = ["ReactorEnvRunner"]
 

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from ray.tune.registry import register_env
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
-from reactor_ray.rllib.seeds import environment_seeds
+from reactor_ray.rllib.settings import environment_seeds
 
 __all__ = ["PREFIX", "RunnerVectorEnv", "as_taken", "env_id", "own_cpus"]
 

@@ -34,8 +34,7 @@ from reactor_ray.rllib.environments import own_cpus
 from reactor_ray.rllib.inference import action_converter, answer, evaluating, forward, tensor
 from reactor_ray.rllib.multi_agent_fragment import Acted, Fragment, Sampled
 from reactor_ray.rllib.multi_agent_vector_env import AgentRows, ReactorVectorMultiAgentEnv
-from reactor_ray.rllib.needs import needs_every_step
-from reactor_ray.rllib.seeds import environment_seeds
+from reactor_ray.rllib.settings import environment_seeds, needs_every_step
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorMultiAgentEnvRunner"]

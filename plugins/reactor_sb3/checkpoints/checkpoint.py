@@ -2,34 +2,72 @@
 
 A checkpoint is an archive (:mod:`reactor_sb3.checkpoints.archive`) of everything that the coming rounds depend on: weights,
 optimiser, replay buffer, counters, the state of every random stream, slots in flight, and each environment, which is saved in the
-way that :mod:`reactor_gymnasium.environments.ways` has seen to work for it.
+way that :mod:`reactor_gymnasium.environments.saving` has seen to work for it.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
+import reactor_rl
 from reactor_sb3.acting.normalization import normalized_again
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.alike import alike, anything, want
 from reactor_sb3.checkpoints.archive import RefusedError
 from reactor_sb3.checkpoints.document import Bag, take
 from reactor_sb3.checkpoints.expected import check_outline
-from reactor_sb3.checkpoints.origin import machine, versions, warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_arguments import check_amounts, check_arguments, check_policy
 from reactor_sb3.checkpoints.state import go_on, restore, state_of
 from reactor_sb3.environments.makers import live_count, maker_of, spare_envs
 from reactor_sb3.trainers.display import WATCHING, checked_place
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import DEVICES, check_devices, check_executor, check_places
+from reactor_torch import computing, differentiating
 
-__all__ = ["PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
+__all__ = ["machine", "versions", "warn_if_elsewhere", "PLACES", "RUN_FORMAT", "is_checkpoint", "load", "save"]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    return {
+        "reactor_rl": reactor_rl.__version__, "stable_baselines3": stable_baselines3.__version__, "torch": str(torch.__version__),
+        "gymnasium": gymnasium.__version__, "numpy": np.__version__,
+    }  # fmt: skip
+
+
+def machine() -> dict[str, str]:
+    """The parts of this machine that decide about the last bit of a sum, besides the versions."""
+    return {
+        "processor": platform.machine(),
+        "vector instructions (torch)": torch.backends.cpu.get_cpu_capability(),
+        "actors' networks": computing(),
+        "learner's layers": differentiating(),
+    }
+
+
+def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], stacklevel: int) -> None:
+    """One warning of all that may give other numbers here."""
+    now = versions() | machine()
+    then = document["versions"] | document["machine"]
+    different = ", ".join(f"{name} {then[name][:100]} (now {now[name]})" for name in now if then[name] != now[name])
+    if different:
+        warnings.warn(
+            f"{path} was written with {different}; numbers may differ in their last bits from those that an uninterrupted run "
+            "would have given there",
+            stacklevel=stacklevel + 1,
+        )
+
 
 FORMAT = 5
 RUN_FORMAT = "run 1"

@@ -16,7 +16,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from reactor_sb3.checkpoints.archive import blaming
-from reactor_sb3.checkpoints.origin import warn_if_elsewhere
+from reactor_sb3.checkpoints.checkpoint import warn_if_elsewhere
 from reactor_sb3.checkpoints.saved_run import SavedRun, levels_of, read, wrapper_again
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.trainers.options import check_devices

@@ -28,8 +28,7 @@ from reactor_rl.plugin import Pickled
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.alike import want
 from reactor_sb3.checkpoints.archive import RefusedError
-from reactor_sb3.checkpoints.checkpoint import RUN_FORMAT
-from reactor_sb3.checkpoints.origin import machine, versions
+from reactor_sb3.checkpoints.checkpoint import RUN_FORMAT, machine, versions
 from reactor_sb3.checkpoints.parts import columns, replay_state
 from reactor_sb3.environments.copies import LogPickler
 from reactor_sb3.environments.vec_env import ReactorVecEnv

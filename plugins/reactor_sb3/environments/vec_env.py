@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from stable_baselines3.common.env_util import is_wrapped
@@ -22,13 +25,28 @@ from reactor_gymnasium.plugin import Casting, EnvFn, Packed, known_way, load, sa
 from reactor_rl.plugin import ExecutorName, Pickled, decode, encode
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.environments.torch_threads import warn_of_threads
 
 if TYPE_CHECKING:
     from reactor_gymnasium.plugin import EnvBatch
     from reactor_rl.plugin import Tracing
 
-__all__ = ["ReactorVecEnv"]
+__all__ = ["warn_of_threads", "ReactorVecEnv"]
+
+
+@cache
+def warn_of_threads() -> None:
+    """Warn, once in a process, if torch has several threads and other programs keep all cores busy.
+
+    To be called before anything is learned: later the load is this process's own.
+    """
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    if threads == 1 or not hasattr(os, "getloadavg") or (load := os.getloadavg()[0]) <= cores:
+        return
+    warnings.warn(
+        f"torch has {threads} threads, and other programs keep all {cores} cores of this machine busy (load {load:.1f}): they "
+        "wait for each other, and an update may take many times as long. Call torch.set_num_threads(1) before you train",
+        stacklevel=3,
+    )
 
 
 class _Envs(ReactorVectorEnv):

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import torch
 
-from reactor_torch.dense import Dense
+from reactor_torch.dense import Dense, Layer
 from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.distributions import Distribution, Evaluated
-from reactor_torch.layers import Layer
 
 __all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
 

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.batches import TransitionBatch
-from reactor_torch.dense import Dense, Function
+from reactor_torch.dense import Dense, Function, Layer
 from reactor_torch.flat import FlatParameters, numbers
-from reactor_torch.layers import Layer
 
 __all__ = [
     "AutogradCritics",

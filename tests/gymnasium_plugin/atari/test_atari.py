@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
 
 from reactor_gymnasium import AtariEnv, AtariVectorEnv, make_vec
-from reactor_gymnasium.atari import frames
+from reactor_gymnasium.atari import game as game_module
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_rl import RunError, WorkerDiedError
 
@@ -214,7 +214,7 @@ def test_the_last_life_is_not_lost_before_the_game_is_over() -> None:
 
 
 def test_through_opencv_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_frames", None)
+    monkeypatch.setattr(game_module, "_frames", None)
     assert compare("breakout", noop_max=0, episodic_life=True)
 
 

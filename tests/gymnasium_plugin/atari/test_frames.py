@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from reactor_gymnasium.atari import frames as module
-from reactor_gymnasium.atari.frames import CompiledFrames, Frames, OpenCVFrames, frames_of
+from reactor_gymnasium.atari import game as module
+from reactor_gymnasium.atari.game import CompiledFrames, Frames, OpenCVFrames, frames_of
 
 cv2 = pytest.importorskip("cv2", reason="opencv-python-headless is not installed: it is the reference")
 

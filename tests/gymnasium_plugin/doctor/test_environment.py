@@ -9,17 +9,17 @@ import ailing  # noqa: F401  (registers the environments)
 import numpy as np
 import pytest
 
-from reactor_gymnasium.doctor.environment import environment
-from reactor_gymnasium.doctor.step_profile import StepProfile
+from reactor_gymnasium.cli.doctor import environment
+from reactor_gymnasium.cli.step_profile import StepProfile
 from reactor_rl.__main__ import main
 from reactor_rl.plugin import UsageError
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reactor_gymnasium.doctor.step_profile.SECONDS", 0.05)
-    monkeypatch.setattr("reactor_gymnasium.doctor.environment.STEPS", 30)
-    monkeypatch.setattr("reactor_gymnasium.doctor.environment.tick_cost", lambda **_: 20e-6)
+    monkeypatch.setattr("reactor_gymnasium.cli.step_profile.SECONDS", 0.05)
+    monkeypatch.setattr("reactor_gymnasium.cli.doctor.STEPS", 30)
+    monkeypatch.setattr("reactor_gymnasium.cli.doctor.tick_cost", lambda **_: 20e-6)
 
 
 def examined(name: str) -> tuple[dict[str, str], str]:

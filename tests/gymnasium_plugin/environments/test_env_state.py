@@ -19,7 +19,7 @@ from saved_envs import REPLAY, STATE, Make, Walk
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
-from reactor_gymnasium.environments.env_state import load, save
+from reactor_gymnasium.environments.saving import load, save
 
 HERE = Path(__file__)
 
@@ -164,7 +164,7 @@ LOAD_ELSEWHERE = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import test_env_state as t
-from reactor_gymnasium.environments.env_state import load
+from reactor_gymnasium.environments.saving import load
 env = load(t.STATE[sys.argv[2]](), pathlib.Path(sys.argv[3]).read_bytes())
 sys.stdout.write(repr(t.trajectory(env, t.some_actions(env, 60, 5))))
 """
@@ -187,8 +187,8 @@ MAIN = """
 import pathlib, sys
 import gymnasium, numpy as np
 from gymnasium import spaces
-from reactor_gymnasium.environments.env_state import load, save
-from reactor_gymnasium.environments.ways import way
+from reactor_gymnasium.environments.saving import load, save
+from reactor_gymnasium.environments.saving import way
 
 class Board:
     def __init__(self):

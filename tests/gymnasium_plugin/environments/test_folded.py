@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.folded import NO_LIMIT, Folded
+from reactor_gymnasium.environments.bypass import NO_LIMIT, Folded
 
 ZEROS = np.zeros(3, np.int64)
 MODES = list(AutoresetMode)

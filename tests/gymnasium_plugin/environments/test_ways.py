@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from saved_envs import REPLAY, STATE, Make, Walk
 
-from reactor_gymnasium.environments.env_state import save
-from reactor_gymnasium.environments.ways import way
+from reactor_gymnasium.environments.saving import save, way
 
 
 class Global(Walk):

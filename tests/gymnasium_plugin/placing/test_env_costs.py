@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from reactor_gymnasium.placing import env_costs as costs
-from reactor_gymnasium.placing import step_cost as measure
-from reactor_gymnasium.placing.env_costs import EnvCosts, env_costs
-from reactor_gymnasium.vector.arguments import encoded
+from reactor_gymnasium import placement as costs
+from reactor_gymnasium import placement as measure
+from reactor_gymnasium.arguments import encoded
+from reactor_gymnasium.placement import EnvCosts, env_costs
 
 
 class Clock:

@@ -15,12 +15,8 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 import reactor_gymnasium
-from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.placing import executor_choice
-from reactor_gymnasium.placing.env_costs import EnvCosts
-from reactor_gymnasium.placing.executor_choice import CERTAIN, LEAST, EnvChoice, decide
-from reactor_gymnasium.placing.placement import SHARD_COST
-from reactor_gymnasium.placing.step_cost import info_cost
+from reactor_gymnasium import ReactorVectorEnv, placement
+from reactor_gymnasium.placement import CERTAIN, LEAST, SHARD_COST, EnvChoice, EnvCosts, decide, info_cost
 from reactor_rl import autotune
 from reactor_rl.autotune import parallel_executor
 
@@ -153,8 +149,8 @@ def _parallel(**how: Any) -> Any:
 @pytest.mark.parametrize("made", [_vector_env, _joined, _atari, _vec_env, _parallel])
 def test_what_helpers_cost_is_measured_with_those_that_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     asked = []
-    monkeypatch.setattr(executor_choice, "CERTAIN", math.inf)
-    monkeypatch.setattr(executor_choice, "WORTH_IT", 1e6)
+    monkeypatch.setattr(placement, "CERTAIN", math.inf)
+    monkeypatch.setattr(placement, "HELPERS_PAY", 1e6)
     monkeypatch.setattr(autotune, "_known", {})
     monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: asked.append(context) or math.inf)
     with contextlib.closing(made(workers=2)):

@@ -21,8 +21,7 @@ from gymnasium.wrappers import vector as wrappers
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, make_vec
-from reactor_gymnasium.registration.reactor_ids import original
-from reactor_gymnasium.registration.registry import repeat_registrations
+from reactor_gymnasium.registry import original, repeat_registrations
 
 INLINE: dict[str, Any] = {"executor": "inline"}
 
@@ -231,7 +230,7 @@ ORDERS = {
 @pytest.mark.parametrize("imports", ORDERS.values(), ids=ORDERS)
 def test_imports_come_in_any_order(imports: str) -> None:
     pytest.importorskip("ale_py")
-    code = f"{imports}; import gymnasium; gymnasium.spec('reactor/ALE.Pong-v5'); reactor_gymnasium.registration.make.make_vec"
+    code = f"{imports}; import gymnasium; gymnasium.spec('reactor/ALE.Pong-v5'); reactor_gymnasium.make.make_vec"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

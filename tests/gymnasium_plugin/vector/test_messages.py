@@ -14,8 +14,8 @@ import pytest
 from gymnasium.wrappers import vector as wrappers
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv
-from reactor_gymnasium.cli import demo, demo_output
-from reactor_gymnasium.cli.rollout import rollout, without_banner
+from reactor_gymnasium.cli import demo
+from reactor_gymnasium.cli.targets import rollout, without_banner
 from reactor_rl import ProgramError
 from reactor_sb3 import ReactorVecEnv
 
@@ -108,7 +108,7 @@ def test_the_demo_refuses_times_that_make_no_sense(seconds: str, capsys: pytest.
 
 def test_the_demo_prints_spreads_and_what_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     speeds = {"SyncVectorEnv": [100.0, 50.0, 200.0], "ReactorVectorEnv": [300.0, 100.0, 200.0]}
-    demo_output.print_table(rollout("CartPole-v1", 8), demo_output.Timed(speeds, "one core: too little to share"))
+    demo.print_table(rollout("CartPole-v1", 8), demo.Timed(speeds, "one core: too little to share"))
     head, theirs, ours, chosen = capsys.readouterr().out.strip().splitlines()
     assert head.split() == ["8", "x", "CartPole-v1", "steps/s", "lowest", "to", "highest", "ReactorVectorEnv", "is"]
     assert theirs.split() == ["SyncVectorEnv", "100", "50", "to", "200", "2.00", "x", "as", "fast"]
@@ -125,9 +125,9 @@ def test_the_demo_says_where_it_is_every_five_seconds_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(demo_output.tqdm, "monitor_interval", 0)  # else a thread of its stays
-    monkeypatch.setattr(demo_output, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with demo_output.Progress(3) as bar:
+    monkeypatch.setattr(demo.tqdm, "monitor_interval", 0)  # else a thread of its stays
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with demo.Progress(3) as bar:
         for run, seconds in enumerate((1.0, 4.5, 4.5)):
             bar.begin(f"run {run}")
             now[0] += seconds

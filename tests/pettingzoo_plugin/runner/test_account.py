@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reactor_pettingzoo.runner.account import STEPS, Account
+from reactor_pettingzoo.runner.episode_log import STEPS, Account
 
 
 def test_what_is_kept_is_of_its_step_and_not_of_one_that_came_later() -> None:

@@ -385,7 +385,7 @@ def test_trajectories_end_with_the_last_episode(policy: Any, monkeypatch: pytest
     """However many steps were asked for at once, which is a matter of time."""
     reports = []
     for stretch in (0.0, 1e9):
-        monkeypatch.setattr("reactor_pettingzoo.runner.ensemble.STRETCH", stretch)
+        monkeypatch.setattr("reactor_pettingzoo.runner.multi_agent_program.STRETCH", stretch)
         reports.append(ran(Herd, policy, 4, episodes=9))
     reports_are_equal(*reports)
     assert reports[0].trajectories["ends"][-1].any()

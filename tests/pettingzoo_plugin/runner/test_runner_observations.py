@@ -16,7 +16,7 @@ from runner_envs import BOX, Herd, Still, message, ran
 from torch import nn
 
 from reactor_pettingzoo import ParallelVectorEnv, RandomPolicy
-from reactor_pettingzoo.vector.cycle import stepped
+from reactor_pettingzoo.vector.agent_rows import stepped
 
 TWO = spaces.Box(-9, 9, (2,), np.float32)
 

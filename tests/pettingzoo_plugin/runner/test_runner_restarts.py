@@ -17,7 +17,7 @@ from pettingzoo.classic.connect_four import connect_four
 from runner_envs import Herd, Table, mlp
 from stalling import check_named_or_replaced, stall
 
-from reactor_gymnasium.environments.ways import goes_again
+from reactor_gymnasium.environments.saving import goes_again
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.tried_copy import TriedCopy

@@ -16,7 +16,7 @@ from pettingzoo.classic.connect_four import connect_four
 from runner_envs import mlp
 
 from reactor_pettingzoo import RandomPolicy, Tournament, tournament
-from reactor_pettingzoo.runner.shard import Resets
+from reactor_pettingzoo.runner.shards import Resets
 
 
 class Matrix(ParallelEnv):

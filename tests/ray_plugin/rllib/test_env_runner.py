@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
     from reactor_ray.rllib import ReactorEnvRunner, env_id
-    from reactor_ray.rllib.seeds import environment_seeds
+    from reactor_ray.rllib.settings import environment_seeds
 
 TIMED = {
     "sample",

@@ -24,7 +24,7 @@ from ray.tune.registry import register_env
 from rllib_envs import RLlibCrowd, Turns, Unlike
 
 from reactor_ray.rllib import ReactorMultiAgentEnvRunner
-from reactor_ray.rllib.seeds import environment_seeds
+from reactor_ray.rllib.settings import environment_seeds
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -22,8 +22,8 @@ from torch import nn
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
 from reactor_torch import DenseForward, Forward, TorchForward
 from reactor_torch import forward as inference
+from reactor_torch.dense import Layer
 from reactor_torch.forward import bind_compiled, bind_numpy
-from reactor_torch.layers import Layer
 from reactor_torch.parameters import FILLING, parameter_record, write_parameters
 
 Array = npt.NDArray[Any]

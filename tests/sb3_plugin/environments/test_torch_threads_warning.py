@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from reactor_sb3 import ReactorVecEnv
-from reactor_sb3.environments.torch_threads import warn_of_threads
+from reactor_sb3.environments.vec_env import warn_of_threads
 
 
 @pytest.fixture(autouse=True)

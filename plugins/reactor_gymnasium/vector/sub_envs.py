@@ -1,24 +1,187 @@
-"""The reactor that steps members: vector environments that step many rows by themselves."""
+"""The vector environments that ``ReactorVectorEnv.of`` joins, and the reactor that holds some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorWrapper
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.environments.columns import Block
-from reactor_gymnasium.environments.env_state import load
+from reactor_gymnasium.arguments import Bools, thrown_away
+from reactor_gymnasium.environments.infos import Block
 from reactor_gymnasium.environments.owning import own
+from reactor_gymnasium.environments.saving import load
 from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.vector.arguments import Bools
-from reactor_gymnasium.vector.members import Facts, facts_of
+from reactor_gymnasium.placement import drawn, median_step
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_rl.plugin import decode, loads
+from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
-__all__ = ["MemberShard", "Told"]
+__all__ = [
+    "Facts",
+    "VectorEnvFn",
+    "call",
+    "facts_of",
+    "member_cost",
+    "members_facts",
+    "seeds_of",
+    "set_attribute",
+    "sliced",
+    "MemberShard",
+    "Told",
+]
+
+VectorEnvFn = Callable[[], VectorEnv[Any, Any, Any]]
+
+_SURFACE = ("num_envs", "single_observation_space", "single_action_space", "reset", "step")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a member says of itself: how many rows it steps, their spaces, and when it resets those whose episode is over."""
+
+    rows: int
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    autoreset_mode: AutoresetMode | None
+
+
+def facts_of(env: Any, where: str) -> Facts:
+    """What a member says of itself.
+
+    Args:
+        env: The member.
+        where: What it is called in messages.
+
+    Raises:
+        TypeError: If it is no vector environment.
+        ValueError: If it does not step all its rows together.
+    """
+    if missing := [name for name in _SURFACE if not hasattr(env, name)]:
+        raise TypeError(
+            f"{where} is no vector environment but {env!r}, without {', '.join(missing)}. ReactorVectorEnv.of takes functions that "
+            "make vector environments; give functions that make single ones to ReactorVectorEnv itself"
+        )
+    rows = operator.index(env.num_envs)
+    config = getattr(env, "config", None)  # EnvPool's
+    together = config.get("batch_size") if isinstance(config, Mapping) else getattr(env, "batch_size", None)
+    if (together or rows) != rows:
+        raise ValueError(f"{where} steps {together} of its {rows} environments at a time: make it without batch_size")
+    return Facts(rows, env.single_observation_space, env.single_action_space, getattr(env, "metadata", {}).get("autoreset_mode"))
+
+
+def members_facts(dummy: Any, encoded: Sequence[Any]) -> list[Facts]:
+    """What each member says of itself, from throw-away ones: one of each kind. Global random generators are put back.
+
+    Args:
+        dummy: A throw-away member 0.
+        encoded: What makes each member; see :func:`~reactor_gymnasium.arguments.encoded`.
+
+    Raises:
+        RuntimeError: If one does not go together with the first one, with its index.
+        Exception: If one cannot be made, with its index as a note.
+    """
+    first = facts_of(dummy, "shard 0")
+    kinds: dict[Any, Facts] = {_kind(encoded[0]): first}
+    found = [first]
+    for index, one in enumerate(encoded[1:], 1):
+        if _kind(one) not in kinds:
+            kinds[_kind(one)] = _looked_at(one, index)
+        found.append(kinds[_kind(one)])
+        for name in ("observation_space", "action_space", "autoreset_mode"):
+            here, there = getattr(found[-1], name), getattr(first, name)
+            if here != there:
+                what = name.replace("_", " ")
+                raise RuntimeError(
+                    f"shard {index} has the {what} {here}, and shard 0 has {there}: all rows of a vector environment have the same"
+                )
+    return found
+
+
+def _kind(one: Any) -> Any:
+    return one.data if type(one) is Pickled else id(one)
+
+
+def _looked_at(one: Any, index: int) -> Facts:
+    with global_random_state():
+        env = thrown_away(decode(one), f"shard {index}")
+        try:
+            return facts_of(env, f"shard {index}")
+        finally:
+            env.close()
+
+
+def member_cost(env: Any) -> float | None:
+    """Median seconds of a step of a member that is thrown away; see :func:`~reactor_gymnasium.placement.median_step`."""
+
+    def step(actions: Any) -> bool:
+        env.step(actions)
+        return False
+
+    return median_step(lambda seed: env.reset(), drawn(batch_space(env.single_action_space, env.num_envs)).__next__, step)
+
+
+# ---------------------------------------------------------------------- what each of them is given
+
+
+def seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
+    """What each member is reset with, given a seed of all: its part.
+
+    Args:
+        seed: ``None``; an int ``s``, of which the member whose first row is ``r`` has ``s + r``; one for each member; or a
+            sequence of one for each row, of which each member has those of its rows.
+        bounds: The first row of each member, and the row after the last one.
+
+    Raises:
+        ValueError: If there are not as many seeds as members or rows.
+        TypeError: If it is neither.
+    """
+    members = len(bounds) - 1
+    if seed is None:
+        return [None] * members
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + first for first in bounds[:-1]]
+    if len(seed) == members:
+        return [None if one is None else operator.index(one) for one in seed]
+    if len(seed) == bounds[-1]:
+        return [seed[lo:hi] for lo, hi in pairwise(bounds)]
+    raise ValueError(
+        f"{len(seed)} seeds were given: pass one for each of the {members} shards, or of the {bounds[-1]} rows, or an int"
+    )
+
+
+def sliced(space: Space[Any], actions: Any, lo: int, hi: int) -> Any:
+    """The actions of some rows, of a batch of a single action space."""
+    if isinstance(space, spaces.Dict):
+        return {key: sliced(part, actions[key], lo, hi) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(sliced(part, of_part, lo, hi) for part, of_part in zip(space.spaces, actions, strict=True))
+    if len(actions[lo:hi]) != hi - lo:
+        raise ValueError(f"there are no actions for rows {lo} to {hi - 1}: {len(actions)} were given")
+    return actions[lo:hi]
+
+
+def call(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of a member, or get an attribute, of the outermost wrapper that has one."""
+    attribute = getattr(_having(env, name), name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def set_attribute(env: Any, name: str, value: Any) -> None:
+    """Set an attribute of a member, or of the wrapper around it that has one."""
+    setattr(_having(env, name), name, value)
+
+
+def _having(env: Any, name: str) -> Any:
+    while not hasattr(env, name) and isinstance(env, VectorWrapper):
+        env = env.env
+    return env
+
 
 Told = tuple[list[tuple[int, str]], list[Block]]
 """Dtypes of rewards, by member, when they are new; and infos, by rows of the vector environment."""

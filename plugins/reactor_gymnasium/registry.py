@@ -1,26 +1,49 @@
-"""A twin ``reactor/<id>`` of every registered id, for tools that know nothing but ids.
-
-What is registered later gets its twin at once: ``gymnasium.register`` is then a function that calls Gymnasium's and adds it. Only
-who took hold of the function before this was imported goes past it, and :func:`register` catches up with that.
-
-Gymnasium 1.4 has no registry of vectorisers; what it has is a spec's ``vector_entry_point``. So
-``gymnasium.make_vec("reactor/CartPole-v1", num_envs=64)`` comes here. A namespace's slash becomes a dot: ``reactor/ALE.Pong-v5``.
-"""
+"""The ids ``reactor/...`` in Gymnasium's registry, and registrations repeated in helpers."""
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import Any
+import contextlib
+import warnings
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import NameNotFound
 
-__all__ = ["follow", "original", "register"]
+from reactor_rl.plugin import dumps, loads
+
+__all__ = ["repeat_registrations", "follow", "original", "register"]
+
+
+def repeat_registrations() -> Callable[[], None]:
+    """A function that registers in a helper what is registered here, entry points defined in ``__main__`` included."""
+    pickled: dict[str, bytes] = {}
+    for name, spec in gymnasium.registry.items():
+        with contextlib.suppress(Exception):  # one that cannot travel is missed only if it is made
+            pickled[name] = dumps(spec)
+    return partial(_register, pickled)
+
+
+def _register(pickled: dict[str, bytes]) -> None:
+    # A package that registers its environments when it is imported will find them there already.
+    warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
+    for name, data in pickled.items():
+        if name not in gymnasium.registry:
+            try:
+                gymnasium.registry[name] = loads(data)
+            except Exception as error:  # on a machine without its module, say, which matters only if it is made
+                gymnasium.registry[name] = EnvSpec(name, entry_point=partial(_missing, error))
+
+
+def _missing(error: Exception, **_: Any) -> NoReturn:
+    raise error
+
 
 _NAMESPACE = "reactor/"
-_ENTRY_POINTS = "reactor_gymnasium.registration.entry_points"
+_ENTRY_POINTS = "reactor_gymnasium.entry_points"
 
 
 def register() -> int:

@@ -1,4 +1,4 @@
-"""What shards of copies have in common, whoever asks the policies: they make them, begin runs, step and close them."""
+"""The reactors that hold copies of an environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import close_all
-from reactor_pettingzoo.runner.account import Account
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.groups import Group
+from reactor_pettingzoo.runner.episode_log import Account, ShardResults
+from reactor_pettingzoo.runner.inference import Group, GroupPolicies
 from reactor_pettingzoo.runner.roster import Roster
-from reactor_rl import Input, Output, Reactor, RunError, reaction, shutdown, startup
-from reactor_rl.plugin import decode
+from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
+from reactor_rl.plugin import Failure, decode
 
-__all__ = ["BEGIN", "Resets", "RunnerShard"]
+__all__ = ["BEGIN", "Resets", "RunnerShard", "CopyShard", "PACE", "ActingShard"]
 
 Array = npt.NDArray[Any]
 
@@ -64,7 +64,7 @@ class RunnerShard(Reactor):
     collect = Input()
     """Present when the shard is to hand over its results: whether it is to render its first copy, and how many steps to take."""
     results = Output()
-    """What has happened since they were last handed over: :class:`~reactor_pettingzoo.runner.account.ShardResults`."""
+    """What has happened since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
 
     def __init__(self, env_fn: Any, first: int, resets: Resets, roster: Roster, groups: Sequence[Group], source: Array) -> None:
         self.env_fn, self.first, self.resets, self.roster = env_fn, first, resets, roster
@@ -167,3 +167,123 @@ class RunnerShard(Reactor):
 
     def _busy(self) -> int:
         return sum(map(bool, self.left))
+
+
+class CopyShard(RunnerShard):
+    """A shard that takes a step at each tick; see :class:`RunnerShard`."""
+
+    actions = Input()
+    """A row for each group: actions of every copy, also of those elsewhere, as bytes, ``(groups, copies, width)``."""
+    observations = Output((0,), np.uint8)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.observations = Output((self.count,), self.roster.record())
+
+    @reaction(startup)
+    def prepare(self) -> None:
+        """Make what every step uses."""
+        self.bytes = self.seen.view(np.uint8)
+        self.slots: dict[int, tuple[Array, Array]] = {}
+        self.views: dict[int, tuple[Array, list[Array]]] = {}
+
+    @reaction(RunnerShard.begin, actions, uses=RunnerShard.collect, effects=(observations, RunnerShard.results))
+    def step(self) -> None:
+        """Take a step in every copy, or begin a run."""
+        renders = self.collect.present and self.collect.value[0]
+        if self.begin.present:
+            self._begin(self.begin.value, renders)
+        else:
+            self._act(renders)
+        buffer = self.observations.buffer
+        slot = self.slots.get(id(buffer))
+        if slot is None:
+            slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
+        slot[1][...] = self.bytes  # field by field takes ten times as long
+        if self.collect.present:
+            self.results.set(self.account.collect(self._busy(), self.frames))
+            self.frames = []
+
+    def _act(self, renders: bool) -> None:
+        actions = self.account.open(self.acting, self.playing, self.seen)
+        for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
+            of_group[...] = answered
+        # Plain numbers are what most environments expect; arrays are theirs to keep.
+        columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
+        self._step(list(zip(*columns, strict=True)), renders)
+
+    def _views(self, actions: Array) -> list[Array]:
+        """This shard's part of each group's actions, as what they are."""
+        kept = self.views.get(id(actions))
+        if kept is None:
+            mine = actions[:, self.first : self.first + self.count]
+            views = [group.view(mine[number]) for number, group in enumerate(self.groups)]
+            kept = self.views[id(actions)] = actions, views
+        return kept[1]
+
+
+PACE = 16
+"""Steps of a tick: nobody waits for anybody within it."""
+
+
+class ActingShard(RunnerShard):
+    """A shard that takes :data:`PACE` steps at each tick; see :class:`RunnerShard`.
+
+    What is raised goes into the results and is not raised: which of several comes first depends on the steps, and not on the ticks.
+    """
+
+    every = Timer(period=1)
+
+    @reaction(startup)
+    def prepare(self) -> None:
+        """Build the networks, here where they will be used."""
+        self.policies: list[tuple[int, GroupPolicies]] = []
+        for group in self.groups:
+            part = group.part(self.first, self.first + self.count)
+            if part is not None:
+                self.policies.append((group.number, GroupPolicies(part, self.roster)))
+        self.failed: tuple[tuple[int, int, int], Failure] | None = None
+
+    @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
+    def play(self) -> None:
+        """Take some steps in every copy, or begin a run."""
+        collects = self.collect.present
+        renders, steps = self.collect.value if collects else (False, PACE)
+        if self.failed is None:
+            self.group = -1  # the one that is asked
+            try:
+                if self.begin.present:
+                    order, self.now = self.begin.value, 0
+                    for _, policies in self.policies:
+                        policies.begin(int(order["seed"]))
+                    self._begin(order, renders)
+                else:
+                    for _ in range(steps):
+                        self._play(renders)
+            except Exception as error:
+                where = (1, self.first) if self.group < 0 else (0, self.group)
+                name = f"environments[{self.first}:{self.first + self.count}]"
+                self.failed = (self.now, *where), Failure.of(0, name, (self.now, 0), error)
+        if collects:
+            self.results.set(self._results())
+
+    def _play(self, renders: bool) -> None:
+        """Take a step in every copy."""
+        self.now += 1
+        actions = self.account.open(self.acting, self.playing, self.seen)
+        for self.group, policies in self.policies:  # noqa: B020
+            policies(self.seen, actions[self.group])
+        self.group = -1
+        if len(actions) == 1 and actions[0].ndim == 2:
+            of_copies: Any = [(of_copy,) for of_copy in actions[0].tolist()]  # plain numbers are what most environments expect
+        else:
+            columns = [of_group.tolist() if of_group.ndim == 2 else list(of_group.copy()) for of_group in actions]
+            of_copies = list(zip(*columns, strict=True))
+        self._step(of_copies, renders)
+
+    def _results(self) -> ShardResults:
+        if self.failed is not None:
+            return ShardResults([], 0, 0, [], {}, [], self.failed)
+        results = self.account.collect(self._busy(), self.frames)
+        self.frames = []
+        return results

@@ -1,7 +1,8 @@
-"""Copies of an environment and the policies that act in them, as a reactor program."""
+"""Copies and policies as a program."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,27 +11,74 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reactor_gymnasium.plugin import Life, checked_executor, checked_number, replacing
+from reactor_gymnasium.plugin import EnvCosts, Life, checked_executor, checked_number, decide, median_step, replacing
 from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.account import EpisodeRecord, ShardResults
-from reactor_pettingzoo.runner.acting_shard import PACE, ActingShard
-from reactor_pettingzoo.runner.copy_shard import CopyShard
-from reactor_pettingzoo.runner.groups import Group, groups_of
-from reactor_pettingzoo.runner.inference import Inference
-from reactor_pettingzoo.runner.placing import SPIN, choose
-from reactor_pettingzoo.runner.progress import progress
+from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
+from reactor_pettingzoo.runner.inference import Group, Inference, groups_of
+from reactor_pettingzoo.runner.report import progress
 from reactor_pettingzoo.runner.roster import EnvFn, Roster
-from reactor_pettingzoo.runner.shard import BEGIN, Resets, RunnerShard
+from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, CopyShard, Resets, RunnerShard
 from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import Program, RunError
-from reactor_rl.plugin import FORKED, RunOwner, carrier_for, check_timeout, encode, new_hash, shared_out, usable_cores
+from reactor_rl.plugin import (
+    FORKED,
+    RunOwner,
+    carrier_for,
+    check_timeout,
+    encode,
+    global_random_state,
+    new_hash,
+    shared_out,
+    tick_cost,
+    usable_cores,
+)
 
 if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["Ensemble", "Played"]
+__all__ = ["SPIN", "choose", "Ensemble", "Played"]
+
+SPIN = 1e-3
+"""Seconds that workers stay awake: others evaluate policies meanwhile."""
+
+
+def choose(
+    env_fn: EnvFn, roster: Roster, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
+) -> tuple[ExecutorName, int, str]:
+    """The executor, the number of workers, and why.
+
+    Args:
+        env_fn: Makes one environment.
+        roster: Its agents.
+        copies: How many environments.
+        workers: How many workers there may be.
+        executor: What the user asked for.
+        pace: Steps that a worker takes by itself in a tick; with 1, others ask the policies in between.
+        restarts: How often workers may be replaced.
+    """
+
+    def helper_cost(work: float) -> float:
+        """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
+        return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
+
+    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
+    return choice.executor, choice.workers, choice.why
+
+
+def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
+    with global_random_state(), contextlib.closing(TriedCopy(env_fn(), roster)) as copy:
+
+        def step(actions: list[Any]) -> bool:
+            copy.act(actions)
+            return copy.over
+
+        cost = median_step(lambda seed: copy.reset(seed=seed), copy.sample, step)
+    if cost is None:
+        return EnvCosts(None, "the environment could not be timed")
+    return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
+
 
 Cuts = list[tuple[int, int]]
 """The first copy of each shard, and one past its last."""

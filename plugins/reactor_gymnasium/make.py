@@ -15,9 +15,9 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, _find_spec
 from gymnasium.error import Error
 
+from reactor_gymnasium.arguments import checked_number
 from reactor_gymnasium.atari.vector_env import AtariVectorEnv
-from reactor_gymnasium.registration.reactor_ids import original
-from reactor_gymnasium.vector.arguments import checked_number
+from reactor_gymnasium.registry import original
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
 from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
 

@@ -1,13 +1,14 @@
-"""Which settings of a runner must see each step when it is taken. Without them a fragment may be made into episodes at its end."""
+"""Which settings of RLlib's need every step, and seeds of its runners."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-__all__ = ["custom_connectors", "needs_every_step", "overridden"]
+__all__ = ["custom_connectors", "needs_every_step", "overridden", "environment_seeds"]
 
 _ENV_TO_MODULE = [
     "AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch", "AgentToModuleMapping",
@@ -65,3 +66,19 @@ def _names(connectors: Sequence[Any]) -> list[str]:
     """What they are; one that is not of RLlib with its module, so that no name is mistaken for one of RLlib's."""
     kinds = [type(connector) for connector in connectors]
     return [kind.__name__ if kind.__module__.startswith("ray.rllib.") else f"{kind.__module__}.{kind.__name__}" for kind in kinds]
+
+
+def environment_seeds(seed: int, runner: int, num_envs: int, *, evaluation: bool = False) -> list[int]:
+    """One seed below 2**31 for each environment.
+
+    RLlib gives environment ``i`` of runner ``r`` the seed ``seed + r + i``, so that environment 1 of runner 1 plays the episodes
+    of environment 0 of runner 2.
+
+    Args:
+        seed: That of the algorithm.
+        runner: The index of the runner: 0 is the local one.
+        num_envs: How many environments it has.
+        evaluation: Whether the runner is one of those that evaluate.
+    """
+    keys = [(int(evaluation), runner, index) for index in range(num_envs)]
+    return [int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0]) >> 1 for key in keys]

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from reactor_gymnasium.registration.make import make_vec
+from reactor_gymnasium.make import make_vec
 
 __all__: list[str] = []
 
@@ -18,7 +18,7 @@ def _make(name: str, num_envs: int, **kwargs: Any) -> Any:
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """Gymnasium looks up ``reactor_gymnasium.registration.entry_points:<id>``."""
+    """Gymnasium looks up ``reactor_gymnasium.entry_points:<id>``."""
     if name in gymnasium.registry:
         return partial(_make, name)
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""A vector environment with random actions, as something that can be verified, drawn and traced from the command line."""
+"""Targets of ``verify`` and ``bench``: rollouts of vector environments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,39 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
 
-from reactor_gymnasium.registration.make import make_vec
+from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl.plugin import Target, needs
 
-__all__ = ["Rollout", "rollout", "without_banner"]
+__all__ = ["Linear", "Rollout", "rollout", "without_banner"]
+
+SIZE = 200
+COLUMNS = 60
+
+
+class Linear(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
+    """``x <- tanh(A x)`` for a fixed ``A``, (200, 200) float32, and ``x``, (200, 60); one column is seen, the sum is the reward."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.a = (np.random.default_rng(0).standard_normal((SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Draw ``x`` anew."""
+        super().reset(seed=seed)
+        self.x = self.np_random.standard_normal((SIZE, COLUMNS)).astype(np.float32)
+        return self.x[:, 0], {}
+
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One product; action 1 negates it."""
+        self.x = np.tanh(self.a @ self.x) * np.float32(1 - 2 * int(action))
+        return self.x[:, 0], float(self.x.sum()), False, False, {}
 
 
 class Rollout(Target[ShardedVectorEnv]):
@@ -82,7 +109,7 @@ def _mujoco() -> Rollout:
 def _linear() -> Rollout:
     id = "reactor_gymnasium/Linear-v0"
     if id not in gymnasium.registry:
-        gymnasium.register(id, "reactor_gymnasium.environments.linear_env:Linear")
+        gymnasium.register(id, "reactor_gymnasium.cli.targets:Linear")
     return Rollout(id, num_envs=4)
 
 

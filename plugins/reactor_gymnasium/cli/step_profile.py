@@ -15,8 +15,7 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from reactor_gymnasium.environments.infos import merge, pack
-from reactor_gymnasium.placing.placement import makespan, place
-from reactor_gymnasium.placing.step_cost import drawn
+from reactor_gymnasium.placement import drawn, makespan, place
 from reactor_rl.plugin import dumps, global_random_state, loads
 
 __all__ = ["WARM", "StepProfile", "profile"]

@@ -18,10 +18,21 @@ from reactor_rl import ProgramError
 from reactor_rl.plugin import CHOICES, Pickled, encode, usable_cores
 
 __all__ = [
-    "Bools", "EnvFn", "check_actions", "check_travel",
-    "checked_batch_size", "checked_executor", "checked_mask", "checked_number", "checked_seeds",
-    "checked_workers", "encoded", "observation_spaces", "refuse_wrapper", "thrown_away",
-]  # fmt: skip
+    "Bools",
+    "EnvFn",
+    "check_actions",
+    "check_travel",
+    "checked_batch_size",
+    "checked_executor",
+    "checked_mask",
+    "checked_number",
+    "checked_seeds",
+    "checked_workers",
+    "encoded",
+    "observation_spaces",
+    "refuse_wrapper",
+    "thrown_away",
+]
 
 Bools = npt.NDArray[np.bool_]
 Env = TypeVar("Env")

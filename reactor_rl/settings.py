@@ -1,13 +1,23 @@
-"""What a user says about workers that die: how often they are replaced, and how much may be remembered for it."""
+"""What a user says about a run: its executor by name, and how often workers that die are replaced."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from reactor_rl.errors import ProgramError
 
-__all__ = ["Recover", "RecoveryWarning", "tell"]
+__all__ = ["CHOICES", "EXECUTORS", "LOCAL", "ExecutorName", "LocalName", "NamedExecutor", "Recover", "RecoveryWarning", "tell"]
+
+NamedExecutor = Literal["inline", "threads", "processes"]
+LocalName = Literal["auto", "inline", "threads", "processes"]
+ExecutorName = Literal["auto", "inline", "threads", "processes", "federated", "ray"]
+"""``"auto"`` stands for the one of this machine that is found to be fastest, ``"ray"`` for the machines of a Ray cluster, and
+``"federated"`` for several nodes in this process, with which one can see how a program would be cut."""
+EXECUTORS: tuple[NamedExecutor, ...] = get_args(NamedExecutor)
+LOCAL: tuple[LocalName, ...] = get_args(LocalName)
+CHOICES: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 
 class RecoveryWarning(RuntimeWarning):

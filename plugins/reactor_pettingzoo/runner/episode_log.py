@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.groups import Group
+from reactor_pettingzoo.runner.inference import Group
 from reactor_rl.plugin import Failure, new_hash
 
 __all__ = ["Account", "EpisodeRecord", "ShardResults"]

@@ -1,1 +1,0 @@
-"""What ``python -m reactor_rl doctor ENV_ID`` finds out about an environment."""

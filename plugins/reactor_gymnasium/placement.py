@@ -1,0 +1,389 @@
+"""What steps cost, which executor that makes worth it, and which shard goes to which worker."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from reactor_gymnasium.arguments import thrown_away
+from reactor_gymnasium.environments.infos import merge, pack, together
+from reactor_rl.plugin import (
+    DAEMONIC,
+    DEFAULT_COST,
+    Pickled,
+    decode,
+    dumps,
+    global_random_state,
+    loads,
+    longest_first,
+    may_start_processes,
+    parallel_executor,
+    tick_cost,
+)
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = [
+    "drawn",
+    "info_cost",
+    "median_step",
+    "step_cost",
+    "EnvCosts",
+    "env_costs",
+    "Placed",
+    "makespan",
+    "place",
+    "AWAY",
+    "EnvChoice",
+    "decide",
+    "late_helpers",
+]
+
+STEPS, SECONDS = 20, 5e-3
+FEWEST, LONGEST = 5, 0.1
+INFOS, TIMES = 8, 5
+"""Infos that are timed together, and how often."""
+
+
+def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
+    """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`."""
+
+    def step(action: Any) -> bool:
+        *_, terminated, truncated, _ = env.step(action)
+        return bool(terminated or truncated)
+
+    return median_step(lambda seed: env.reset(seed=seed), drawn(env.action_space).__next__, step)
+
+
+def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:
+    """Median seconds of a step of something that is thrown away afterwards; ``None`` if it will not be stepped.
+
+    It is reset and takes at most 20 random steps: no more after 5 ms if there are five of them, which a machine that is busy with
+    other things may take that long for, and in any case no more after 0.1 s. Global random generators are put back.
+
+    Args:
+        reset: Begins an episode, with a seed or without.
+        sample: Draws an action; not timed.
+        step: Takes it, and returns whether the episode is over.
+    """
+    times: list[float] = []
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
+        reset(0)
+        began = time.perf_counter()
+        for _ in range(STEPS):
+            action = sample()
+            begin = time.perf_counter()
+            over = step(action)
+            end = time.perf_counter()
+            times.append(end - begin)
+            if over:
+                reset(None)
+            if end - began > (SECONDS if len(times) >= FEWEST else LONGEST):
+                break
+    return sorted(times)[len(times) // 2] if times else None
+
+
+def info_cost(env: gymnasium.Env[Any, Any]) -> float:
+    """How many seconds longer the infos of an environment take from a helper than in the caller's own process.
+
+    Args:
+        env: One that is thrown away afterwards. It is reset and takes a step.
+    """
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
+        env.reset(seed=0)
+        *_, info = env.step(next(drawn(env.action_space)))
+        if info:
+            infos, vector = dict.fromkeys(range(INFOS), info), VectorEnv[Any, Any, Any]()
+            vector.num_envs = INFOS
+            there = _shortest(lambda: merge([loads(dumps(pack(0, {}, infos)))], vector))
+            return max(0.0, there - _shortest(lambda: together(infos, INFOS))) / INFOS
+    return 0.0
+
+
+def _shortest(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(TIMES):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def drawn(space: spaces.Space[Any]) -> Iterator[Any]:
+    """Random actions, the same every time, from a copy that is made when the first one is asked for."""
+    space = deepcopy(space)
+    space.seed(0)
+    while True:
+        yield space.sample()
+
+
+MEASURED_SECONDS = 1.0
+ENOUGH = 8
+ALIKE_COSTS = 1.5
+"""``ENOUGH`` kinds stand for all if they cost the same within this ratio."""
+
+
+@dataclass(frozen=True)
+class EnvCosts:
+    """Seconds that a step of each environment takes, ``None`` if they are not known, and where they come from.
+
+    ``infos`` is how much longer the infos of an environment take from a helper than in the caller's own process.
+    """
+
+    seconds: tuple[float, ...] | None
+    why: str
+    infos: float = 0.0
+
+
+def env_costs(
+    dummy: Any,
+    encoded: Sequence[Any],
+    workers: int,
+    cost: Callable[[Any], float | None] | None = None,
+    infos: Callable[[Any], float] | None = None,
+) -> EnvCosts:
+    """Time one environment of each kind; none is begun after a second. Global random generators are put back.
+
+    What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
+    stepped (which is for their construction proper to say), and functions that cannot be pickled. Those are never called,
+    because a call may change what the next one makes; of the others it is a copy that is called.
+
+    Args:
+        dummy: A throw-away instance of environment 0.
+        encoded: What makes each environment; see :func:`~reactor_gymnasium.arguments.encoded`.
+        workers: How many workers there are. For a single one nothing is timed.
+        cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped. By default
+            :func:`~reactor_gymnasium.placement.step_cost`.
+        infos: Times the infos of one that is thrown away; by default they are taken to cost nothing.
+    """
+    if workers == 1:
+        return EnvCosts(None, "one worker")
+    kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
+    makers = dict(zip(kinds, encoded, strict=True))
+    costs = _timed(dummy, list(makers.values()), cost or step_cost)
+    if not costs:
+        return EnvCosts(None, "the environments could not be timed")
+    low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())
+    why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(costs) > 1 else "")
+    if len(costs) < len(makers):
+        why += f", timed {len(costs)} of {len(makers)} kinds"
+    if _enough(costs):
+        costs = {}
+    by_kind = {kind: costs.get(number, median) for number, kind in enumerate(makers)}
+    return EnvCosts(tuple(by_kind[kind] for kind in kinds), why, infos(dummy) if infos else 0.0)
+
+
+def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None]) -> dict[int, float]:
+    """Seconds by number of the kind, of those that could be timed; ``dummy`` is of kind 0."""
+    costs: dict[int, float] = {}
+    until = time.perf_counter() + MEASURED_SECONDS
+    for number in _spread(len(makers)):
+        if time.perf_counter() > until or _enough(costs):
+            break
+        seconds = cost(dummy) if number == 0 else _cost_of_another(makers[number], cost)
+        if seconds is not None:
+            costs[number] = seconds
+    return costs
+
+
+def _cost_of_another(maker: Any, cost: Callable[[Any], float | None]) -> float | None:
+    seconds = None
+    if type(maker) is Pickled:
+        with global_random_state(), contextlib.suppress(Exception, SystemExit):
+            env = thrown_away(decode(maker))
+            try:
+                seconds = cost(env)
+            finally:
+                env.close()
+    return seconds
+
+
+def _enough(costs: Mapping[int, float]) -> bool:
+    return len(costs) >= ENOUGH and max(costs.values()) <= ALIKE_COSTS * min(costs.values())
+
+
+def _spread(n: int) -> Iterator[int]:
+    """Every index below ``n``: 0, the middle, the quarters, the eighths, ..."""
+    parts, seen = 1, set[int]()
+    while len(seen) < n:
+        for part in range(parts):
+            index = n * part // parts
+            if index not in seen:
+                seen.add(index)
+                yield index
+        parts *= 2
+
+
+SHARD_COST = 3e-6
+"""Seconds that a shard costs at every tick besides its environments."""
+SHORTEST = 30e-6
+"""Seconds that a run of neighbours lasts, if that can be had, so that shards do not cost more than they gain."""
+RUNS_PER_WORKER = 16
+ALIKE = 1.25
+"""Costs within this ratio are equal as far as a few steps can tell."""
+SHARDS_PAY = 0.97
+"""A way with more shards must take less than this share of the time: costs are not known any better."""
+
+
+class Placed(NamedTuple):
+    """Environments ``lo`` to ``hi - 1`` on one worker, and the seconds that their steps take."""
+
+    lo: int
+    hi: int
+    worker: int
+    cost: float
+
+
+def place(seconds: Sequence[float] | None, lo: int, hi: int, workers: int) -> list[Placed]:
+    """Cut rows ``lo`` to ``hi - 1``, which are stepped together, into contiguous shards, each on one of ``workers`` workers.
+
+    Args:
+        seconds: What a step of each environment costs, by index over all of them; ``None`` if they cost the same.
+        lo: The first row.
+        hi: The row after the last one.
+        workers: How many workers there are.
+    """
+    if seconds is None:
+        seconds = [DEFAULT_COST] * hi
+    n, even = hi - lo, min(workers, hi - lo)
+    best = _shards(seconds, [lo + n * w // even for w in range(even + 1)], range(even))
+    if max(seconds[lo:hi]) <= ALIKE * min(seconds[lo:hi]):
+        return best
+    for other in (_one_each(seconds, lo, hi, workers), _longest_first(seconds, lo, hi, workers)):
+        if makespan(other) < SHARDS_PAY * makespan(best):
+            best = other
+    return best
+
+
+def makespan(shards: Sequence[Placed]) -> float:
+    """Seconds until the last worker has stepped its shards once."""
+    load: dict[int, float] = {}
+    for shard in shards:
+        load[shard.worker] = load.get(shard.worker, 0.0) + shard.cost + SHARD_COST
+    return max(load.values())
+
+
+def _shards(seconds: Sequence[float], cuts: Sequence[int], homes: Sequence[int]) -> list[Placed]:
+    """Shards between the cuts; neighbours on one worker are one shard."""
+    merged = [*(i for i in range(len(homes)) if i == 0 or homes[i] != homes[i - 1]), len(homes)]
+    rows = [(cuts[i], cuts[j], homes[i]) for i, j in pairwise(merged)]
+    return [Placed(lo, hi, worker, sum(seconds[lo:hi])) for lo, hi, worker in rows]
+
+
+def _cut(seconds: Sequence[float], lo: int, hi: int, longest: float) -> list[int]:
+    """Cut into runs that last for ``longest`` seconds at most, but for single environments that last longer."""
+    cuts, cost = [lo], 0.0
+    for row in range(lo, hi):
+        if row > cuts[-1] and cost + seconds[row] > longest:
+            cuts.append(row)
+            cost = 0.0
+        cost += seconds[row]
+    return [*cuts, hi]
+
+
+def _one_each(seconds: Sequence[float], lo: int, hi: int, workers: int) -> list[Placed]:
+    """One run of neighbours for each worker, the longest of them as short as can be (to a thousandth)."""
+    too_short, longest = 0.0, sum(seconds[lo:hi])
+    cuts = [lo, hi]
+    for _ in range(10):
+        middle = (too_short + longest) / 2
+        shorter = _cut(seconds, lo, hi, middle)
+        if len(shorter) - 1 <= workers:
+            longest, cuts = middle, shorter
+        else:
+            too_short = middle
+    return _shards(seconds, cuts, range(len(cuts) - 1))
+
+
+def _longest_first(seconds: Sequence[float], lo: int, hi: int, workers: int) -> list[Placed]:
+    cuts = _cut(seconds, lo, hi, max(sum(seconds[lo:hi]) / (workers * RUNS_PER_WORKER), SHORTEST))
+    costs = [sum(seconds[a:b]) + SHARD_COST for a, b in pairwise(cuts)]
+    return _shards(seconds, cuts, longest_first(costs, workers))
+
+
+HELPERS_PAY = 0.9
+"""With helpers a step must take less than this share of the time: costs are not known any better."""
+LEAST, CERTAIN = 40e-6, 20e-3
+"""The cost of helpers is not measured where they would save fewer seconds of a step than the first, or more than the second: to
+wake a helper takes longer than the first, and beside other programs a step may take some time slices longer.
+"""
+AWAY = 1.5e-3
+"""Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
+
+
+@dataclass(frozen=True)
+class EnvChoice:
+    """Executor, number of workers, what a step of each environment costs in seconds if that is known, and why it is so."""
+
+    executor: ExecutorName
+    workers: int
+    seconds: tuple[float, ...] | None
+    why: str
+
+
+def late_helpers(context: str | None, spin: float | None = None) -> Callable[[float], float]:
+    """Measures what helpers cost in a step of a caller who was away before it, by the seconds that the share of each takes.
+
+    Args:
+        context: How helper processes start.
+        spin: Seconds that they wait awake.
+    """
+    return lambda work: tick_cost(spin, away=AWAY, context=context, work=work)
+
+
+def decide(
+    costs: Callable[[], EnvCosts],
+    batch_size: int,
+    workers: int,
+    executor: ExecutorName,
+    caller_works: bool,
+    helper_cost: Callable[[float], float],
+    restarts: int = 0,
+    least: float = LEAST,
+) -> EnvChoice:
+    """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
+
+    Who names an executor has no throw-away instances stepped, and environments placed evenly.
+
+    Args:
+        costs: Times throw-away instances.
+        batch_size: How many environments step together.
+        workers: How many workers there may be.
+        executor: What the user asked for.
+        caller_works: Whether the calling thread takes its share.
+        helper_cost: Measures the seconds that a step with helpers costs beyond its share of the environments, which takes so many
+            seconds; see :func:`late_helpers`.
+        restarts: How often workers may be replaced.
+        least: Seconds of a step that helpers cost in any case.
+    """
+    if executor == "inline":
+        return EnvChoice("inline", 1, None, "")
+    if executor != "auto":
+        return EnvChoice(executor, workers, None, "")
+    if workers == 1 and caller_works:
+        return EnvChoice("inline", 1, None, "one worker")
+    parallel = parallel_executor(replaced=bool(restarts))
+    if parallel == "processes" and not may_start_processes():
+        return EnvChoice("inline", 1, None, DAEMONIC)
+    measured = costs()
+    seconds = measured.seconds
+    if seconds is None:
+        return EnvChoice(parallel, workers, None, measured.why)
+    batches = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
+    alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
+    shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
+    gain = (HELPERS_PAY * alone - shared) / len(batches) - measured.infos * batch_size  # of a step
+    if caller_works and gain < CERTAIN and (gain < least or gain < helper_cost(shared / len(batches))):
+        return EnvChoice("inline", 1, None, f"{measured.why}, too little to share")
+    return EnvChoice(parallel, workers, seconds, measured.why)

@@ -1,1 +1,0 @@
-"""What environments cost, and therefore what they run on and where each of them goes."""

@@ -1,1 +1,0 @@
-"""``make_vec``, and a twin of every registered id."""
