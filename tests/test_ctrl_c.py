@@ -27,9 +27,7 @@ from reactor_rl.runtime import boundary, helpers, launch, lifetime, processes, r
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
-sharded, life, calling, program_env = (
-    importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "life", "calling", "program_env")
-)
+sharded, program_env = (importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "program_env"))
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
 
@@ -37,10 +35,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /pr
 # ---------------------------------------------------------------------- every line
 
 
-CALLERS = {
-    module.__file__
-    for module in (run, lifetime, boundary, helpers, processes, launch, threads, sharded, life, calling, program_env)
-}
+CALLERS = {module.__file__ for module in (run, lifetime, boundary, helpers, processes, launch, threads, sharded, program_env)}
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 
 

@@ -135,13 +135,13 @@ def test_the_fork_server_may_die() -> None:
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), EOFError("unexpected EOF"), ConnectionRefusedError()])
 def test_what_dies_while_it_is_started_is_named(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = []
+    begun, really_start = [], launch.start_process
 
     def start_process(context: Any, process: Any) -> None:
         begun.append(process)
         if len(begun) == 2:
             raise error
-        launch.start_process(context, process)
+        really_start(context, process)
 
     monkeypatch.setattr("reactor_rl.runtime.launch.start_process", start_process)
     with pytest.raises(
