@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reactor_ray.cluster import Bundles, Reservation, described, join, loaded_packages, machines, warn_of_differences
+from reactor_ray.cluster import join, machines
+from reactor_ray.likeness import described, loaded_packages, warn_of_differences
 from reactor_ray.node_actor import NodeActor
 from reactor_ray.nodes import RayNodes, nodes_of
 from reactor_ray.parcels import Store, pieces_of, whole
+from reactor_ray.reservation import Bundles, Reservation
 from reactor_rl.plugin import Answer, Call, LostError, NamedExecutor, loads, needs, parallel_executor, usable_cores
 
 with needs("ray", 'executor="ray"'):

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Sequence
 from typing import Any
 
-from reactor_ray.cluster import described
+from reactor_ray.likeness import described
 from reactor_ray.parcels import fitted, unpacked
 from reactor_rl.plugin import Host, dumps, needs
 

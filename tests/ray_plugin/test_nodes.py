@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reactor_ray import RayNodes
-from reactor_ray.cluster import described, loaded_packages, warn_of_differences
+from reactor_ray.likeness import described, loaded_packages, warn_of_differences
 from reactor_rl import ProgramError, RunError
 
 
@@ -64,19 +64,19 @@ def test_a_cluster_of_one_machine(
     monkeypatch: pytest.MonkeyPatch, nodes: RayNodes, strategy: str, cpus: tuple[int, ...], labels: str | None
 ) -> None:
     pytest.importorskip("ray")
-    from reactor_ray import cluster
+    from reactor_ray import reservation
     from reactor_ray.cluster import Machine
 
     head, other = Machine("head", "head (1)", 2, True), Machine("other", "other (2)", 8, False)
-    monkeypatch.setattr(cluster, "machines", lambda: [head])
-    found = cluster.Bundles.of(nodes)
+    monkeypatch.setattr(reservation, "machines", lambda: [head])
+    found = reservation.Bundles.of(nodes)
     assert (found.strategy, found.cpus) == (strategy, cpus)
     assert (found.selector or None) == (labels and ({"ray.io/node-id": labels},) * 2)
-    monkeypatch.setattr(cluster, "machines", lambda: [head, other])
+    monkeypatch.setattr(reservation, "machines", lambda: [head, other])
     with pytest.raises(
         RunError, match=r"the cluster has 1: .*, wait for them with RayNodes\(3, num_cpus=\.\.\., patience=\.\.\.\), or"
     ):
-        cluster.Bundles.of(RayNodes(3))
+        reservation.Bundles.of(RayNodes(3))
 
 
 @pytest.mark.parametrize("size", [1, 89_000, 300_000, 1_900_000])
@@ -110,7 +110,8 @@ def test_a_bundle_for_each_other_machine(cluster: Any) -> None:
     import ray
     from ray.util.placement_group import placement_group_table
 
-    from reactor_ray.cluster import Bundles, Reservation, join, machines
+    from reactor_ray.cluster import join, machines
+    from reactor_ray.reservation import Bundles, Reservation
 
     def held(nodes: RayNodes) -> Reservation:
         return Reservation(Bundles.of(nodes), nodes)
