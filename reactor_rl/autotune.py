@@ -1,10 +1,11 @@
-"""Measures a throw-away copy of a program, then chooses executor, workers and costs. No live reactor ever moves.
+"""Choose executor, number of workers and costs from a measured throw-away copy of a program. No live reactor ever moves.
 
-Results never depend on the choice, so choosing is safe; only the time that a tick takes does. What a helper costs on this
-machine at this moment is measured by ticks of a program that does next to nothing, on two workers and on one: the time of
-waking and waiting, which differs by more than tenfold between machines, between a quiet machine and a busy one, and between
-callers that tick at once and callers that do something else for so long that helpers have gone to sleep. With work to do it is
-also what two workers take from each other, and what programs take from them that want the same cores.
+The choice only changes how long a tick takes, never a result, so it is always safe.
+
+The cost of a helper has to be measured here and now, by ticks of a program that does next to nothing, on two workers and on
+one. The time to wake a worker and to wait for it differs more than tenfold between machines, between a quiet machine and a busy
+one, and between callers that tick at once and callers that pause until the helpers are asleep. Measured with some work to do,
+it also includes what two workers take from each other, and what other programs on the same cores take from both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Banks, connections and boundary ports: what a program is composed of."""
+"""Composing a program: reactor instances, banks, connections with delays, and the ports of the boundary."""
 
 from __future__ import annotations
 

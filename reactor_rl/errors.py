@@ -1,4 +1,4 @@
-"""Exceptions, and how one that a reaction raised travels to the caller."""
+"""Exceptions of the engine, each named after the mistake, and how a reaction's exception travels to the caller."""
 
 from __future__ import annotations
 

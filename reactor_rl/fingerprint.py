@@ -1,4 +1,12 @@
-"""Canonical hashes of values, and the process's random generators, which are watched and put back."""
+"""Fingerprints: hashes of what was on ports and when, and the random generators that belong to the whole process.
+
+A fingerprint does not depend on how or where a value was computed. It hashes the canonical content of a value, not its pickle:
+two equal values hash alike whatever order a dict was filled in and whichever objects share memory.
+
+The generators of Python, numpy and (once it is imported) torch are shared by everything in a process. What a reaction draws
+from them depends on what else draws and when, so :func:`reactor_rl.verify` reports such draws, and measurements restore the
+state.
+"""
 
 from __future__ import annotations
 

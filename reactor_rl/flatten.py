@@ -1,4 +1,4 @@
-"""From what the user composed to plain data: banks, rows and declarations resolved, shapes checked, indices given."""
+"""Turn a composed program into plain data: banks, rows and declarations resolved, shapes checked, indices given."""
 
 from __future__ import annotations
 

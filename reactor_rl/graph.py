@@ -1,7 +1,7 @@
-"""What must happen before what within one tick: the dependency graph of reactions, its levels and its cycles.
+"""The dependency graph of reactions within one tick, its levels and its cycles.
 
-An edge runs from each reaction to the next one of its reactor in declaration order, and from each reaction that may write
-an output to each reaction that reads it without delay. Delayed connections add none: their slots keep writer and reader apart.
+An edge runs from each reaction to the next one of its reactor in declaration order, and from each reaction that may write an
+output to each reaction that reads it without delay. Delayed connections add no edge: their slots keep writer and reader apart.
 """
 
 from __future__ import annotations

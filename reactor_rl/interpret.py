@@ -1,8 +1,8 @@
-"""The oracle: a program interpreted one reaction at a time in topological order, with nothing shared and nothing fast.
+"""The oracle: interpret a program one reaction at a time, in topological order, sharing nothing and optimising nothing.
 
-It reads the same topology as the compiler and otherwise has no line in common with it: no schedule, no arena, no stamps, no bits.
-Values are copied wherever they cross from one reactor to another, presence is a set of rows, and time is a loop. What it
-says is right by inspection, and every executor must say the same.
+It reads the same topology as the compiler and otherwise shares no code with it: no schedule, no arena, no stamps, no bit masks.
+Values are copied wherever they cross from one reactor to another, presence is a set of rows, and time is a loop. It is right by
+inspection, and every executor must agree with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Extras that pip installs and modules that a C compiler makes, and how doctor reports them."""
+"""Optional parts: extras that pip installs, and C extensions, each of which has a portable fallback beside it.
+
+Not every installation has a C compiler, so a missing extension is never an error; ``doctor`` reports it.
+"""
 
 from __future__ import annotations
 

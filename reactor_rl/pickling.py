@@ -1,4 +1,13 @@
-"""How values, functions and classes travel between processes."""
+"""Pickling of values, functions and classes, so that any worker can load them and no two reactors share an object.
+
+Numbers, strings, bytes, booleans and None are immutable and travel as they are; every other value travels as a pickle.
+
+Classes that cloudpickle sends by value need care in the caller's process. cloudpickle sends a class of ``__main__`` (or of a
+function's body) as its definition with an id, and a process that has seen the id before reuses the class it already has. In the
+process that defined the class, that would be the class itself: reactors there would see later changes to it, and reactors in
+helper processes would not. Workers in the caller's process therefore get copies of such classes, kept by id in a table for each
+worker. What comes back to the caller is of the caller's own classes again.
+"""
 
 from __future__ import annotations
 

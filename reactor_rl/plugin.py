@@ -1,6 +1,6 @@
 """The one door for plugins: everything of the engine that a plugin may use beyond :mod:`reactor_rl` itself.
 
-Who writes a plugin imports from here and from nowhere deeper. What is listed here is kept; the rest of the engine may change.
+A plugin imports from here and from nowhere deeper. The names listed here are kept; the rest of the engine may change.
 """
 
 from reactor_rl.autotune import DAEMONIC, parallel_executor, tick_cost

@@ -1,4 +1,4 @@
-"""A program: what a user composes, starts and draws."""
+"""A program: composed, started and drawn by the user."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What a user declares: reactors, their ports, timers, logical actions and reactions.
+"""Reactors as the user declares them: ports, timers, logical actions and reactions.
 
-Declarations stand at class level, so that the topology of a program is known before anything runs. An
-instance may fix shapes, periods and widths in its ``__init__`` by assigning a declaration to the same name
-(``self.returns = Output((n,), np.float32)``); everything heavy is built in a startup reaction, which runs on
-the worker that the reactor lives on.
+Declarations stand at class level, so that the topology of a program is known before anything runs. An instance may fix shapes,
+periods and widths in its ``__init__`` by assigning a declaration to the same name (``self.returns = Output((n,),
+np.float32)``). Everything heavy is built in a startup reaction, which runs on the worker that the reactor lives on.
 """
 
 from __future__ import annotations

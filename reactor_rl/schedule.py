@@ -1,12 +1,10 @@
-"""Who does what, in which order: one list of WAIT, EXEC and SIGNAL per worker, compiled before the first tick.
+"""The static schedule: one list of WAIT, EXEC and SIGNAL for each worker, compiled before the first tick.
 
-Placement keeps every reactor on one worker; the caller may have chosen which, else the longest processing time comes first (Graham
-1969). The order
-within a worker comes from simulating the tick on the expected costs. Then every edge between two workers becomes
-a SIGNAL and a WAIT on the counting channel of that pair, unless the waiting worker already knows, directly or through
-others, that the reaction is done; vector clocks keep what each worker knows. The idea of static schedules with
-redundant waits removed is that of PretVM (Lin et al., arXiv 2406.06253); channels here only ever count upwards,
-so that no tick needs a barrier or a reset.
+Placement keeps every reactor on one worker. Unless the caller has chosen which, the longest processing time comes first (Graham
+1969). The order within a worker comes from simulating the tick on the expected costs. Then every edge between two workers
+becomes a SIGNAL and a WAIT on the counting channel of that pair, unless the waiting worker already knows, directly or through
+others, that the reaction is done; vector clocks keep what each worker knows. Static schedules with redundant waits removed are
+the idea of PretVM (Lin et al., arXiv 2406.06253). Channels here only ever count upwards, so no tick needs a barrier or a reset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user says about a run: its executor by name, and how often workers that die are replaced."""
+"""Settings of a run as the user gives them: the executor by name, and how often workers that die are replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as plain data: what the graph, the schedule, the drawing and the interpreter all read.
+"""A program as plain data, read by the graph, the schedule, the drawing and the interpreter.
 
 Everything is identified by its index in the order in which the program was composed; that order breaks every tie.
 """

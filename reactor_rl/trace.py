@@ -1,4 +1,4 @@
-"""The execution as a timeline: what each worker ran and when it waited, as a file that Perfetto and chrome://tracing open.
+"""Record an execution as a timeline (which worker ran what, and when it waited) that Perfetto and chrome://tracing open.
 
 Workers record on the same monotonic clock, which all processes of a machine share, so that their rows line up.
 """

@@ -1,8 +1,10 @@
-"""Does a program give the same results however it is run? Runs it every way and compares fingerprints.
+"""Check that a program gives the same results however it is run: run it every way and compare fingerprints.
 
-What it looks for is what the determinism contract rules out: values that depend on the process, the clock, the order of arrival, or
-a generator that reactors share. Draws from a process's global generators are named besides, whether or not they
-have changed a result this time.
+The determinism contract rules out values that depend on the process, the clock, the order of arrival, or a generator that
+reactors share. Draws from a process's global generators are reported even if they have not changed a result this time.
+
+A :class:`Target` is what the command line can verify, draw and trace although it is not a :class:`~reactor_rl.Program` itself:
+it has a program behind it, as a vector environment or a trainer has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The commands draw, trace, verify and bench."""
+"""The commands ``draw``, ``trace``, ``verify`` and ``bench`` of ``python -m reactor_rl``, and the targets that they take.
+
+``bench`` runs the benchmarks of a clone, which are not installed with the package.
+"""
 
 from __future__ import annotations
 

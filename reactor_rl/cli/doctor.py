@@ -1,4 +1,4 @@
-"""``python -m reactor_rl doctor``: what this machine is like for reactor programs, and what about it hurts."""
+"""``python -m reactor_rl doctor``: report what this machine offers to reactor programs, and warn of what slows them down."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Programs as pictures."""
+"""Drawings of programs."""

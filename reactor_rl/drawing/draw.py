@@ -1,4 +1,4 @@
-"""A program as Mermaid, DOT, SVG or HTML."""
+"""Write a program as Mermaid, DOT or SVG, all from one model of boxes and arrows, or as HTML for a notebook."""
 
 from __future__ import annotations
 

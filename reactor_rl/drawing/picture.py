@@ -1,7 +1,7 @@
-"""What a drawing of a program shows, whatever its format: boxes and arrows.
+"""Boxes and arrows: the content of a drawing, whatever its format.
 
-A bank whose members are wired alike is one box; the ports of an arrow are written as the user wrote them
-(``candidates.rows`` to ``params``), so that a picture can be read against the program.
+A bank whose members are wired alike is one box. The ports of an arrow are written as the user wrote them (``candidates.rows``
+to ``params``), so that a picture can be read against the program.
 """
 
 from __future__ import annotations

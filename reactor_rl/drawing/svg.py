@@ -1,4 +1,10 @@
-"""Layout of a picture in columns and rows, and its SVG."""
+"""Lay out a picture in columns and write it as a self-contained SVG of rectangles, paths and text.
+
+The layout is layered, from left to right, with nothing but straight lines between ports. Columns follow the flow within a tick;
+a delayed connection is a step to the right too, unless it closes a cycle. Every connection has a vertical track of its own
+between two columns, so that lines cross but never run on top of each other. A connection that does not lead to the next column
+takes a lane: forward above all boxes, backward below them. Text is monospaced, so that its width is known without a font.
+"""
 
 from __future__ import annotations
 

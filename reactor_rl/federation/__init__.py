@@ -1,1 +1,1 @@
-"""One program on several nodes: cut it, join the parts by gateways, and let something carry the messages."""
+"""One program on several nodes: cut it, join the parts by gateways, and carry the messages between them."""

@@ -1,4 +1,11 @@
-"""Which node gets which reactors, what crosses between them, and one program for each node."""
+"""Cut a program into one ordinary topology for each node: who goes where, and what crosses between nodes.
+
+An output that is read on another node than it is written on appears there too, with the same shape, rows, delays and ring: a
+proxy. One extra reactor of each node, its *gateway*, writes all its proxies and reads what leaves. The reactions of a gateway
+are the links, in the order of the levels that their writers have in the whole program. Reactions of one reactor run in the
+order of declaration, so no two nodes ever wait for each other in a circle; and presence, gathers, delays and initial values
+need nothing that an ordinary program does not have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reactor that joins a node to the others, and the translation of a node's indices."""
+"""The gateway of a node packs what leaves and unpacks what arrives, and indices of a node are translated to the whole program's."""
 
 from __future__ import annotations
 

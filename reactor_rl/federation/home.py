@@ -1,4 +1,10 @@
-"""Home: start, ticks and routing between nodes."""
+"""Home: start a program on several nodes, tick it, and route messages between them.
+
+At home a federated run is an ordinary run of home's part, to which the other nodes are more helpers. Home calls the nodes when
+a pass begins, passes messages on, and waits for their answers. What a node reports about a pass (a further microstep, a request
+to stop, a failure, the next time at which something is due) is put where the run looks for it, as if home's own workers had
+said it.
+"""
 
 from __future__ import annotations
 

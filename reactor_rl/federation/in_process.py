@@ -1,4 +1,7 @@
-"""Nodes that are threads of this process, and the transport that a name stands for."""
+"""Nodes that are threads of the caller's process, for tests and to try out how a program would be cut.
+
+The table of transports is here too: which one the name of an executor stands for.
+"""
 
 from __future__ import annotations
 

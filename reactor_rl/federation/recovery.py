@@ -1,9 +1,9 @@
-"""A carrier whose nodes are replaced when they are lost, so that whoever gives them calls hears nothing of it.
+"""A transport that replaces lost nodes, so that the run that calls them does not notice.
 
-What a node does follows from the calls that it is given, so these are noted. A new node is given the same calls again, one after
-the other; its answers to them are those that were given before, and are not looked at. The call that was under way when the node
-was lost is given last, and its answer is passed on. When the notes become too much, or to go through them would take too long, the
-node's state is taken between two ticks, and its notes begin anew from there.
+The state of a node follows from the calls that it is given, so these are logged. A new node is given the same calls again, one
+after the other; its answers repeat those given before and are ignored. The call that was under way when the node was lost comes
+last, and its answer is passed on. When the log becomes too large, or replaying it would take too long, the node's state is
+saved between two ticks and the log begins anew from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,27 @@
-"""The protocol between home and nodes, and what wraps it."""
+"""The protocol between home and the nodes of a federated run, and wrappers of it.
+
+A *node* is a place with workers of its own that runs a part of a program; *home*, node 0, is where the caller is. Every message
+has home at one end. Home gives a node a :class:`Call`; the node does as much of it as it can and returns one :class:`Answer`.
+At most one call to a node is under way at a time. A transport moves calls and answers and does not look into them.
+
+A pass of the whole program (a tick's first one, one of its further microsteps, the startup or the shutdown reactions) is one
+call to each node. The call brings what the node needs from the beginning: boundary inputs, and values that others wrote earlier
+and that are read with a delay. The answer brings what the node wrote. If the node needs something in the middle of the pass
+that is not there yet, it answers with the number of the link that it waits for, and home calls it again with ``"on"`` as soon
+as that has arrived. A program whose reactors on the nodes read from home only delayed values and boundary inputs (vector
+environments, trainers) therefore needs exactly one call per node and tick. Messages between two nodes go through home, so home
+is the only one that must be reachable, and the state of a node follows from the calls that home has made to it.
+
+To write a transport: on each node, make a :class:`~reactor_rl.federation.node.Host` in the thread or actor that will make all
+its calls. Hand it each call, ``host.call(call)``, and bring back what that returns; at the end ``host.close(timeout)``.
+``call`` never raises, whatever goes wrong in the program. Calls come one after the other: none arrives while another is being
+done.
+
+A plugin offers its transport by an entry point of the group ``reactor_rl.carriers``, whose name is the ``executor`` that the
+user writes. The entry point is a function of ``nodes`` and ``workers`` that returns a :class:`Carrier`. ``nodes`` is what the
+user has given to :meth:`reactor_rl.Program.start`: an int, None, or settings that only the transport knows; ``workers`` is an
+int or None. A user may also pass a transport itself as ``executor``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Settings of the calling process that arithmetic depends on, for helpers to have too: with others, sums come out otherwise.
+"""Settings of the calling process that change the results of arithmetic, so that helpers can have the same.
 
-Which way numbers are rounded, and whether those that are nearly 0 become 0, belongs to each thread; so does what numpy does at an
-overflow. Torch's default dtype and its choice of algorithms belong to a process. They are read when a run starts, and only what is
-not as usual travels.
+The rounding mode, and whether numbers that are nearly 0 become 0, belong to each thread; so does what numpy does at an
+overflow. Torch's default dtype and its choice of algorithms belong to a process. They are read when a run starts, and only
+settings that differ from the defaults travel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ports of the boundary, from the caller's side: what is set before a tick and read after it."""
+"""The ports of the boundary, from the caller's side: inputs set before a tick, outputs read after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""How workers wait for each other: counting channels, spinning or parked, and the control words that they share."""
+"""Waiting between workers: counting channels that spin and then park, and the control block that all workers share.
+
+A channel counts: a SIGNAL adds a token, a WAIT takes one. It is the C semaphore under ``multiprocessing.Semaphore``, called
+directly: a try takes some 25 ns, and posting and taking order memory between the processes. Measured on two cores, a round trip
+takes 0.5 us spinning and 13 us parked. A spin that does not yield is a disaster as soon as both workers share a core, and a
+futex barrier written in C was no faster than this semaphore.
+
+Whether a waiting worker spins or parks depends on whether it has its core to itself. A yield on a core that nobody else wants
+returns in less than a microsecond. On a contended core it gives the core away for a time slice of milliseconds, while a worker
+that sleeps in the kernel is woken with preference within tens of microseconds. Every yield is therefore a measurement too: if
+it returns late, the core is shared, and for some time the worker parks at once.
+
+The next wait after that time spins again, to find out how things are now, and costs another late yield if nothing has changed.
+To keep that a small share of the time, a worker parks for many times as long as it was late, and for twice as long again
+whenever spinning has not paid for itself meanwhile, but never so long that a machine that has become quiet goes unnoticed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The protocol of executors, and the one without helpers."""
+"""The protocol between a run and the executor that holds its helpers, and the executor without any.
+
+``inline``, ``threads`` and ``processes`` implement the protocol. Inline has no helpers: the caller's thread does everything.
+"""
 
 from __future__ import annotations
 

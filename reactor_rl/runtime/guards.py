@@ -1,4 +1,8 @@
-"""Locks and handles that survive Ctrl-C and forks."""
+"""Guards against interrupts and forks: a lock that an interrupt cannot lose, and objects that notice a fork.
+
+Threads do not survive a fork and helper processes belong to the parent, so an object that owns workers must say so in the child
+instead of waiting for them.
+"""
 
 from __future__ import annotations
 

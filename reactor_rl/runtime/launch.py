@@ -1,4 +1,13 @@
-"""How helper processes start and end."""
+"""Start and end helper processes, from a fork server of our own or by spawning.
+
+``multiprocessing`` imports the caller's main module in its children, so that a script without a ``__main__`` guard runs itself
+again, and a notebook cannot be imported at all. Workers do not need ``__main__``: what is defined there travels by value. The
+fork server is separate from the interpreter's, which imports ``__main__`` too; it has imported numpy, and whatever plugins
+name.
+
+The kernel is asked whether a process has ended (by a pidfd on Linux, elsewhere by the sentinel of ``multiprocessing``), not its
+exit status: where SIGCHLD is ignored, or other code reaps children, the exit status never reaches us.
+"""
 
 from __future__ import annotations
 

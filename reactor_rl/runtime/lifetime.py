@@ -1,4 +1,4 @@
-"""What state a run is in, and its end, however it comes."""
+"""The states of a run, and its end, however it comes."""
 
 from __future__ import annotations
 

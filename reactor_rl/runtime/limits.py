@@ -1,7 +1,7 @@
-"""What this process may use: cores and memory, as its affinity and its control groups allow, and what it runs out of.
+"""The cores and memory that this process may use, by its affinity and its control groups, and errors of exhausted limits.
 
-A group's limit holds for all groups below it, so that every group from the process's own up to the root counts. In a container the
-own group may only be known by its name outside; then its limits are those at the root of what is mounted.
+A group's limit holds for all groups below it, so every group from the process's own up to the root counts. In a container, the
+process's group may only be known by its name outside; then its limits are those at the root of what is mounted.
 """
 
 from __future__ import annotations

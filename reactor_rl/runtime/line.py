@@ -1,8 +1,8 @@
-"""The caller's end of the line to a helper's process: it never waits for longer than it is told to.
+"""The caller's end of the pipe to a helper process, which never waits for longer than it is told to.
 
-A helper may stop at any moment, also in the middle of a message that is larger than what the system keeps of a line. So what is
-sent is kept here until the line takes it, and what has come of a message is kept until the rest is there. The other end is an
-ordinary connection of ``multiprocessing``, in whose format messages are.
+A helper may stop at any moment, even in the middle of a message that is larger than the pipe's buffer. Outgoing bytes are
+therefore kept here until the pipe takes them, and a partly received message until the rest is there. The other end is an
+ordinary connection of ``multiprocessing``, whose wire format this uses.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One thread for numeric libraries while reactions run: with another number, the same sums come out otherwise.
+"""One thread for numeric libraries while reactions run: with another number of threads, the same sums give other bits.
 
-BLAS, OpenMP and torch split a matrix product among as many threads as they are told, and the split decides in which order its
-numbers are added. Helper processes have one thread from the start; the caller has as many as the user wants, so it has
-one while a tick runs, and the user's number again when the tick ends. The number is read at every tick, and written
-only where it is not one, so a reaction that changes it does so until the end of the tick, in whichever worker it is.
+BLAS, OpenMP and torch split a matrix product among as many threads as they are told, and the split decides in which order
+numbers are added. Helper processes have one thread from the start. The caller has as many as the user wants, so it is limited
+to one while a tick runs and gets the user's number back when the tick ends. The number is read at every tick and written only
+where it is not one, so a reaction that changes it does so until the end of the tick, whichever worker it runs on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The compiled program as workers get it: schedule, arena layout and options."""
+"""The compiled program as workers get it: schedule, arena layout and options.
+
+The arena is one block of memory that holds the values of ports, laid out by the schedule before anything runs. The control
+block comes first: 64-bit words through which the workers agree. Behind it are the stamps of every output, which say whether it,
+or which of its rows, is present.
+
+Then come the array slots. The outputs that one input gathers lie next to each other in one buffer, so that the gathered value
+is a view. If two different inputs gather an output, writing it also copies it into the second one's buffer. Last come the cells
+of object ports that another worker reads.
+"""
 
 from __future__ import annotations
 

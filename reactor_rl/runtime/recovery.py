@@ -1,10 +1,12 @@
-"""The caller's side of recovery: it notes what crosses, notices that a helper has died, and puts another one in its place.
+"""Recovery of helper processes, on the caller's side: log what crosses, notice a death, put another helper in its place.
 
-A pass in which a helper died is not undone. In a program where helpers only ever wait for the caller at the beginning of a pass,
-and signal it at the end, the new helper takes its part of the pass again. In any other program a dead helper leaves others in the
-middle of theirs, with tokens that nobody can count; there all helpers are ended and brought back to the beginning of the pass, with
-new channels. The caller goes on from where it waits: it gives the tokens again that it has given in this pass, and takes again
-those that it has taken, before it looks at anything that the helpers write anew. Between two ticks it asks its question again.
+A pass in which a helper died is not undone. Two kinds of programs differ in what can go on. If helpers only ever wait for the
+caller at the beginning of a pass and signal it at the end, the new helper alone takes its part of the pass again. In any other
+program a dead helper leaves others in the middle of theirs, with tokens that nobody can count. Then all helpers are ended and
+brought back to the beginning of the pass, with new channels.
+
+The caller goes on from where it waits. Before it looks at anything that the helpers write anew, it gives again the tokens that
+it has given in this pass, and takes again those that it has taken. Between two ticks it asks its question again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""The log of inputs that cross into helpers, and how a successor is brought back from it."""
+"""The log of what crosses into helpers, pass by pass, and how a successor is brought back from it.
+
+An output crosses if a reactor on a helper reads it and another worker writes it. At the end of a pass, what was written in it
+is still in its slots, so one look at the stamps tells what to note. Laying the notes of a pass into a copy of the arena
+restores what the helper found at that pass. The notes of a pass are one string of bytes, because the garbage collector would
+spend its time on many small objects that live long.
+
+A successor makes the reactors of the dead helper anew and runs them, alone, through what the dead one has seen. It works in a
+private copy of the arena, because the other workers have gone on since. Once the copy is where the dead helper was after its
+last whole pass, its pages are exchanged for the live arena's, at the same addresses: views that reactors have kept are views of
+the live arena from then on. The pass in which the helper died begins anew there, and what had been written of it is written
+again, with the same bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A run as its caller sees it: ticks, snapshots, fingerprint; and the base of classes that own one."""
+"""A run as its caller sees it: ticks (in one call, begun and ended apart, or many), snapshots, fingerprint, drawing and trace.
+
+:class:`RunOwner` is the base of host classes, such as vector environments, that own a run.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A block of memory that several processes map, and that can grow.
 
 On Linux it is an anonymous memory file (``memfd_create``): it has no name, so nothing can stay behind whatever dies, and the
-size of ``/dev/shm`` does not matter. Elsewhere it is a temporary file: on POSIX unlinked as soon as every worker has it open,
-on Windows, where nothing that is open can be removed, deleted by the system with its last handle, a view's included. The
-memory is reserved before it is used, so that too little of it is an error that says so and not a SIGBUS in the middle of a tick.
+size of ``/dev/shm`` does not matter. Elsewhere it is a temporary file. POSIX unlinks it as soon as every worker has it open;
+Windows, where an open file cannot be removed, deletes it with its last handle, a view's included. The memory is reserved before
+it is used, so that too little of it raises an error that says so, instead of a SIGBUS in the middle of a tick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a program to a run: compile it, reserve what it needs, start the workers."""
+"""From a program to a run: check the settings, compile, reserve memory, start the workers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one worker does: its kernel, and the handles of the ports and events that its reactions use."""
+"""One worker: its loop, and the handles of the ports and events that its reactions use."""

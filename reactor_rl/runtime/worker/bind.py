@@ -1,4 +1,7 @@
-"""From the plan to a worker's loop, on the worker."""
+"""From a plan to a worker's loop: handles over the arena, bits for reactions, steps for the list.
+
+Binding runs once, on the worker itself, so that views and handles are made in the process that uses them.
+"""
 
 from __future__ import annotations
 

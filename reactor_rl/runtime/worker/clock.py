@@ -1,6 +1,7 @@
-"""What a worker knows of the pass that is running, and of what is to come: all that the handles of ports and events touch.
+"""The clock of one worker: the tag of the running pass, the reactions that it has triggered, and what is due later.
 
-Which reactions are triggered is one bit each; a handle that is written sets the bits of those that it triggers.
+Handles of ports and events touch nothing else. Each triggered reaction is one bit; writing a handle sets the bits of the
+reactions that it triggers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handles of timers and logical actions: what makes a reactor's time go on."""
+"""Handles of timers and logical actions, by which a reactor's time goes on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What one worker does: its reactors, their reactions, and one pass through its list for every tag.
+"""The loop of one worker: one pass through its list for every tag.
 
-Within a pass the kernel keeps one bit for each of its reactions that is triggered and not done, in the order of its list. Setting a
-port sets the bits of the reactions that it triggers; the loop takes the lowest bit, runs that reaction, and goes on until a WAIT, a
-SIGNAL or the end. So a reaction costs a direct call, and one that is not triggered costs nothing.
+Within a pass, the loop keeps one bit for each of its reactions that is triggered and not done, in the order of its list.
+Setting a port sets the bits of the reactions that it triggers; the loop takes the lowest bit, runs that reaction, and goes on
+until a WAIT, a SIGNAL or the end. So a reaction costs a direct call, and one that is not triggered costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A helper's life, and what it may be asked between two ticks."""
+"""The life of a helper, in a thread or a process, and the requests that every worker answers between two ticks.
+
+A helper takes a token, does what the caller wants, and waits for the next one until it is told to quit. A request is a name and
+an argument; the caller's own worker answers the same ones.
+"""
 
 from __future__ import annotations
 

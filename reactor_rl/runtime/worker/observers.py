@@ -1,4 +1,9 @@
-"""What observes a run: its timeline, hashes of ports, poisoned values."""
+"""Observers of a worker: its timeline, hashes of its ports, and poisoned values for debug runs.
+
+In a debug run, array slots hold a pattern unless they were written at this tag. A slot is poisoned before its writer runs and,
+if nothing reads it later, at the beginning of the next tick, so that a write that was skipped and a view that was kept too long
+both show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What reactions hold of their inputs and outputs."""
+"""Handles of inputs and outputs, which stand in place of the declarations while a reaction runs.
+
+A handle belongs to one reactor on one worker. A mask of bits, one for each reaction of the worker, says which reactions may
+touch it; the worker keeps the bit of the reaction that is running, so that the check is one ``&``.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Presence: what says whether a value is there, and where that lies in memory, which only this file knows.
+"""Presence: the stamps that say whether a value is there. Only this file knows how they lie in memory.
 
-A stamp is a word with the number of the pass (a pass is one tag) in which something was written. It is present exactly when that is
-the pass that is running, so that nothing ever needs clearing. An output has one stamp for all of it; where its rows are addressed,
-one for any row and one for each row come behind. Of an output that is read with a delay, every slot of its ring has as many words
-once more, which hold times instead. Whoever has to be quick keeps the numbers of the words that :class:`Stamps` hands out.
+A stamp is a word with the number of the pass (a pass is one tag) in which something was written. A value is present exactly if
+that is the running pass, so stamps never need clearing. An output has one stamp for all of it. If its rows are addressed, one
+for any row and one for each row follow. An output that is read with a delay has as many words again for every slot of its ring,
+which hold times instead. Hot paths keep the word numbers that :class:`Stamps` hands out.
 """
 
 from __future__ import annotations

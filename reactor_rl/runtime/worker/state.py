@@ -1,4 +1,13 @@
-"""Saving and loading what a worker holds."""
+"""Save and load what a worker holds: as its part of a snapshot, or as a checkpoint for its successor in the same run.
+
+A snapshot fits into any run of the same program, so nothing in it depends on the schedule or on what the run did before. It
+uses the indices of the program, and stamps are counted back from the coming pass. What follows from the program or from the
+slots (timers, initial values, arrivals of delayed values) is not saved but computed when it is loaded, by the worker that holds
+the reactors then. The pass numbers of a run only ever go up, so that nothing stamped before can seem present after.
+
+A checkpoint is what a worker needs, besides the bytes of the arena, to go on from the end of a tick in another process of the
+same run. It belongs to one run and one schedule, so nothing is renumbered.
+"""
 
 from __future__ import annotations
 

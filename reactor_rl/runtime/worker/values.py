@@ -1,4 +1,8 @@
-"""Where the values of ports lie: arrays in the arena, objects in cells, what an output has written."""
+"""The values of ports as one worker finds them: views of the arena's array slots, and cells of objects.
+
+No two reactors ever share an object: a cell holds its value serialised. Between workers the pickle lies in a cell of the arena,
+or, if it is too long for a cell, in the side block of the worker that wrote it.
+"""
 
 from __future__ import annotations
 
