@@ -30,7 +30,7 @@ OWN: dict[str, Function] = {
 
 @dataclass(frozen=True)
 class _Command:
-    """A command, or the reason why there is none (its plugin's host library is missing, say)."""
+    """A command, or the reason why it cannot run: its plugin's host library is missing, for example."""
 
     name: str
     function: Function | None
@@ -44,7 +44,7 @@ class _Command:
 
 
 def _commands(name: str | None = None) -> Iterator[_Command]:
-    """Every command, or the one of this name; plugins' are imported only then, and must not break the others."""
+    """List the commands, or the one of this name. A plugin that cannot be imported must not break the others."""
     for own, function in OWN.items():
         if name in (None, own):
             yield _Command(own, function)
@@ -70,13 +70,13 @@ def _help() -> str:
             *lines,
             "",
             "A target is MODULE:FACTORY [value | key=value ...], such as my_project.programs:search population=16.",
-            "python -m reactor_rl COMMAND --help says more.",
+            "python -m reactor_rl COMMAND --help lists the options of a command.",
         ]
     )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; returns its exit status, 2 for a command line that makes no sense."""
+    """Run a command and return its exit status; 2 for an invalid command line."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] in (["-h"], ["--help"]):
         print(_help())
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = next(_commands(name), None)
         if command is None:
-            raise UsageError(f"there is no command {name!r}; python -m reactor_rl --help lists them")
+            raise UsageError(f"unknown command {name!r}; python -m reactor_rl --help lists the commands")
         if command.function is None:
             raise UsageError(f"the command is unavailable: {command.reason}")
         return command.function(rest)

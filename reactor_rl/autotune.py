@@ -33,7 +33,7 @@ from reactor_rl.topology import Topology
 __all__ = ["parallel_executor", "tick_cost", "DAEMONIC", "Choice", "choose", "fastest", "measured"]
 
 STALE = 10.0
-"""Seconds after which a measurement is made again."""
+"""Seconds for which a measurement is reused."""
 WARM = 10
 """Ticks that are not timed."""
 BATCHES, FEWEST, BATCH_SECONDS = 12, 3, 5e-3
@@ -43,18 +43,18 @@ The mean of a batch, because on a busy machine it is few ticks that take long; t
 a single batch may be hit.
 """
 PROBE = 5_000
-"""How far is counted to see how long that takes."""
+"""How far to count when the speed of counting is measured."""
 LONGEST = 1e-3
-"""Seconds of work in a tick, at most: what others take shows in that already."""
+"""Most seconds of work in a measured tick: contention shows in that already."""
 
 _known: dict[tuple[int, float | None, float, str | None, float], tuple[float, float]] = {}
 
 
 class Counts(Reactor):
-    """Counts to a number at every tick.
+    """Count to a number at every tick.
 
     Args:
-        number: The number, 0 to do nothing.
+        number: How far to count; 0 does nothing.
     """
 
     beat = Timer(period=1)
@@ -64,7 +64,7 @@ class Counts(Reactor):
 
     @reaction(beat)
     def count(self) -> None:
-        """Count."""
+        """Count to ``number``."""
         count_to(self.number)
 
 
@@ -75,24 +75,24 @@ def count_to(number: int) -> None:
 
 
 def parallel_executor(replaced: bool = False) -> NamedExecutor:
-    """What carries helpers that run Python: processes, or threads where there is no GIL.
+    """Name the executor for helpers that run Python: processes, or threads without a GIL.
 
     Args:
-        replaced: Whether those that die are to be replaced, which threads cannot be.
+        replaced: Whether helpers that die are to be replaced; threads cannot be.
     """
     return "processes" if replaced or getattr(sys, "_is_gil_enabled", lambda: True)() else "threads"
 
 
 def tick_cost(spin: float | None = None, away: float = 0.0, context: str | None = None, work: float = 0.0) -> float:
-    """Seconds that a tick with a helper costs beyond its share of the reactions; infinite where no helper can be started.
+    """Measure the seconds that a helper adds to a tick beyond its share of the reactions; infinite if no helper can start.
 
-    Takes some tens of milliseconds where a fork server is up; what was found is good for ten seconds.
+    Takes some tens of milliseconds if a fork server is up. A measurement is reused for ten seconds.
 
     Args:
         spin: Seconds that workers spin; see :meth:`Program.start`.
         away: Seconds that the caller is busy with other things between two ticks.
-        context: How helper processes are to start, so that no fork server is started for one measurement.
-        work: Seconds that the share of each worker takes; the next power of two is measured, and no more than a millisecond.
+        context: How helper processes start, so that no fork server is started for one measurement.
+        work: Seconds that each worker's share takes. It is rounded to a power of two and limited to a millisecond.
     """
     work = min(LONGEST, 2.0 ** round(math.log2(work))) if work > 0.0 else 0.0
     key = (os.getpid(), spin, away, context, work)
@@ -107,14 +107,14 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
         return math.inf
     with contextlib.suppress(Exception):
         number = _number(work)
-        alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # whatever makes it longer is none of its own doing
+        alone = min(_ticks("inline", spin, 0.0, None, number, 2))  # the fastest: anything slower was disturbed from outside
         shared = sorted(_ticks(executor, spin, away, context, number, BATCHES))
         return max(0.0, shared[-2] - (alone / 2 if number else alone))
     return math.inf
 
 
 def _number(work: float) -> int:
-    """How far one counts in so many seconds on a core of one's own."""
+    """How far a worker with a core to itself counts in ``work`` seconds."""
     took = []
     for _ in range(5 if work else 0):
         begin = time.perf_counter()
@@ -150,7 +150,7 @@ def _batch(run: Run, away: float) -> float:
 
 
 WORTH_IT = 0.95
-"""With helpers a tick must take less than this share of the time: costs are not known any better."""
+"""Helpers must bring a tick below this share of its time: costs are not known more precisely."""
 TICKS = 20
 SECONDS = 0.05
 
@@ -160,7 +160,7 @@ DAEMONIC = "a daemonic process may not start others"
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run a program on, and why."""
+    """The executor, workers and costs to run a program with, and why."""
 
     executor: ExecutorName
     workers: int
@@ -182,9 +182,9 @@ def choose(
 
     Args:
         topology: The program.
-        graph: What must happen before what in it.
-        workers: The most that there may be.
-        measure: Seconds per tick of each reactor, see :func:`measured`; called if nothing is known of them and it matters.
+        graph: Its dependency graph.
+        workers: The largest number of workers allowed.
+        measure: Returns the seconds per tick of each reactor, see :func:`measured`. Called only if they are unknown and matter.
         caller_works: Whether the caller's thread takes its share.
         costs: Seconds per tick by reactor, if they are known.
         replaced: Whether workers that die are to be replaced.
@@ -232,10 +232,10 @@ def _us(seconds: float) -> str:
 
 
 def measured(topology: Topology, start_inline: Callable[[], Run]) -> dict[str, float] | None:
-    """Mean seconds per tick of each reactor, from the timeline of a throw-away run; None if it fails.
+    """Measure the mean seconds per tick of each reactor, in a throw-away run; None if that fails.
 
-    It runs for some ticks, at most about 50 ms, with no boundary inputs set. Its reactions do happen: a program that must not run
-    twice names its executor.
+    The run lasts some ticks, at most about 50 ms, with no boundary inputs set. Its reactions really run: a program that must not
+    run twice names its executor.
     """
     with global_random_state(), contextlib.suppress(Exception):
         with start_inline() as run:

@@ -22,7 +22,7 @@ __all__ = ["Bank", "Instance", "PortRef", "Composition", "Wire"]
 
 
 class Owner(Protocol):
-    """The program that is being composed: reactors and ports of another one are refused."""
+    """The program that an end of a connection belongs to; ends of another program are refused."""
 
     name: str
 
@@ -115,7 +115,7 @@ class Bank:
 
 @dataclass
 class Wire:
-    """One input as it is being connected."""
+    """The connection of one input, as far as it has been made."""
 
     delay: int
     initial: Any
@@ -136,14 +136,14 @@ class Composition:
     Attributes:
         reserved: Names that a boundary port cannot have.
         instances: The reactors, by index.
-        boundary_inputs: What each boundary input carries, by name.
+        boundary_inputs: Declaration of each boundary input, by name.
         boundary_outputs: Names of the boundary's outputs.
-        wires: What each input is connected to, by reactor and name.
-        connected: Numbers of those outputs that are connected, in the order of their connection.
-        rows_of: How many rows an output has that are connected by themselves.
-        delays: After how many ticks an output is read.
-        changes: How often something was added, so that what was derived is known to be out of date.
-        setup: What every helper runs before its reactors are built.
+        wires: Sources of each input, by reactor and name.
+        connected: Numbers of the connected outputs, in the order of connection.
+        rows_of: Number of rows of an output whose rows are connected one by one.
+        delays: Delays, in ticks, after which an output is read.
+        changes: Number of changes so far, by which derived data is known to be out of date.
+        setup: Functions that every helper runs before its reactors are built.
     """
 
     reserved: Container[str] = ()
@@ -171,7 +171,7 @@ class Composition:
             **params: Keyword parameters of its ``__init__``.
 
         Raises:
-            ProgramError: If ``cls`` is no reactor class or the name is taken.
+            ProgramError: If ``cls`` is not a subclass of Reactor, or the name is taken.
         """
         return self._instance(cls, args, params, self._fresh_name(cls, name), None)
 
@@ -194,22 +194,22 @@ class Composition:
     def input(
         self, name: str, shape: int | tuple[int, ...] | None = None, dtype: npt.DTypeLike | None = None, *, rows: int | None = None
     ) -> PortRef:
-        """A boundary input: what the caller sets before a tick with ``run.set(name=value)``.
+        """Add a boundary input, which the caller sets before a tick with ``run.set(name=value)``.
 
         Without a dtype it carries any picklable object (``rows``: how many, if its rows are connected one by one).
 
         Raises:
-            ProgramError: If the name is taken or no identifier.
+            ProgramError: If the name is taken or is not an identifier.
         """
         self._boundary_name(name)
         self.boundary_inputs[name] = declare.Output(shape, dtype, rows=rows)
         return PortRef(self, name)
 
     def output(self, name: str) -> PortRef:
-        """A boundary output: what the caller reads after a tick as ``run.name``.
+        """Add a boundary output, which the caller reads after a tick as ``run.name``.
 
         Raises:
-            ProgramError: If the name is taken or no identifier.
+            ProgramError: If the name is taken or is not an identifier.
         """
         self._boundary_name(name)
         self.boundary_outputs.append(name)
@@ -248,13 +248,13 @@ class Composition:
         self.setup.append(function)
 
     def pickled_reactors(self, *, by_reference: bool = False) -> tuple[bytes | declare.Reactor, ...]:
-        """Every reactor pickled by itself, so that no two ever share an object, whatever the executor.
+        """Pickle every reactor by itself, so that no two ever share an object, whatever the executor.
 
         Args:
-            by_reference: Give those that cannot be pickled as they are, for workers that are forks of the caller.
+            by_reference: Return reactors that cannot be pickled as they are, for workers that are forks of the caller.
 
         Raises:
-            ProgramError: If one cannot be pickled.
+            ProgramError: If a reactor cannot be pickled.
         """
         return tuple(_pickled(instance, by_reference) for instance in self.instances)
 
@@ -324,7 +324,7 @@ class Composition:
         yield from zip(sources, targets, strict=True)
 
     def _declared(self, ref: PortRef) -> tuple[int, declare.Port]:
-        """The reactor's index (or BOUNDARY) and the declaration behind a reference."""
+        """Look up the reactor's index (or BOUNDARY) and the declaration behind a reference."""
         if isinstance(ref.owner, Composition):
             if ref.owner is not self:
                 raise ProgramError(f"{ref} belongs to another program, {ref.owner.name!r}")
@@ -365,7 +365,7 @@ class Composition:
             raise ProgramError(f"connect({source}, {target}): that row already has a source; a row has one")
 
     def _initial_of(self, source: PortRef, initial: Any) -> Any:
-        """The part of an initial value that goes to one reader: its rows, if the value has the shape of the whole output."""
+        """Select one reader's part of an initial value: its rows, if the value has the shape of the whole output."""
         shape = self._declared(source)[1].shape
         if initial is topo.MISSING or source.selection is None or shape is None or np.shape(initial) != shape:
             return initial

@@ -69,12 +69,12 @@ class WorkerDiedError(RunError):
 
 
 class WorkerHungError(RunError):
-    """A worker has not ended its part of a tick in time, or not answered a question between two.
+    """A worker has not finished its part of a tick in time, or has not answered a request between two ticks.
 
     Attributes:
         worker: Number of the worker.
         reactors: Names of the reactors that it holds.
-        stopped: Whether its process is stopped, as by SIGSTOP; otherwise a reaction does not return.
+        stopped: Whether its process is stopped, as by SIGSTOP. If not, one of its reactions does not return.
     """
 
     def __init__(self, message: str, worker: int, reactors: tuple[str, ...], stopped: bool) -> None:
@@ -106,7 +106,7 @@ class ArenaError(MemoryError):
 
 
 class WorkerTraceback(Exception):
-    """Carries the text of a traceback that was raised in another process, as the cause of the exception itself."""
+    """The text of a traceback from another process, set as the cause of the exception itself."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -117,7 +117,7 @@ class WorkerTraceback(Exception):
 
 
 def ordinary(error: BaseException) -> Exception:
-    """An exception that can be told to others: itself, or what stands for ``SystemExit`` and its like, which end their worker."""
+    """Return an exception that can be sent on: ``error``, or a stand-in for ``SystemExit`` and the like, which end a worker."""
     if isinstance(error, Exception):
         return error
     said = str(error)
@@ -128,7 +128,7 @@ def ordinary(error: BaseException) -> Exception:
 
 @dataclass
 class Failure:
-    """An exception that left a reaction, and where: comparable by program order."""
+    """An exception that a reaction raised, and where. Failures compare by program order."""
 
     reaction: int
     where: str
@@ -156,7 +156,7 @@ class Failure:
         self.__dict__.update(state, error=error)
 
     def raised(self) -> BaseException:
-        """The exception, with a note that says where it was raised."""
+        """Return the exception, with a note that says where it was raised."""
         own_class(self.error)
         note = f"in reaction {self.where} at tag {self.tag}"
         if note not in getattr(self.error, "__notes__", ()):

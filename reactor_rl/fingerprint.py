@@ -33,12 +33,12 @@ _DIGEST = 16
 
 
 def new_hash() -> Any:
-    """A fresh hash (BLAKE2b, 16 bytes)."""
+    """Return a fresh hash (BLAKE2b, 16 bytes)."""
     return hashlib.blake2b(digest_size=_DIGEST)
 
 
 def combine(digests: Mapping[str, bytes]) -> str:
-    """One fingerprint from the digests of several ports, by name."""
+    """Combine the digests of several ports, by name, into one fingerprint."""
     total = new_hash()
     for name in sorted(digests):
         total.update(name.encode() + b"\0" + digests[name])
@@ -49,7 +49,7 @@ def canonical(value: Any, into: Hasher) -> None:
     """Hash the content of a value.
 
     Raises:
-        TypeError: If it holds something whose content is not known.
+        TypeError: If it holds an object of unknown content.
     """
     match value:
         case None | bool():
@@ -127,7 +127,7 @@ class _Generator(NamedTuple):
 
 
 def generator_states() -> dict[str, bytes]:
-    """A digest of the state of each generator, by name."""
+    """Digest the state of each generator, by name."""
     digests: dict[str, bytes] = {}
     for generator in _generators():
         digest = new_hash()
@@ -137,14 +137,14 @@ def generator_states() -> dict[str, bytes]:
 
 
 def moved(before: dict[str, bytes]) -> tuple[str, ...]:
-    """The generators that something has drawn from (or seeded) since :func:`generator_states` gave ``before``, by name."""
+    """Names of the generators that were drawn from (or seeded) since :func:`generator_states` returned ``before``."""
     after = generator_states()
     return tuple(name for name in before if before[name] != after[name])
 
 
 @contextlib.contextmanager
 def global_random_state() -> Iterator[None]:
-    """Put back the state of every generator, however the block ends."""
+    """Restore the state of every generator when the block ends, by an exception too."""
     states = [(generator.put_back, generator.get()) for generator in _generators()]
     try:
         yield

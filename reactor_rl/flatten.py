@@ -18,7 +18,7 @@ def flatten(program: Composition) -> topo.Topology:
     """Resolve a program.
 
     Raises:
-        ProgramError: If a reaction names something that its reactor lacks, rows are missing, or shapes do not fit.
+        ProgramError: If a reaction names a port that its reactor lacks, rows are missing, or shapes do not fit.
     """
     outputs = _outputs(program)
     output_of = {(o.reactor, o.name): o.index for o in outputs}
@@ -65,7 +65,7 @@ def flatten(program: Composition) -> topo.Topology:
 
 
 def _outputs(program: Composition) -> list[topo.OutputNode]:
-    """Connected outputs in the order in which they were connected, then the others."""
+    """List connected outputs in the order in which they were connected, then the others."""
     declared: dict[tuple[int, str], declare.Output] = {
         (topo.BOUNDARY, name): port for name, port in program.boundary_inputs.items()
     }

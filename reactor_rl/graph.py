@@ -26,7 +26,7 @@ class Graph:
 
 
 def build(topology: Topology) -> Graph:
-    """The dependency graph.
+    """Build the dependency graph.
 
     Raises:
         CausalityLoopError: If reactions wait for each other within one tick.

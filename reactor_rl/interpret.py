@@ -28,15 +28,15 @@ Tag = tuple[int, int]
 
 @dataclass
 class Record:
-    """What happened.
+    """The record of an interpreted program.
 
     Attributes:
         ports: By name of output port: ``(tag, rows, content)`` for each tag at which it was present. ``rows`` lists the rows that
             were written one by one and ``content`` has one value for each; ``rows is None``: all of it was written.
         boundary: For each tick, the boundary's outputs as the caller sees them after it.
-        fingerprint: What ``Run.fingerprint()`` says of a run that was started with ``fingerprint="all"``.
+        fingerprint: The value of ``Run.fingerprint()`` for a run started with ``fingerprint="all"``.
         stopped: Whether the program requested a stop; its shutdown reactions are then part of the record.
-        error: The exception that the last tick raises, with the name of its reaction and the tag; None if there was none.
+        error: The exception that the last tick raises, with the name of its reaction and the tag; None if it succeeded.
     """
 
     ports: dict[str, list[tuple[Tag, list[int] | None, Any]]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Record:
 
 @dataclass
 class _Content:
-    """What is on an output at one tag, or was written to it in one tick: presence and a value (ports with rows: one for each)."""
+    """Presence and value of an output (one for each row if it has rows), at one tag or as written in one tick."""
 
     whole: bool = False
     rows: set[int] = field(default_factory=set)
@@ -63,8 +63,8 @@ def interpret(program: Program, ticks: int, inputs: Mapping[int, Mapping[str, An
 
     Args:
         program: The program; it is not changed.
-        ticks: How many ticks, unless it stops or fails before.
-        inputs: What the caller sets before a tick: ``{tick: {name: value}}``.
+        ticks: Number of ticks, unless the program stops or fails before.
+        inputs: Values that the caller sets before a tick: ``{tick: {name: value}}``.
 
     Returns:
         The record of every port.
@@ -110,7 +110,7 @@ class _Interpreter:
                 self.write(by_name[name], value)
             for action, value in self.future.pop(time, []):
                 self.waiting[action].append(value)
-            if time > 0:  # at tick 0 only what startup reactions scheduled is waiting, and that is for microstep 1
+            if time > 0:  # at tick 0 only startup reactions have scheduled events, and those are for microstep 1
                 self.take_actions()
             self.execute(self.triggered)
             self.end_tag()
@@ -161,7 +161,7 @@ class _Interpreter:
         self.actions = {index: queue.popleft() for index, queue in self.waiting.items() if queue}
 
     def end_tag(self) -> None:
-        """Record what is on the ports and take it off."""
+        """Record the present values and clear them."""
         for node in self.topology.outputs:
             written = self.now.get(node.index)
             if written is None:
@@ -177,7 +177,7 @@ class _Interpreter:
         self.now = {}
 
     def seen(self) -> dict[str, Any]:
-        """The boundary's outputs after a tick: what was written last in any of its microsteps."""
+        """The boundary's outputs after a tick: the last value written in any of its microsteps."""
         tag, self.microstep = self.microstep, 0  # delayed values are there since microstep 0
         values = {}
         for inp in self.topology.boundary_outputs:
@@ -223,9 +223,9 @@ class _Interpreter:
         return self.now.get(part.output, _Content())
 
     def present(self, inp: topo.InputNode, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Presence: by row for an input that gathers, else by row of its source if that has any.
+        """Presence: by row for an input that gathers, else by row of its source if that has rows.
 
-        What is gathered as one row is present if all of it was written, but any row of it triggers.
+        An output that is gathered as one row is present if all of it was written, but any row of it triggers.
         """
         if inp.initial is not topo.MISSING and self.time < inp.delay:
             return np.full(inp.rows or 1, self.microstep == 0)
@@ -269,7 +269,7 @@ class _Interpreter:
 
 
 def _merged(before: _Content | None, after: _Content) -> _Content:
-    """What is left of two writes in one tick."""
+    """Merge two writes of one tick: the later one wins, row by row."""
     if before is None or after.whole:
         return after
     value = copy.deepcopy(before.value)
@@ -279,7 +279,7 @@ def _merged(before: _Content | None, after: _Content) -> _Content:
 
 
 def _topological(topology: topo.Topology) -> list[int]:
-    """Kahn's algorithm, the first reaction in program order among those that are ready."""
+    """Sort reactions topologically (Kahn's algorithm); of those that are ready, the first in program order goes first."""
     before: dict[int, set[int]] = {r.index: set() for r in topology.reactions}
     for reactor in topology.reactors:
         for place, index in enumerate(reactor.reactions):
@@ -299,7 +299,7 @@ def _topological(topology: topo.Topology) -> list[int]:
 
 
 class _Output:
-    """Stands for an output in reactions."""
+    """Handle of an output in reactions."""
 
     def __init__(self, interpreter: _Interpreter, node: topo.OutputNode) -> None:
         self._interpreter, self._node = interpreter, node
@@ -336,7 +336,7 @@ class _Row:
 
 
 class _Input:
-    """Stands for an input in reactions."""
+    """Handle of an input in reactions."""
 
     def __init__(self, interpreter: _Interpreter, node: topo.InputNode) -> None:
         self._interpreter, self._node = interpreter, node

@@ -18,14 +18,14 @@ OURS = "reactor_"
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Within it, a module that is missing is reported with the extra that brings it.
+    """Report a module that is missing within the block together with the extra that installs it.
 
     Args:
-        extra: As in ``pyproject.toml``: ``"sb3"``.
-        what: What cannot be done without it: ``"reactor_sb3"``, ``"frames of this kind"``.
+        extra: Name of the extra in ``pyproject.toml``: ``"sb3"``.
+        what: Feature that needs it, for the message: ``"reactor_sb3"``, ``"frames of this kind"``.
 
     Raises:
-        ModuleNotFoundError: Naming module, extra and command, if a module is missing that is not part of this distribution.
+        ModuleNotFoundError: Naming module, extra and command, if a module outside of this distribution is missing.
     """
     try:
         yield
@@ -43,25 +43,25 @@ _log = logging.getLogger(__name__)
 
 
 def extension(name: str) -> Any:
-    """A compiled module, ``None`` where nobody has compiled it."""
+    """Import a compiled module; ``None`` if it was not compiled."""
     try:
         return import_module(name)
     except ImportError as error:
-        _log.info("%s is not in use, what it does is done in Python: %s", name, error)
+        _log.info("%s was not compiled, using Python instead: %s", name, error)
         return None
 
 
 def compiled_kernel(label: str, module: str, portable: str, without: str) -> Iterator[tuple[str, str, str | None]]:
-    """One line of its report.
+    """Report a compiled kernel to ``doctor``, in one line.
 
     Args:
-        label: What the kernel is for.
+        label: Purpose of the kernel.
         module: Its module, which has an attribute ``AVX2``.
-        portable: What it is where the processor has no AVX2.
-        without: What happens without it.
+        portable: Name of the variant for processors without AVX2.
+        without: Consequence if it is missing.
 
     Yields:
-        Label, value and, where it is missing, a warning.
+        Label, value and, if it is missing, a warning.
     """
     compiled = extension(module)
     if compiled is None:

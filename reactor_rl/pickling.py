@@ -43,7 +43,7 @@ IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 class Pickled:
-    """The pickle of a value."""
+    """A value as its pickle."""
 
     __slots__ = ("data",)
 
@@ -55,7 +55,7 @@ class Pickled:
 
 
 class Handed:
-    """A value that whoever made it keeps nothing of, for one reader, who is given it as it is where both are on one worker."""
+    """A value that its writer no longer uses, for one reader, which gets the object itself if both are on one worker."""
 
     __slots__ = ("value",)
 
@@ -86,30 +86,30 @@ def dumps(value: Any) -> bytes:
 
 
 def encode(value: Any) -> Any:
-    """What is kept of a value: itself if nobody can change it or it has been encoded already, else its pickle."""
+    """Encode a value for keeping: unchanged if it is immutable or encoded already, else as its pickle."""
     return value if type(value) in KEPT else Pickled(dumps(value))
 
 
 def decode(kept: Any) -> Any:
-    """The reader's own copy of a value."""
+    """Decode the reader's own copy of an encoded value."""
     if type(kept) is Pickled:
         return loads(kept.data)
     return kept.value if type(kept) is Handed else kept
 
 
 Copies = dict[str, Any]
-"""The classes of one worker by cloudpickle's number."""
+"""The classes of one worker by cloudpickle's id."""
 
 _NUMBER = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5, "_make_typevar": 5}
-"""What makes a class in a pickle, and which argument is the number. Pickles hold these names, so cloudpickle keeps them."""
+"""Functions that make a class in a pickle, and which argument is the id. Pickles name them, so cloudpickle keeps them."""
 _MARK = b"cloudpickle.cloudpickle"
 
 
 class Worker(Protocol):
-    """One who runs reactions in the thread that made it.
+    """The owner of copied classes: a worker that runs reactions in the thread that made it.
 
     Attributes:
-        copies: Its classes.
+        copies: Its copies of classes.
         reacting: Whether a reaction is running.
     """
 
@@ -120,7 +120,7 @@ class Worker(Protocol):
 
 
 class _Here(threading.local):
-    """Whose classes this thread deals with: those of a worker, or (None) the caller's own."""
+    """The classes that this thread loads: those of a worker, or (None) the caller's own."""
 
     copies: Copies | None = None
 
@@ -133,20 +133,20 @@ _alone = False
 
 
 def for_good() -> None:
-    """Say that this process is a helper: what cloudpickle finds there is a copy anyway."""
+    """Declare this process a helper, where every class that cloudpickle finds is a copy already."""
     global _alone
     _alone = True
 
 
 def enrol(worker: Worker) -> None:
-    """What this thread loads while a reaction of this worker runs is for its reactors."""
+    """Let classes that this thread loads while a reaction of this worker runs belong to the worker."""
     _here.workers = [one for one in _here.workers if one() is not None]
     _here.workers.append(weakref.ref(worker))
 
 
 @contextmanager
 def inside(copies: Copies) -> Iterator[None]:
-    """What this thread loads meanwhile is for the reactors of a worker, too."""
+    """Let classes that this thread loads within the block belong to the worker with these copies."""
     before, _here.copies = _here.copies, copies
     try:
         yield
@@ -155,7 +155,7 @@ def inside(copies: Copies) -> Iterator[None]:
 
 
 def _whose() -> Copies | None:
-    """Looked up when it is needed, which is seldom; what comes before every tick would cost all of them."""
+    """Find whose classes to load. Looked up when needed, which is rare: setting it before every tick would cost every tick."""
     if _here.copies is not None:
         return _here.copies
     for one in reversed(_here.workers):  # a run that a reaction has started comes before that reaction's own
@@ -166,7 +166,7 @@ def _whose() -> Copies | None:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Unpickle for whoever this thread works for now."""
+    """Unpickle, with the classes of the worker that this thread runs now or the caller's own."""
     if not _alone:
         data = bytes(data)
         if _MARK in data:
@@ -175,7 +175,7 @@ def loads(data: bytes | memoryview) -> Any:
 
 
 def own_class(error: BaseException) -> None:
-    """Make an exception that a reactor's copy of a class made one of the caller's own class, for ``except`` to find it."""
+    """Turn an exception of a reactor's copied class into one of the caller's own class, so that ``except`` finds it."""
     number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(type(error))
     own = None if number is None else cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
     if own is not None and own is not type(error):

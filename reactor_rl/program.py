@@ -81,8 +81,8 @@ class Program(Composition):
 
         Args:
             executor: ``"inline"`` (the caller's thread), ``"threads"``, ``"processes"``, or ``"auto"``, which measures
-                a throw-away copy and chooses. Or what has the program on several nodes: ``"federated"`` (all in this process, to
-                try it out), ``"ray"``, or a carrier that a plugin makes. Never changes a result.
+                a throw-away copy and chooses. For several nodes: ``"federated"`` (all in this process, to try it out),
+                ``"ray"``, or a transport that a plugin makes. Never changes a result.
             workers: Number of workers, the caller's thread included; ``None`` for the cores that this process may use. With several
                 nodes, of each.
             context: How processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``.
@@ -98,28 +98,28 @@ class Program(Composition):
                 :class:`reactor_rl.Recover`. ``None``: the run is over when one dies. With several nodes it is nodes that are
                 replaced, also if one of their workers dies or hangs, and home's workers are not.
             tick_timeout: Seconds that the caller waits at most for a helper or another node in a tick, or for its part of a
-                snapshot and the like; then it is a :class:`WorkerHungError`, or, with ``recover``, that one is replaced. The
+                snapshot and the like. After that it raises :class:`WorkerHungError` or, with ``recover``, replaces that one. The
                 caller's own share is not timed.
-            nodes: Number of nodes, home included, for an executor that has several, or what else that understands; ``None`` for as
-                many as it has.
-            on: Which of them gets which reactor, by name of a reactor or of a bank (one node for all its members, or a sequence
-                with one for each); node 0 is home. What is not named is placed so that no node waits for another in the middle of a
-                tick: banks are spread where that can be, everything else is at home. Never changes a result.
+            nodes: Number of nodes, home included, or another description that the executor understands; ``None`` for all that it
+                has.
+            on: The node of a reactor, by name of the reactor or of a bank (one node for all its members, or a sequence with one
+                for each); node 0 is home. Reactors that are not named are placed so that no node waits for another in the middle of
+                a tick: banks are spread if possible, everything else is at home. Never changes a result.
 
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
-                does not fit, a ``spin`` that is none, something that ``recover`` does not go with.
+                does not fit, a ``spin`` out of range, settings that ``recover`` cannot be combined with.
             ArenaError: If there is not enough shared memory.
         """
         carrier = carrier_for(executor, nodes, workers)
         if carrier is None and on is not None:
-            raise ProgramError(f"on= says which node gets what, and executor={executor!r} has one: use 'federated' or 'ray'")
+            raise ProgramError(f"on= needs an executor with several nodes, 'federated' or 'ray', got {executor!r}")
         settings = Settings(
             executor=cast(ExecutorName, executor) if carrier is None else carrier.inside, workers=workers, context=context,
             caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
             recover=recover, tick_timeout=tick_timeout,
         )  # fmt: skip
-        # What recovery of workers does not go with, that of nodes does not go with either, but for threads.
+        # Recovery of nodes has the limits of recovery of workers, except that threads are allowed.
         check(settings if carrier is None or recover is None else replace(settings, executor="processes"))
         topology, why = self.topology(), ""
         if carrier is not None:
@@ -151,7 +151,7 @@ class Program(Composition):
         return draw(self.topology(), path, format)
 
     def _repr_html_(self) -> str | None:
-        """Its picture, in a notebook; nothing as long as it is incomplete."""
+        """The picture of the program in a notebook; nothing while it is incomplete."""
         try:
             return html_figure(repr(self), self.draw(format="svg"))
         except ProgramError:

@@ -23,7 +23,7 @@ __all__ = ["Input", "LogicalAction", "Output", "Reaction", "Reactor", "Timer", "
 
 
 class Clock(Protocol):
-    """What a reactor asks of the worker that it lives on."""
+    """The part of a worker that its reactors use."""
 
     time: int
     microstep: int
@@ -32,7 +32,7 @@ class Clock(Protocol):
 
 
 class Declaration:
-    """Something that a reactor owns and its reactions may name. At run time a handle stands in its place."""
+    """A port, timer or action of a reactor, which its reactions name. At run time a handle stands in its place."""
 
     name: str = ""
 
@@ -63,7 +63,7 @@ class Port(Declaration):
 
 
 class Input(Port):
-    """Where values arrive. Shape and dtype come from the connection; given here, they are checked against it.
+    """An input port. Shape and dtype come from the connection; given here, they are checked against it.
 
     At run time, in a reaction that declares it:
 
@@ -77,7 +77,7 @@ class Input(Port):
 
 
 class Output(Port):
-    """Where values leave.
+    """An output port.
 
     Args:
         shape: Shape of an array port; with ``dtype``. The leading axis is what ``.rows`` addresses.
@@ -151,7 +151,7 @@ shutdown = _BuiltinTrigger("shutdown")
 
 @dataclass(frozen=True)
 class Reaction:
-    """A method with what triggers it, what else it reads, and what it may write."""
+    """A method with its triggers, its other inputs, and its effects."""
 
     name: str
     function: Callable[[Any], None]
@@ -190,12 +190,12 @@ def reaction(
 
     Args:
         *triggers: Inputs, timers, logical actions, ``startup`` or ``shutdown``. The reaction runs at a tag if any is present.
-        uses: Inputs and actions that it reads but is not triggered by.
+        uses: Inputs and actions that it reads without being triggered by them.
         effects: Outputs that it may write and actions that it may schedule.
         cost: Expected seconds per execution, for placement. Never changes a result.
 
     Raises:
-        ProgramError: If nothing triggers it, or something is named in a role that it cannot have.
+        ProgramError: If it has no trigger, or an argument cannot have the role that it is given.
     """
     if not triggers or (len(triggers) == 1 and callable(triggers[0]) and not isinstance(triggers[0], Declaration)):
         raise ProgramError("a reaction needs at least one trigger: @reaction(self_input) or @reaction(startup)")
@@ -255,7 +255,7 @@ class Reactor:
 
 
 def declarations(instance: Reactor) -> dict[str, Declaration]:
-    """The ports, timers and actions of one reactor by name, those assigned in ``__init__`` in place of the class's."""
+    """Collect the ports, timers and actions of one reactor by name; those assigned in ``__init__`` replace the class's."""
     declarations: dict[str, Declaration] = {}
     for cls in reversed(type(instance).__mro__):
         for name, value in vars(cls).items():

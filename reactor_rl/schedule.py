@@ -50,7 +50,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Await:
-    """Wait for what a gateway gets on a link from another node."""
+    """Wait until a gateway has received a link from another node."""
 
     gateway: int
     link: int
@@ -61,14 +61,13 @@ Op = Wait | Exec | Signal | Await
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a part of a program gets from other nodes, through one reactor, its gateway.
+    """Links that one node receives from others, through one reactor, its gateway.
 
     Attributes:
-        gateway: The index of that reactor, the last one. It is on worker 0, whether that takes a share or not, and is no share
-            itself.
-        due: For each reaction of it that takes something in, the link that it waits for, and after how many seconds of the tick
-            that is expected.
-        finally_: A link that is waited for at the end of worker 0's list; ``None`` for no such thing.
+        gateway: Index of the gateway, the last reactor. It is on worker 0, whether or not that takes a share, and does not count
+            as a share itself.
+        due: For each reaction of the gateway that receives, its link, and after how many seconds of the tick that is expected.
+        finally_: A link to wait for at the end of worker 0's list, or ``None``.
     """
 
     gateway: int
@@ -116,15 +115,15 @@ def compile_schedule(
     Args:
         topology: The program.
         graph: Its dependency graph.
-        workers: How many workers share the reactors. More than there are reactors are not used, with a placement none after
-            the last one that it names.
+        workers: How many workers share the reactors: at most one for each reactor is used, and with a placement none after the
+            last one that it names.
         costs: Seconds per tick by name of reactor, in place of declared costs.
-        caller_works: Whether worker 0 takes a share; if not, there is one helper more.
+        caller_works: Whether worker 0 takes a share; if not, one helper is added.
         placement: Worker by name of reactor, counted from 0 among those that share the reactors, in place of choosing by cost.
-        arrivals: What comes from other nodes.
+        arrivals: Links that arrive from other nodes.
 
     Raises:
-        ProgramError: If ``workers < 1``, or the placement is not one of every reactor on these workers.
+        ProgramError: If ``workers < 1``, or the placement does not put every reactor on one of these workers.
     """
     if workers < 1:
         raise ProgramError(f"workers={workers}: a program needs at least one worker (workers=None takes the cores of this process)")
@@ -150,17 +149,17 @@ def compile_schedule(
 def expected_ends(
     topology: Topology, graph: Graph, nodes: Sequence[int], workers: Sequence[int], costs: Mapping[str, float] | None = None
 ) -> list[float]:
-    """When each reaction of a program on several nodes is expected to end, in seconds from the beginning of a tick.
+    """Expected end of each reaction of a program on several nodes, in seconds from the beginning of a tick.
 
     Args:
         topology: The program.
         graph: Its dependency graph.
         nodes: The node of each reactor.
         workers: How many workers each node has.
-        costs: As of :func:`compile_schedule`.
+        costs: See :func:`compile_schedule`.
 
     Raises:
-        ProgramError: If a cost is that of no reactor.
+        ProgramError: If a cost names an unknown reactor.
     """
     cost = _reaction_costs(topology, costs or {})
     homes = [0] * len(nodes)
@@ -196,7 +195,7 @@ def _once(topology: Topology, index: int) -> bool:
 
 
 def longest_first(costs: Sequence[float], workers: int) -> list[int]:
-    """A worker for each cost: the longest processing time first, onto the least loaded worker. Ties go by index."""
+    """Assign a worker to each cost: the longest processing time first, onto the least loaded worker. Ties go by index."""
     load = [(0.0, 0, worker) for worker in range(workers)]  # a heap; equal loads are told apart by how many have been placed there
     homes = [0] * len(costs)
     for index in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
@@ -206,10 +205,10 @@ def longest_first(costs: Sequence[float], workers: int) -> list[int]:
 
 
 def check_names(reactors: Sequence[ReactorNode], placement: Mapping[str, int]) -> None:
-    """Refuse a placement of what is not there.
+    """Refuse a placement that names unknown reactors.
 
     Raises:
-        ProgramError: Names it.
+        ProgramError: Naming them.
     """
     unknown = sorted(set(placement) - {reactor.name for reactor in reactors})
     if unknown:
@@ -221,7 +220,7 @@ def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, 
     names = [reactor.name for reactor in reactors]
     missing = [name for name in names if name not in placement]
     if missing:
-        raise ProgramError(f"placement leaves out {', '.join(missing)}: it has a worker for every reactor, or there is none at all")
+        raise ProgramError(f"placement must name every reactor; missing: {', '.join(missing)}")
     for name, worker in placement.items():
         if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < workers:
             raise ProgramError(f"placement[{name!r}] is {worker!r}: the workers are counted from 0 to {workers - 1}")
@@ -235,7 +234,7 @@ def _order(
     """Simulate one tick: ready reactions in the order in which they become ready, longest remaining path first.
 
     Returns:
-        The order in which they begin, and when each of them ends.
+        The order in which reactions begin, and when each of them ends.
     """
     remaining = [0.0] * len(cost)
     for index in sorted(range(len(cost)), key=lambda i: -graph.level[i]):
@@ -263,7 +262,7 @@ def _order(
 def _synchronise(
     topology: Topology, graph: Graph, placement: Sequence[int], order: Sequence[int], arrivals: Arrivals | None
 ) -> tuple[tuple[Op, ...], ...]:
-    """Insert the WAITs and SIGNALs that are needed and no others."""
+    """Insert the WAITs and SIGNALs that are needed, and no others."""
     workers = max(placement, default=0) + 1
     home = [placement[topology.reactions[i].reactor] for i in range(len(graph.before))]
     position: dict[int, int] = {}  # reaction -> how many EXECs its worker has done when it is done

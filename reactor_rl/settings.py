@@ -21,14 +21,14 @@ CHOICES: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 
 class RecoveryWarning(RuntimeWarning):
-    """A worker has died and was replaced, or could not be replaced from now on.
+    """A worker has died and was replaced, or workers cannot be replaced from now on.
 
-    Where a filter makes warnings errors it is shown nevertheless: an exception would end the run that was to be saved.
+    It is shown even if a filter turns warnings into errors: an exception would end the run that recovery is there to save.
     """
 
 
 def tell(what: str) -> None:
-    """Warn of what has happened, in the middle of a tick that goes on."""
+    """Issue a RecoveryWarning in the middle of a tick that goes on."""
     try:
         warnings.warn(what, RecoveryWarning, stacklevel=3)
     except RecoveryWarning:
@@ -39,22 +39,22 @@ def tell(what: str) -> None:
 
 @dataclass(frozen=True)
 class Recover:
-    """Replace helper processes that die, and go on as if nothing had happened, every bit.
+    """Replace helper processes that die, and go on with the same results, bit for bit.
 
-    What crosses into the helpers' reactors is noted at every tick. When a helper has died, another process makes its reactors
-    anew, runs them through what was noted, alone, and takes its place; the tick goes on. When what was noted becomes too much, the
-    state of the helpers' reactors is taken between two ticks (their ``__getstate__``, as for :meth:`Run.snapshot`) and notes begin
-    anew from there.
+    Values that cross into the helpers' reactors are logged at every tick. When a helper has died, another process makes its
+    reactors anew, runs them through the log, alone, and takes its place; the tick goes on. When the log becomes too large, the
+    state of the helpers' reactors is saved between two ticks (by their ``__getstate__``, as for :meth:`Run.snapshot`), and the log
+    begins anew from there.
 
-    Reactors must be deterministic in what they read, as the contract of determinism says; what they do outside of the program
-    (files, servers, devices) happens again.
+    Reactors must be deterministic in what they read, as the contract of determinism says. Their effects outside of the program
+    (files, servers, devices) happen again.
 
     Args:
         restarts: How often workers of the run may be replaced in all.
-        log_bytes: About how many bytes of notes are kept, in the caller's process; the last state of the helpers comes on top.
+        log_bytes: About how many bytes the log may have, in the caller's process. The last saved state of the helpers is extra.
 
     Raises:
-        ProgramError: If one of them is no number that makes sense.
+        ProgramError: If ``restarts`` or ``log_bytes`` is not an integer of a sensible size.
     """
 
     restarts: int = 3

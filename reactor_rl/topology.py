@@ -85,7 +85,7 @@ class PortNode:
 class OutputNode(PortNode):
     """An output port, or a boundary input, which the caller writes.
 
-    ``rows`` is how many rows have presence of their own, ``None`` if nothing addresses them.
+    ``rows`` is the number of rows with a presence of their own, ``None`` if rows are not addressed.
     ``delays`` lists the distinct delays of its readers; ``ring`` is the number of slots that they need.
     """
 
@@ -116,7 +116,7 @@ class Part:
 class InputNode(PortNode):
     """An input port, or a boundary output, which the caller reads.
 
-    ``rows`` is how many rows are gathered, ``None`` if the input has one plain source. An input without parts is never present.
+    ``rows`` is the number of rows gathered, ``None`` if the input has one plain source. An input without parts is never present.
     """
 
     parts: tuple[Part, ...]

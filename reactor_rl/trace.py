@@ -22,19 +22,19 @@ Event = dict[str, Any]
 
 
 class Tracing:
-    """Records a run while its block runs, then writes the trace; made by :meth:`Run.trace`.
+    """Record a run while the block runs, then write the trace; made by :meth:`Run.trace`.
 
-    If the block raises, what was recorded until then is written all the same where the workers can still be asked.
+    If the block raises, the trace so far is still written if the workers can be asked for it.
 
     Args:
-        ask: Asks every worker of the run something, and returns their answers in order.
+        ask: Sends every worker of the run a request, and returns their replies in order.
         program: Name of the program that it runs.
         path: File to write.
-        labels: What to call each worker, in the order of their answers; ``None`` for their numbers.
+        labels: Label of each worker, in the order of their replies; ``None`` for their numbers.
 
     Attributes:
         path: File to write.
-        reactions: Reactions recorded, once the block has ended.
+        reactions: Number of reactions recorded, once the block has ended.
 
     Raises:
         FileNotFoundError: If the directory of ``path`` does not exist.
@@ -52,7 +52,7 @@ class Tracing:
         self._ask, self._program, self._labels = ask, program, labels
         self.path = Path(path)
         self.reactions = 0
-        # Found out now, and not after an hour of recording.
+        # Fail now, not after an hour of recording.
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"cannot write a trace to {str(path)!r}: there is no directory {str(self.path.parent)!r}")
         if self.path.is_dir():

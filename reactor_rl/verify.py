@@ -25,27 +25,27 @@ Subject = TypeVar("Subject")
 
 
 class Target(ABC, Generic[Subject]):
-    """Makes something to play with, the same on every executor and number of workers."""
+    """Makes a subject to verify, draw and trace, the same on every executor and number of workers."""
 
     @abstractmethod
     def make(self, executor: Any = "auto", workers: int | None = None) -> Subject:
-        """A context manager with the methods ``draw()`` and ``trace()``."""
+        """Make the subject: a context manager with the methods ``draw()`` and ``trace()``."""
 
     @abstractmethod
     def play(self, subject: Subject, ticks: int) -> Iterator[Any]:
-        """Go on for ``ticks`` ticks; yields what comes of it, which may be overwritten by what comes next."""
+        """Advance by ``ticks`` ticks and yield the results, each valid until the next one."""
 
     def begin(self, subject: Subject) -> Any:
-        """What comes before that is traced."""
+        """Bring the subject to where a trace begins: reset it, for example."""
         for _ in self.play(subject, 1):
             pass
 
     def outcome(self, subject: Subject, ticks: int) -> Iterator[Any]:
-        """All that a fingerprint is taken of, part by part."""
+        """Yield everything that the fingerprint covers, part by part."""
         return self.play(subject, ticks)
 
     def fingerprint(self, executor: str, workers: int, ticks: int) -> str:
-        """A hash over all that comes of ``ticks`` ticks: the same for every executor and number of workers."""
+        """Hash the outcome of ``ticks`` ticks: the same for every executor and number of workers."""
         digest = new_hash()
         subject: Any = self.make(executor, workers)
         with subject:
@@ -54,7 +54,7 @@ class Target(ABC, Generic[Subject]):
         return str(digest.hexdigest())
 
     def draw(self, path: str) -> str:
-        """Draw the program behind it, as it would run here."""
+        """Draw the program behind a subject, as it would run on this machine."""
         subject: Any = self.make()
         with subject:
             return str(subject.draw(path))
@@ -74,14 +74,14 @@ WORKERS = (1, 2, 3, 4)
 
 @runtime_checkable
 class Verifiable(Protocol):
-    """What is no program but drives one, a vector environment say: it runs itself as it is asked to."""
+    """An object that drives a program, such as a vector environment, and can run it by itself."""
 
     def fingerprint(self, *, executor: str, workers: int, ticks: int) -> str:
-        """Run afresh for some ticks on this executor with this many workers; a hash of everything that came out."""
+        """Run afresh for some ticks on this executor with this many workers, and hash everything that came out."""
 
 
 Factory = Callable[[], Program | Verifiable]
-"""Makes what is verified, anew for every way of running it."""
+"""Makes the subject to verify, anew for every way of running it."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class Row:
     Attributes:
         executor: As asked for.
         workers: As asked for; a program of fewer reactors uses fewer.
-        fingerprint: What came out, empty if it failed.
+        fingerprint: Fingerprint of the run, empty if it failed.
         error: How it failed, empty if it did not.
-        ran: What it ran on if that is something else: a program of one reactor needs no helpers.
+        ran: The executor it really ran on, if that is another: a program of one reactor needs no helpers.
     """
 
     executor: str
@@ -109,13 +109,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came out of every way of running.
+    """The report of :func:`verify`: one row for each way of running.
 
     Attributes:
-        rows: In the order in which they ran.
-        ticks: How many each ran for.
+        rows: The ways of running, in the order in which they ran.
+        ticks: Number of ticks of each run.
         generators: Global generators of the process that the inline run drew from (or seeded).
-        programs: Whether it is programs that were run, or what drives one.
+        programs: Whether the subjects are programs, or objects that drive one.
     """
 
     rows: tuple[Row, ...]
@@ -181,8 +181,8 @@ def verify(
         A report; ``report.ok`` is the verdict and ``str(report)`` the table.
 
     Raises:
-        ProgramError: If an argument makes no sense, or ``target`` makes something else.
-        Exception: What ``target`` itself raises. What a run raises is in the report instead.
+        ProgramError: If an argument is out of range, or ``target`` makes another kind of object.
+        Exception: If ``target`` itself raises. Exceptions of runs are in the report instead.
     """
     unknown = sorted(set(executors) - set(EXECUTORS))
     if unknown or not executors:

@@ -223,7 +223,7 @@ def test_costs_and_workers() -> None:
     ("placement", "says"),
     [
         ({"r0": 0, "r1": 1, "zebra": 0}, "placement names reactors that the program does not have: zebra"),
-        ({"r1": 1}, "placement leaves out r0: it has a worker for every reactor, or there is none at all"),
+        ({"r1": 1}, "placement must name every reactor; missing: r0"),
         ({"r0": 0, "r1": 2}, r"placement\['r1'\] is 2: the workers are counted from 0 to 1"),
         ({"r0": -1, "r1": 0}, r"placement\['r0'\] is -1"),
         ({"r0": True, "r1": 0}, r"placement\['r0'\] is True"),

@@ -39,31 +39,31 @@ __all__ = [
 ]
 
 TARGETS = "reactor_rl.verify"
-"""Entry points in which plugins register what ``verify`` verifies by default: functions without arguments."""
+"""Entry points for the targets that ``verify`` runs by default: functions without arguments."""
 
 TARGET_HELP = "MODULE:FACTORY, a function that makes a program, or a name that doctor lists"
 ARGUMENTS_HELP = "arguments of the function: value or key=value, Python literals or else strings"
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be done. One line says why."""
+    """The command line asks for something impossible; the message is one line."""
 
 
 # ---------------------------------------------------------------------- targets
 
 
 def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
-    """The function that ``MODULE:FACTORY``, or the name of what a plugin has registered, stands for, with its arguments.
+    """Resolve ``MODULE:FACTORY``, or a name that a plugin has registered, to a function with its arguments bound.
 
     Raises:
-        UsageError: If there is no such function, or it does not take these arguments.
+        UsageError: If the function does not exist or does not take these arguments.
     """
     if ":" not in name:
         for entry in entry_points(group=TARGETS, name=name):
             name = entry.value
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        raise UsageError(f"{name!r} is no target; a target is written MODULE:FACTORY, such as my_project.programs:search{_known()}")
+        raise UsageError(f"{name!r} is not a target; write MODULE:FACTORY, such as my_project.programs:search{_known()}")
     try:
         target: Any = importlib.import_module(module_name)
     except Exception as error:
@@ -74,7 +74,8 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
         except AttributeError:
             raise UsageError(f"module {module_name!r} has no {path!r}") from None
     if not callable(target):
-        raise UsageError(f"{name} is not a function but {target!r}")
+        raise UsageError(f"{name} must be a function, got {target!r}")
+
     positional = [_value(text) for text in arguments if not _is_keyword(text)]
     keywords = {key: _value(text) for key, _, text in (a.partition("=") for a in arguments if _is_keyword(a))}
     try:
@@ -108,7 +109,7 @@ def _line(error: BaseException) -> str:
 
 @contextmanager
 def subject_of(name: str, arguments: Sequence[str]) -> Iterator[Any]:
-    """What a target makes, closed at the end if it can be."""
+    """Make the subject of a target, and close it at the end if it has ``close()``."""
     factory = load_target(name, arguments)
     try:
         subject = factory()
@@ -136,9 +137,9 @@ def _parser(command: str, function: Callable[..., int], *, optional: bool = Fals
 def draw_command(argv: list[str]) -> int:
     """Draw a program as Mermaid, DOT or SVG."""
     parser = _parser("draw", draw_command)
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (.mmd, .dot or .svg); without it, it is printed")
-    parser.add_argument("--format", choices=("mermaid", "dot", "svg"), help="in place of the one that the file's ending tells")
-    parser.add_argument("--workers", type=_positive, help="show the worker of each reactor if this many share them")
+    parser.add_argument("-o", "--output", metavar="FILE", help="file to write (.mmd, .dot or .svg); default: print Mermaid")
+    parser.add_argument("--format", choices=("mermaid", "dot", "svg"), help="format, whatever the file's ending")
+    parser.add_argument("--workers", type=_positive, help="show the worker of each reactor, for this many workers")
     args = parser.parse_intermixed_args(argv)
     if args.output:
         _check_writable(args.output)
@@ -153,10 +154,10 @@ def draw_command(argv: list[str]) -> int:
             text = draw(topology, args.output, args.format, schedule=schedule)
         elif callable(getattr(subject, "draw", None)):
             if args.workers or args.format:
-                raise UsageError(f"{args.target} makes no Program, and --workers and --format are for programs")
+                raise UsageError(f"--workers and --format need a Program, and {args.target} does not make one")
             text = subject.draw(args.output)
         else:
-            raise UsageError(f"{args.target} made {subject!r}, which is no Program and has no draw()")
+            raise UsageError(f"{args.target} must make a Program or an object with draw(), got {subject!r}")
     print(f"wrote {args.output}" if args.output else text, end="\n" if args.output else "")
     return 0
 
@@ -164,10 +165,10 @@ def draw_command(argv: list[str]) -> int:
 def trace_command(argv: list[str]) -> int:
     """Run a program and record what each worker does, for Perfetto."""
     parser = _parser("trace", trace_command)
-    parser.add_argument("-o", "--output", metavar="FILE", default="trace.json", help="where to write it (default: %(default)s)")
-    parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
+    parser.add_argument("-o", "--output", metavar="FILE", default="trace.json", help="file to write (default: %(default)s)")
+    parser.add_argument("--ticks", type=_positive, default=100, help="number of ticks (default: %(default)s)")
     parser.add_argument("--executor", choices=("auto", *EXECUTORS), default="auto", help="default: %(default)s")
-    parser.add_argument("--workers", type=_positive, help="how many (default: the cores that may be used)")
+    parser.add_argument("--workers", type=_positive, help="number of workers (default: the usable cores)")
     args = parser.parse_intermixed_args(argv)
     _check_writable(args.output)
     with subject_of(args.target, args.arguments) as subject:
@@ -181,16 +182,15 @@ def trace_command(argv: list[str]) -> int:
             summary = f"{args.ticks} ticks"
         else:
             raise UsageError(
-                f"{args.target} made {subject!r}, which is no Program, nor anything that runs by itself to be traced. A target "
-                f"for this command makes either{_known()}"
-                + (". In Python: with it.trace(path), do what is to be traced" if hasattr(subject, "trace") else "")
+                f"{args.target} must make a Program, or an object that runs by itself and can be traced, got {subject!r}{_known()}"
+                + (". To trace this one, run it in Python within `with it.trace(path):`" if hasattr(subject, "trace") else "")
             )
     print(f"wrote {args.output}: {summary}. Open it at https://ui.perfetto.dev")
     return 0
 
 
 def _runs_itself(subject: Any) -> bool:
-    """Whether it can be told to run for some ticks and write a trace; what somebody else runs takes nothing but a path."""
+    """Whether ``subject.trace`` takes a number of ticks; a subject that the caller drives takes nothing but a path."""
     try:
         inspect.signature(subject.trace).bind("", ticks=1, executor="auto", workers=None)
     except (AttributeError, TypeError, ValueError):
@@ -204,7 +204,7 @@ def verify_command(argv: list[str]) -> int:
     Without a target: everything that installed plugins register.
     """
     parser = _parser("verify", verify_command, optional=True)
-    parser.add_argument("--ticks", type=_positive, default=100, help="how many ticks (default: %(default)s)")
+    parser.add_argument("--ticks", type=_positive, default=100, help="ticks of each run (default: %(default)s)")
     parser.add_argument("--executors", type=_listed(str), default=EXECUTORS, help=f"default: {','.join(EXECUTORS)}")
     parser.add_argument("--workers", type=_listed(_positive), default=WORKERS, help=f"default: {','.join(map(str, WORKERS))}")
     args = parser.parse_intermixed_args(argv)
@@ -218,7 +218,7 @@ def verify_command(argv: list[str]) -> int:
     entries = sorted(entry_points(group=TARGETS), key=lambda entry: entry.name)
     statuses = [status for entry in entries if (status := _verify_entry(entry, options)) is not None]
     if not statuses:
-        raise UsageError("nothing to verify: name a target, MODULE:FACTORY (no plugin with a target of its own can be used here)")
+        raise UsageError("nothing to verify: name a target, MODULE:FACTORY (no installed plugin registers one that can run here)")
     return max(statuses)
 
 
@@ -237,7 +237,7 @@ def _verify_one(label: str, target: Factory, options: dict[str, Any]) -> int:
 
 
 def _verify_entry(entry: EntryPoint, options: dict[str, Any]) -> int | None:
-    """The exit status for a registered target, None if what it needs is not installed."""
+    """Verify a registered target: its exit status, or None if its requirements are not installed."""
     try:
         return _verify_one(f"{entry.name} ({entry.value})", entry.load(), options)
     except ImportError as error:
@@ -253,18 +253,18 @@ def _verify_entry(entry: EntryPoint, options: dict[str, Any]) -> int | None:
 
 
 def _check_writable(path: str) -> None:
-    """Before anything is made or run."""
+    """Refuse a path that cannot be written, before anything is made or run."""
     directory = os.path.dirname(path) or "."
     if not os.path.isdir(directory):
         raise UsageError(f"cannot write {path!r}: there is no directory {directory!r}")
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else directory, os.W_OK):
-        raise UsageError(f"cannot write {path!r}: it is a directory, or not ours to write")
+        raise UsageError(f"cannot write {path!r}: it is a directory, or you may not write it")
 
 
 def _positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number >= 1")
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
     return number
 
 
@@ -273,7 +273,7 @@ def _listed(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
 
 
 def importable_here() -> None:
-    """Modules of the current directory can be targets, however this was started."""
+    """Make modules of the current directory importable as targets, however the command was started."""
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.insert(0, os.getcwd())
 
@@ -282,7 +282,7 @@ RUNNER = "suites.py"
 
 
 def bench_command(argv: list[str]) -> int:
-    """Measure it here beside everything that people use today, as one HTML page (``--quick``: in five minutes)."""
+    """Measure this library beside its alternatives on this machine, as one HTML page (``--quick``: in five minutes)."""
     try:
         folder = _folder(argv)
     except UsageError:
@@ -299,39 +299,35 @@ def bench_command(argv: list[str]) -> int:
 
 
 def bench_parser(epilog: str) -> argparse.ArgumentParser:
-    """What the command line may have, which the help says anywhere; the suites are known to the clone's folder only."""
+    """The parser of ``bench``, whose ``--help`` works anywhere; only the clone's folder knows the suites."""
     parser = argparse.ArgumentParser(
         prog="python -m reactor_rl bench",
-        description="Benchmarks against everything that people use today, on this machine, as one HTML page and one JSON file.",
+        description="Benchmarks against the alternatives, on this machine, as one HTML page and one JSON file.",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help="which (default: all; with --quick those that are part of it)")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few cases of the main suites, within five minutes: a hint, no figures to quote"
-    )
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="suites to run (default: all, or the main ones with --quick)")
+    parser.add_argument("--quick", action="store_true", help="a few cases of the main suites in five minutes: too rough to quote")
     parser.add_argument("--output", type=Path, default=Path("report"), help="folder of the report (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, help="for all suites together, shared out among them (default: 270 with --quick, else none)"
+        "--seconds", type=float, help="time limit for all suites together (default: 270 with --quick, else unlimited)"
     )
-    parser.add_argument(
-        "--benchmarks", metavar="FOLDER", help="the folder benchmarks/ of a clone (default: that of the clone one is in)"
-    )
+    parser.add_argument("--benchmarks", metavar="FOLDER", help="the folder benchmarks/ of a clone (default: the clone you are in)")
     return parser
 
 
 def _folder(argv: list[str]) -> Path:
-    """The folder that ``--benchmarks`` names, else that of the clone that one is in, else of the one that is installed in place.
+    """Find the benchmarks: in ``--benchmarks FOLDER``, in the clone around the current directory, or in an editable install.
 
     Raises:
-        UsageError: There is none.
+        UsageError: If they are not found.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--benchmarks", type=Path)
     folder: Path | None = parser.parse_known_args(argv)[0].benchmarks
     if folder is not None:
         if not (folder / RUNNER).is_file():
-            raise UsageError(f"there is no {RUNNER} in {str(folder)!r}: --benchmarks takes the folder benchmarks/ of a clone")
+            raise UsageError(f"--benchmarks must name the folder benchmarks/ of a clone; {str(folder)!r} does not contain {RUNNER}")
         return folder
     here = Path.cwd()
     for place in (here, *here.parents, Path(reactor_rl.__file__).parent.parent):

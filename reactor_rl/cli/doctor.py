@@ -30,7 +30,7 @@ __all__ = ["RoundTrip", "doctor_command", "round_trips"]
 LIBRARIES = (
     "numpy", "cloudpickle", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "torch", "pettingzoo", "supersuit", "ray",
 )  # fmt: skip
-"""What is looked up, by the name of the distribution; nothing is imported."""
+"""Distributions whose versions are reported; nothing is imported."""
 
 TORCH = (
     "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update takes "
@@ -46,21 +46,21 @@ LITTLE_MEMORY = 1_000_000_000
 
 
 SUBJECTS = "reactor_rl.doctor_of"
-"""Entry points in which plugins register what examines something by its name. Each gives what those of the machine do."""
+"""Entry points for functions that examine a subject by its name. They yield the same tuples as those for the machine."""
 FACTS = ("cores", "load")
-"""What is said of the machine where something else is examined."""
+"""Facts about the machine that the report on an environment repeats."""
 
 
 def doctor_command(argv: list[str]) -> int:
-    """Show what this machine offers, measure its channels, and warn of what hurts; or examine an environment, by its id."""
+    """Report what this machine offers, measure its channels and warn of problems; or examine an environment, given its id."""
     parser = argparse.ArgumentParser(prog="python -m reactor_rl doctor", description=doctor_command.__doc__)
     parser.add_argument("id", metavar="ENV_ID", nargs="?", help="examine this environment: costs, what helpers gain, determinism")
-    parser.add_argument("--no-measure", action="store_true", help="start no process to measure channels with")
+    parser.add_argument("--no-measure", action="store_true", help="do not start a process to measure channels")
     options = parser.parse_args(argv)
     warnings: list[str] = []
     if options.id is not None:
         if options.no_measure:
-            raise UsageError("--no-measure is for the machine; an environment is examined by measuring it")
+            raise UsageError("--no-measure cannot be used with an environment, which is examined by measuring it")
         facts = (fact for fact in _facts(warnings) if fact[0] in FACTS)
         for label, value in chain(_of_subject(options.id, warnings), facts):
             print(f"{label:20}{value}", flush=True)
@@ -81,7 +81,7 @@ def _verdict(warnings: Sequence[str]) -> int:
     for warning in warnings:
         print(f"warning: {warning}")
     if not warnings:
-        print("nothing here stands in the way")
+        print("no problems found")
     return 0
 
 
@@ -130,7 +130,7 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
-    """What plugins have to say: each entry point gives tuples of a label, a value and a warning or None."""
+    """Collect the reports of plugins: each entry point gives tuples of a label, a value and a warning or None."""
     for entry in sorted(entry_points(group="reactor_rl.doctor"), key=lambda entry: entry.name):
         try:
             lines = list(entry.load()())
@@ -141,7 +141,7 @@ def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _of_subject(name: str, warnings: list[str]) -> Iterator[tuple[str, str]]:
-    """What the plugin that examines environments says of one."""
+    """Examine an environment by the plugin that can."""
     for entry in entry_points(group=SUBJECTS):
         try:
             examine = entry.load()
@@ -167,7 +167,7 @@ def _has_pidfd() -> bool:
 
 
 def _quota() -> str:
-    """What the control group allows, in cores."""
+    """The quota of the control group, in cores."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return "none" if quota == "max" else f"{int(quota) / int(period):.2f}"
@@ -206,14 +206,14 @@ def _measured(warnings: list[str]) -> Iterator[tuple[str, str]]:
 
 
 class RoundTrip(NamedTuple):
-    """Seconds of a token's way to another process and back, and of the SIGNAL alone that sends it."""
+    """Seconds that a token takes to another process and back, and seconds of the SIGNAL alone that sends it."""
 
     seconds: float
     signal: float
 
 
 def round_trips(spin: float) -> RoundTrip:
-    """A token's way to another process and back, medians of several batches.
+    """Measure how long a token takes to another process and back, as medians of several batches.
 
     Args:
         spin: Seconds that both ends spin before they park.
@@ -255,7 +255,7 @@ def round_trips(spin: float) -> RoundTrip:
 
 
 def _take(channel: Channel, patience: Patience) -> None:
-    # Parked means parked: a try that happens to succeed at once is what a real WAIT does too, so it stays.
+    # A real WAIT tries once before it parks, so a try that happens to succeed at once belongs to the measurement.
     if not channel.wait(patience) and not channel.poll(True, PATIENCE):
         raise TimeoutError("the other process did not answer")
 

@@ -20,7 +20,7 @@ CAPTION = "font-family:monospace;white-space:pre-wrap;margin:0 0 .5em"
 
 
 def html_figure(caption: str, content: str) -> str:
-    """Something to look at, with a line of text above; what is too wide can be scrolled.
+    """HTML of a figure with a line of text above it. Wide content scrolls.
 
     Args:
         caption: Plain text.
@@ -30,7 +30,7 @@ def html_figure(caption: str, content: str) -> str:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], shades: Sequence[Sequence[float]] | None = None) -> str:
-    """A table of plain text.
+    """HTML of a table of plain text.
 
     Args:
         head: Names of the columns.
@@ -41,7 +41,7 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], shades: Seque
     for at, (name, *cells) in enumerate(rows):
         lines.append(f"<tr><th>{escape(name)}</th>")
         for column, cell in enumerate(cells):
-            # A veil of one colour is legible on a light page and on a dark one.
+            # One translucent colour is legible on a light page and on a dark one.
             style = "" if shades is None else f' style="background:rgba(64,128,224,{0.6 * shades[at][column]:.2f})"'
             lines.append(f"<td{style}>{escape(cell)}</td>")
         lines.append("</tr>")
@@ -63,8 +63,8 @@ def draw(
         topology: The program.
         path: Where to write the picture; nowhere if it is ``None``.
         format: ``"mermaid"``, ``"dot"`` or ``"svg"``. Without it the ending of ``path`` chooses, and without that Mermaid.
-        schedule: Shows the worker of each reactor.
-        nodes: Shows this node of each reactor, in place of the worker.
+        schedule: Schedule from which the worker of each reactor is shown.
+        nodes: Node of each reactor, shown in place of the worker.
 
     Returns:
         The text of the picture.
@@ -117,7 +117,7 @@ def _mermaid(picture: Picture) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    """Mermaid has entity codes of its own, written with # in place of &."""
+    """Escape text for Mermaid, whose entity codes are written with # in place of &."""
     codes = {
         "#": "#35;", "&": "#amp;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "`": "#96;", "\\": "#92;",
         "{": "#123;", "}": "#125;",  # which begin and end a directive in a comment
@@ -155,10 +155,10 @@ def _dot(picture: Picture) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Graphviz reads entities in labels, and whoever shows this text in a page gets no markup of a name's."""
+    """Quote text for DOT. Graphviz reads entities in labels, and names must not become markup in a page that shows this text."""
     return '"' + escape(_line(text), quote=False).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _line(text: str) -> str:
-    """In one line, without control characters."""
+    """Put text on one line, without control characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))

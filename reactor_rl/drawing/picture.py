@@ -32,14 +32,14 @@ class Box:
 
     Attributes:
         key: Identifier in Mermaid and DOT.
-        shape: What it stands for.
+        shape: Kind of box: a reactor, a bank, or a port of the boundary.
         title: Its name, and the size of a bank.
         kind: Name of the reactor's class, empty for the boundary.
         inputs: Names of its input ports, in the order of declaration.
         outputs: Names of its output ports, in the order in which they were connected.
         reactions: One line for each reaction, in order.
-        workers: Workers that hold it, ascending; empty without a schedule and for the boundary. Or the nodes.
-        places: Which of the two.
+        workers: Workers (or nodes) that hold it, ascending; empty without a schedule and for the boundary.
+        places: Whether ``workers`` are workers or nodes.
     """
 
     key: str
@@ -72,10 +72,10 @@ class Arrow:
         source_port: Name of the port that it leaves.
         target_port: Name of the port that it enters.
         delay: In ticks, 0 for the same tag.
-        member: Which member of the source is meant where that does not go without saying: ``[3]``, ``[i-1]``.
+        member: The member of the source, unless it is obvious: ``[3]``, ``[i-1]``.
         scatter: ``.rows``, ``.rows[2]``, ``.rows[2:5]`` or nothing.
         gather: The same for the target.
-        content: Shape and dtype of what travels.
+        content: Shape and dtype of the values.
     """
 
     source: int
@@ -96,7 +96,7 @@ class Arrow:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What is special about it, for a label beside its target."""
+        """Delay and rows, for a label beside the target."""
         labels = []
         if self.member:
             labels.append(f"from {self.member}")
@@ -111,7 +111,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """What a drawing shows. ``workers`` is their number, or that of the nodes (``places`` says which); 0 without a schedule."""
+    """All boxes and arrows. ``workers`` is the number of workers, or of nodes (``places`` says which); 0 without a schedule."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -126,7 +126,7 @@ class Picture:
 
 
 def picture(topology: Topology, schedule: Schedule | None = None, nodes: Sequence[int] | None = None) -> Picture:
-    """What is to be drawn of a program, whatever the format: with the worker of each reactor, with its node, or with neither."""
+    """Make the picture of a program, with the worker of each reactor, with its node, or with neither."""
     if nodes is not None:
         return _Painter(topology, nodes, max(nodes, default=0) + 1, "node").picture()
     if schedule is not None:
@@ -216,13 +216,13 @@ class _Painter:
     # ------------------------------------------------------------------ banks
 
     def _bank(self, reactor: int) -> tuple[str, int, int]:
-        """Name, index and size of the bank of a reactor; one of its own for a reactor that is in none."""
+        """Name, index and size of a reactor's bank. A reactor outside of banks counts as a bank of its own."""
         if reactor == BOUNDARY:
             return "", 0, 1
         return self.topology.reactors[reactor].bank or (f"{reactor}", 0, 1)
 
     def _signature(self, node: ReactorNode) -> tuple[object, ...]:
-        """Equal for members of a bank that one box can stand for: the same reactions, and wired alike but for their own row."""
+        """A value equal for members of a bank that fit into one box: same reactions, and wired alike but for their own row."""
         neighbours: dict[tuple[object, ...], set[int]] = defaultdict(set)
         _, index, size = self._bank(node.index)
         for link in self.links:
@@ -265,7 +265,7 @@ class _Painter:
         return tuple(arrows)
 
     def _offset(self, links: Sequence[_Link], source: int, target: int) -> str:
-        """``[i-1]`` for a bank whose members hear from their neighbours in a bank of the same size."""
+        """``[i-1]`` if each member of a bank reads from its neighbour in a bank of the same size."""
         if self.boxes[source].shape != "bank" or self.boxes[target].shape != "bank":
             return ""
         size = self._bank(links[0].target)[2]
@@ -281,7 +281,7 @@ class _Painter:
 
 
 def _rows(blocks: Sequence[tuple[int | None, int | None, bool]], other: str) -> str:
-    """How the rows of one end are written: each in turn for the members of a bank, else the row or rows that are meant."""
+    """Write the rows of one end: one each for the members of a bank, else the row or rows connected."""
     if not blocks:
         return ""
     spans = [(lo or 0, hi or 0) for lo, hi, _ in blocks]

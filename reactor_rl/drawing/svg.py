@@ -20,11 +20,11 @@ from reactor_rl.drawing.picture import Arrow, Box, Picture
 
 __all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Arrangement", "Node", "text_width", "svg"]
 
-ROW = 20  # everything that a line may touch lies on this grid, so that ports of neighbours can face each other
+ROW = 20  # lines end on this grid, so that ports of neighbouring boxes can face each other
 MARGIN = 20
 TRACK = 10
 LANE = 12
-STACK = 8  # what shows of the other members of a bank, above and to the right
+STACK = 8  # visible part of a bank's other members, above and to the right
 SPACE = 40  # between boxes of one column
 WRAP = 52  # characters of a reaction before it is broken
 SIZE, SMALL = 12, 10.5
@@ -40,7 +40,7 @@ def text_width(text: str, size: float) -> float:
 
 @dataclass
 class Node:
-    """A box and where it is."""
+    """A box with its position and size."""
 
     box: Box
     lines: list[str]
@@ -82,7 +82,7 @@ class Node:
 
 @dataclass
 class _Track:
-    """A vertical line between two columns: what it joins on the left and on the right."""
+    """A vertical line between two columns, with the ends that it joins on the left and on the right."""
 
     left: set[int] = field(default_factory=set)
     right: set[int] = field(default_factory=set)
@@ -95,7 +95,7 @@ class _Track:
 
     @property
     def rank(self) -> int:
-        """Tracks in this order cross least: of those that lead down the highest is rightmost, of those that lead up the lowest."""
+        """Sort key for fewest crossings: of tracks that lead down the highest is rightmost, of those that lead up the lowest."""
         start = min(self.left) if self.left else self.lane or 0
         end = min(self.right) if self.right else self.lane or 0
         return -start if end > start else start
@@ -115,7 +115,7 @@ class Arrangement:
     # ------------------------------------------------------------------ columns
 
     def _columns(self) -> None:
-        """Longest paths over what acyclic part of the connections can be kept, those without delay before those with."""
+        """Assign columns by longest paths over an acyclic subset of the connections, those without delay first."""
         after: list[set[int]] = [set() for _ in self.nodes]
 
         def reaches(start: int, goal: int) -> bool:
@@ -217,7 +217,7 @@ class Arrangement:
         return source.y + source.port(arrow.source_port, output=True), target.y + target.port(arrow.target_port, output=False)
 
     def _nets(self) -> list[Net]:
-        """Connections that share their lines: those of one output, or those that meet in one input and come from nowhere else."""
+        """Group connections that share lines: those of one output, or those that meet in one input and have no other reader."""
         leaving: dict[tuple[int, str], int] = defaultdict(int)
         entering: dict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
         for arrow in self.picture.arrows:
@@ -271,9 +271,9 @@ class Arrangement:
             node.width = max(other.width for other in self.columns[node.column] if bool(other.box.kind) == bool(node.box.kind))
 
     def _ordered(self, tracks: list[_Track]) -> list[_Track]:
-        """Least crossings first, but a track whose line comes in at some height stays left of one whose line leaves at that height.
+        """Order tracks for least crossings, but keep a track that comes in at some height left of one that leaves at that height.
 
-        Where two tracks want both, the second one's line is moved a little instead.
+        If two tracks need to be left of each other, the second one's line is moved a little instead.
         """
         waiting = sorted(tracks, key=lambda track: track.rank)
         order: list[_Track] = []
@@ -295,7 +295,7 @@ class Arrangement:
                 self.nodes[arrow.target].nudged[arrow.target_port] = -5
 
     def label(self, arrow: Arrow) -> str:
-        """The marks of all that enters one input; what gathers many boxes is labelled once."""
+        """Label of the arrows that enter one input; an input that gathers many boxes is labelled once."""
         marks: dict[str, None] = {}
         for other in self.picture.arrows:
             if (other.target, other.target_port) == (arrow.target, arrow.target_port):
@@ -322,7 +322,7 @@ INK, FAINT, EDGE, PAPER, PLAIN = "#1b1f24", "#57606a", "#3b4550", "#ffffff", "#e
 
 
 def svg(picture: Picture) -> str:
-    """The picture as a self-contained SVG."""
+    """Draw a picture as a self-contained SVG."""
     layout = Arrangement(picture)
     legend, legend_width, legend_rows = _legend(picture.legend, max(layout.width, 480))
     width = max(layout.width, legend_width, text_width(picture.name, SIZE + 3) + 2 * MARGIN)
@@ -346,7 +346,7 @@ def svg(picture: Picture) -> str:
 
 
 def _legend(entries: Sequence[tuple[str, str]], width: float) -> tuple[list[str], float, int]:
-    """Its elements, the width that it takes and its rows."""
+    """Elements of the legend, its width and its number of rows."""
     parts: list[str] = []
     x, row, widest = float(MARGIN), 1, 0.0
     for label, colour in entries:

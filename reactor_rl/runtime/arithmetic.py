@@ -20,18 +20,18 @@ import numpy as np
 __all__ = ["Arithmetic", "arithmetic", "take"]
 
 _SIZE = 256
-"""Bytes that there are for the processor's settings, more than any C library takes."""
+"""Bytes reserved for the processor's settings, more than any C library needs."""
 _ERRORS: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 _TORCH = {"dtype": "float32", "deterministic": (False, False)}
 
 
 class Arithmetic(NamedTuple):
-    """What a calculation's result depends on, besides its numbers; all of it empty where nobody has changed anything.
+    """Settings that change the result of a calculation; each is empty unless it differs from its default.
 
     Attributes:
-        machine: The kind of processor and of system that ``floats`` belongs to.
+        machine: The kind of processor and system that ``floats`` belongs to.
         floats: The processor's settings for this thread (``fegetenv``).
-        errors: What numpy does at which floating-point error.
+        errors: numpy's reaction to each floating-point error (``np.geterr()``).
         torch: Settings of torch.
     """
 
@@ -42,21 +42,21 @@ class Arithmetic(NamedTuple):
 
 
 def arithmetic() -> Arithmetic:
-    """What the thread that asks has. Imports nothing."""
-    # Functions to call at an error stay where they are.
+    """Read the settings of the calling thread. Imports nothing."""
+    # Functions that numpy calls at an error do not travel.
     errors = {kind: "warn" if answer in ("call", "log") else answer for kind, answer in np.geterr().items()}
     return Arithmetic(_machine(), _floats(), {} if errors == _ERRORS else errors, _of_torch(sys.modules.get("torch")))
 
 
 def take(settings: Arithmetic, alone: bool = False) -> None:
-    """Have it in this thread, which is a helper's. Torch is imported if it is to have other settings than the usual ones.
+    """Apply settings to this thread, which is a helper's. Torch is imported if any of its settings differ from the defaults.
 
     Args:
-        settings: Of the caller.
-        alone: Whether the process is the helper's alone.
+        settings: Settings of the caller.
+        alone: Whether the process belongs to the helper alone.
 
     Raises:
-        ImportError: If there is no torch then.
+        ImportError: If torch has to be imported and is not installed.
     """
     if settings.errors:
         np.seterr(**settings.errors)
@@ -92,7 +92,7 @@ def _c_library() -> Any:
         library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
         library.fegetenv.argtypes = library.fesetenv.argtypes = (ctypes.c_char_p,)
         library.fegetround.argtypes = ()
-    except (OSError, TypeError, AttributeError):  # then there is no way to change it either
+    except (OSError, TypeError, AttributeError):  # such a system cannot change them either
         return None
     return library
 
@@ -122,7 +122,7 @@ def _put(floats: bytes) -> None:
 
 
 def _read_source_as_usual() -> None:
-    """Have numbers in modules that are compiled from here on read as they are written: the caller had imported them before."""
+    """Compile modules from here on with default rounding, as in the caller, which imported them before it changed that."""
     usual, loader, compiled = _now(), importlib.machinery.SourceFileLoader, importlib.machinery.SourceFileLoader.source_to_code
 
     def source_to_code(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ class Boundary:
 
     Attributes:
         open: Whether inputs may be set now.
-        shut: Why not, otherwise.
+        shut: The reason, if they may not.
         fed: Whether an input was set for the coming tick.
         time: The time of the coming tick.
     """
@@ -36,10 +36,10 @@ class Boundary:
     # ------------------------------------------------------------------ before a tick
 
     def writer(self, name: str) -> Callable[[Any], None]:
-        """A function that sets one input for the coming tick.
+        """Return a function that sets one input for the coming tick.
 
         Raises:
-            ProgramError: If there is no such input.
+            ProgramError: If the program has no such input.
         """
         port: Any = self._inputs.get(name)
         if port is None:
@@ -74,7 +74,7 @@ class Boundary:
     # ------------------------------------------------------------------ after a tick
 
     def read(self, name: str) -> Any:
-        """The caller's own copy of an output; ``None`` if it was not written in the last tick."""
+        """Return the caller's own copy of an output; ``None`` if it was not written in the last tick."""
         kernel, port = self._kernel, self.outputs[name]
         if not self.time or kernel.time != self.time - 1 or not np.all(port.mask(kernel.tick_number)):
             return None
@@ -82,19 +82,19 @@ class Boundary:
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def view(self, name: str) -> np.ndarray[Any, Any]:
-        """A read-only view of an output's slot.
+        """Return a read-only view of an output's slot.
 
         Raises:
-            ProgramError: If it is no array output, or one that is read with a delay.
+            ProgramError: If it is not an array output, or is read with a delay.
         """
         port = self.outputs.get(name)
         slot = None if port is None else port.only_slot()
         if slot is None:
-            raise ProgramError(f"{name!r} is no boundary output of the program with one array slot")
+            raise ProgramError(f"{name!r} is not a boundary output with one array slot")
         return slot
 
     def reader(self, name: str) -> Callable[[], list[Any]]:
-        """A function that gives what :meth:`values` gives."""
+        """Return a function that returns :meth:`values` of an output."""
         kernel, words, port = self._kernel, self._kernel.words, self.outputs[name]
         parts = port.stamped_parts()
         if parts is None:
@@ -107,13 +107,13 @@ class Boundary:
         return written
 
     def values(self, name: str) -> list[Any]:
-        """The rows of an output of objects that were written in the last tick, in order."""
+        """Return the rows of an output of objects that were written in the last tick, in order."""
         return self.outputs[name].present_values(self._kernel.tick_number)
 
     # ------------------------------------------------------------------ fingerprints
 
     def hash(self, since: int) -> None:
-        """Add what was written in pass ``since`` and after to the outputs' hashes: time, presence of rows, content."""
+        """Add values written in pass ``since`` or later to the outputs' hashes: time, presence of rows, content."""
         time = self._kernel.time
         for name, port in self.outputs.items():
             mask: Any = port.mask(since)
@@ -125,7 +125,7 @@ class Boundary:
                 canonical(port.get(since), into)
 
     def restart(self) -> None:
-        """Forget what was hashed so far."""
+        """Begin the hashes anew."""
         self._hashes = {name: new_hash() for name in self.outputs}
 
     def digests(self) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ class Words:
 
 
 class Stop:
-    """What the word STOP says of a run: it goes on, a reaction has asked for its end, its shutdown reactions have run."""
+    """Values of the word STOP: the run goes on, a reaction has requested its end, its shutdown reactions have run."""
 
     NO, REQUESTED, DONE = range(3)
 
@@ -50,17 +50,17 @@ class Stop:
 LATE = 400e-6
 """Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes."""
 SHARE = 16
-"""A worker parks for so many times as long as it was late."""
+"""A worker parks for this many times as long as it was late."""
 LONGEST = 1.0
 """Seconds after which a worker finds out again whether its core has become its own."""
 
 
 class Patience:
-    """How one worker waits, in all its channels.
+    """How one worker waits, in all its channels: spinning first, or parked at once on a contended core.
 
     Attributes:
-        spin: Seconds that it spins for a token before it parks, where the core is its own.
-        parks_until: Until then, on the clock of :meth:`Channel.wait`, it parks at once.
+        spin: Seconds that it spins for a token before it parks, on a core of its own.
+        parks_until: Time on the clock of :meth:`Channel.wait` until which it parks at once.
     """
 
     __slots__ = ("_pause", "parks_until", "spin")
@@ -71,7 +71,7 @@ class Patience:
         self._pause = 0.0
 
     def late(self, before: float, now: float) -> None:
-        """The core was given away at ``before`` and came back at ``now``: park for a while."""
+        """Note that a yield at ``before`` returned late, at ``now``, and park for a while."""
         pause = SHARE * (now - before)
         if before - self.parks_until < pause:  # it has not spun for long enough to make up for what this one took
             pause = max(pause, 2.0 * self._pause)
@@ -91,15 +91,15 @@ yield_processor: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sl
 class Channel:
     """Tokens from one worker to another.
 
-    Pickles only while a process is being started (on POSIX by a name that :meth:`unlink` takes away again). Making one raises
-    :class:`~reactor_rl.errors.ArenaError` where the system has no room for it.
+    It can be pickled only while a process is being started (on POSIX by a name that :meth:`unlink` removes again). Making one
+    raises :class:`~reactor_rl.errors.ArenaError` if the system has no room for it.
 
     Attributes:
         signal: Put a token in.
-        poll: Take a token if there is one: ``poll(False)`` tells whether it did; ``poll(True, seconds)`` parks for it.
+        poll: Take a token and return whether there was one: ``poll(False)`` tries once, ``poll(True, seconds)`` parks for it.
     """
 
-    _named = False  # whether there is a name to take away, which is this object's duty
+    _named = False  # whether this object has a name to remove
     _tracked = False  # whether the tracker knows of it
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Channel:
                     "4 kB of /dev/shm; make room there, or use fewer workers"
                 ) from error
         if self._named:
-            # Should the caller be killed before then, the tracker takes the name away.
+            # If the caller is killed before then, the tracker removes the name.
             self._tracked = resource_tracker.register(self._name, "semaphore") is None
         self._bind()
 
@@ -130,9 +130,9 @@ class Channel:
         self.poll: Callable[..., bool] = self._semaphore.acquire
 
     def wait(self, patience: Patience) -> bool:
-        """Spin for a token while the core is the worker's own. Returns whether there was one; if not, ``poll(True, seconds)``.
+        """Spin for a token while the core is the worker's own, and return whether it came; if not, go on with ``poll(True, ...)``.
 
-        A worker that others have kept from running for long is told so even if there is a token by then.
+        A late yield is noted even if a token has arrived by then.
         """
         poll = self.poll
         if poll(False):
@@ -157,13 +157,13 @@ class Channel:
             yield_processor()
 
     def unlink(self) -> None:
-        """Take the name away, unless the worker at the other end has done so. Called once every worker is attached."""
+        """Remove the name, unless the worker at the other end has done so. Called once every worker is attached."""
         if self._named:
             self._take_away()
             self._named = False
 
     def unlink_attached(self) -> None:
-        """Take the name away from the end that has just attached, if nobody else needs it."""
+        """Remove the name from the end that has just attached, if no other worker needs it."""
         if sys.platform != "win32":
             self._take_away()
 

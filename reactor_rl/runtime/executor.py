@@ -35,7 +35,7 @@ Pair = tuple[int, int]
 Reactors = Mapping[int, bytes | Reactor]
 
 SLICE = 0.05
-"""Seconds that a worker parks before it looks whether there is still something to wait for."""
+"""Seconds that a worker parks before it checks whether what it waits for can still come."""
 
 
 ABORTED = 0.5
@@ -43,13 +43,13 @@ ABORTED = 0.5
 
 
 class Commands:
-    """What the caller wants of the helpers, beside a token in each one's channel."""
+    """Commands of the caller to its helpers, written beside a token in each one's channel."""
 
     START, FIRST, AGAIN, STOP, MESSAGE, QUIT = range(6)
 
 
 class Aborted(BaseException):
-    """The run is being torn down; the worker leaves its list where it is."""
+    """The run is being torn down, so the worker leaves its list."""
 
 
 class Executor(Protocol):
@@ -58,9 +58,9 @@ class Executor(Protocol):
     Attributes:
         name: As the user spells it.
         memory: The arena.
-        sides: Side block of each worker, None where it has no use for one.
+        sides: Side block of each worker, None if it does not need one.
         channels: The channel of each ordered pair of workers that signals.
-        spin: Seconds that a worker spins before it parks, where its core is its own.
+        spin: Seconds that a worker spins before it parks, on a core of its own.
     """
 
     name: str
@@ -79,42 +79,42 @@ class Executor(Protocol):
         """Start the helpers, each with its reactors by index. Returns before they are up."""
 
     def attached(self) -> None:
-        """Every helper is up: what only served to find each other can go."""
+        """Remove what was needed to attach helpers, such as names: every helper is up."""
 
     def send(self, worker: int, message: Any) -> None:
-        """Give a helper a message, as much of it as it takes at once; it answers when it gets the command MESSAGE."""
+        """Send a helper a message, as much of it as fits at once. The helper replies when it gets the command MESSAGE."""
 
     def sent(self, worker: int, timeout: float) -> bool:
-        """Whether all of a message is on its way, or there is nobody to take it, which is waited for."""
+        """Wait until all of a message is sent or the helper is gone, and return whether that is so."""
 
     def receive(self, worker: int, timeout: float) -> Any:
-        """What a helper answered.
+        """Return the reply of a helper.
 
         Raises:
-            TimeoutError: If there is nothing yet.
-            EOFError: If there will not be anything.
+            TimeoutError: If it has not come yet.
+            EOFError: If it cannot come any more.
         """
 
     def died(self) -> tuple[int, int | None] | None:
-        """The first helper that ended without being told to, and its exit status."""
+        """Find the first helper that ended without being told to, and its exit status."""
 
     def stopped(self, worker: int) -> bool:
         """Whether a helper's process is stopped, so that nothing in it runs."""
 
     def stop(self, grace: float | None) -> None:
-        """Wait until every helper has ended; after ``grace`` seconds make them (None: wait as long as it takes).
+        """Wait until every helper has ended, and end them after ``grace`` seconds (None: wait without limit).
 
-        They have been told to quit. May be called again, also when it was interrupted.
+        They have been told to quit. May be called again, even if it was interrupted.
         """
 
 
 def channels_of(plan: Plan) -> dict[Pair, Channel]:
-    """A channel for each pair of workers that signals in the schedule, and from the caller to every helper."""
+    """Make a channel for each pair of workers that signals in the schedule, and from the caller to every helper."""
     return {pair: Channel() for pair in sorted(plan.schedule.signals())}
 
 
 def wait_for(channel: Channel, patience: Patience, words: memoryview) -> None:
-    """A helper's WAIT within a pass.
+    """Do a helper's WAIT within a pass.
 
     Raises:
         Aborted: If the run is torn down meanwhile.
@@ -127,11 +127,11 @@ def wait_for(channel: Channel, patience: Patience, words: memoryview) -> None:
 
 
 ASLEEP = 4 * SLICE
-"""Seconds that a look of a SLICE does not take while this process is awake."""
+"""Seconds: if a wait of one SLICE took longer than this, the process was asleep."""
 
 
 class Deadline:
-    """Seconds left of a timeout; never-ending if it is None."""
+    """The seconds left of a timeout; unlimited if that is None."""
 
     def __init__(self, timeout: float | None) -> None:
         self.never = timeout is None
@@ -144,7 +144,7 @@ class Deadline:
         return self._end is not None and time.monotonic() >= self._end
 
     def put_off(self, seconds: float) -> None:
-        """These seconds do not count."""
+        """Extend the deadline by seconds that do not count."""
         if self._end is not None:
             self._end += seconds
 

@@ -14,10 +14,10 @@ __all__ = ["LockGuard", "FORKED", "when_forked"]
 
 
 class LockGuard:
-    """``with LockGuard(lock):`` as ``with lock:``, but what strikes between the end of the block and the release loses nothing.
+    """Hold a lock as ``with lock:`` does, and release it even if an interrupt strikes between the end of the block and the release.
 
-    Nothing but the block refers to this object, so that it goes with the block, however that is left, and the lock with it. Taking
-    the lock and noting that it was taken are one line each way, for the same reason.
+    Only the block refers to this object, so it is deleted when the block is left, in whatever way, and releases the lock. Taking
+    the lock and noting that it was taken are one line, for the same reason; so is the release.
     """
 
     _held = False
@@ -42,10 +42,10 @@ FORKED = (
 
 
 class Forkable(Protocol):
-    """What can be found in a forked child."""
+    """An object that must know when it is a copy in a forked child."""
 
     def _forked(self) -> None:
-        """Called in the child, on its copy, before anything else happens there."""
+        """Mark this copy as foreign. Called in the child before anything else happens there."""
 
 
 _known: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -61,5 +61,5 @@ def _in_child() -> None:
         thing._forked()
 
 
-if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+if hasattr(os, "register_at_fork"):  # other systems cannot fork
     os.register_at_fork(after_in_child=_in_child)

@@ -25,9 +25,9 @@ class Helpers:
         kernel: The caller's own.
         words: The words that all workers share.
         deadline: When the caller gives up waiting.
-        start: What to call to give each helper its token.
-        limit: Seconds that it waits for a helper at most, ``None`` for as long as it takes.
-        whereabouts: Tells what reactors of these names are doing, for messages.
+        start: For each helper, the function that gives it its token.
+        limit: Most seconds that the caller waits for a helper, ``None`` for no limit.
+        whereabouts: Function that says, for messages, what the reactors of these names are doing.
     """
 
     kernel: Kernel
@@ -38,8 +38,8 @@ class Helpers:
         self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
         self.deadline = Deadline(None)
         self.limit: float | None = None
-        self._due = Deadline(None)  # of whom it waits for
-        self._looked = 0.0  # when it has last looked for that
+        self._due = Deadline(None)  # for the helper that the caller waits for
+        self._looked = 0.0  # time of the last check
         self.whereabouts: Callable[[tuple[str, ...]], str] = ", ".join
         self._numbers = range(1, plan.schedule.workers)
         channels = executor.channels
@@ -50,21 +50,21 @@ class Helpers:
             words[Words.NEXT + worker] = NEVER
 
     def watch(self, kernel: Kernel) -> None:
-        """Know the caller's own kernel, before its first pass."""
+        """Set the caller's own kernel, before its first pass."""
         self.kernel = kernel
 
     def begin(self, command: int, number: int) -> None:
-        """Give every helper a command, for the pass of that number."""
+        """Send every helper a command for the pass with this number."""
         self.words[Words.PASS], self.words[Words.COMMAND] = number, command
         for give in self.start:
             give()
 
     def signal(self, worker: int) -> None:
-        """The caller's SIGNAL."""
+        """Do the caller's SIGNAL."""
         self._outbound[worker]()
 
     def wait(self, worker: int) -> None:
-        """The caller's WAIT.
+        """Do the caller's WAIT.
 
         Raises:
             TimeoutError: If the deadline passes.
@@ -87,7 +87,7 @@ class Helpers:
             observer.after_wait(f"worker {worker}")
 
     def check(self) -> None:
-        """Between two looks for a token: raise what has ended a helper, or what one says that cannot go on.
+        """Check the helpers between two tries for a token: raise the error of one that has ended or cannot go on.
 
         Raises:
             RunClosedError: If another thread has closed the run meanwhile.
@@ -95,19 +95,21 @@ class Helpers:
         """
         if self.words[Words.ABORT]:
             raise RunClosedError("the run was closed")
-        for worker in self._numbers:  # it may say why in more than the line holds, and then lives until somebody listens
+        for worker in self._numbers:  # its failure may be longer than the pipe's buffer, and then it lives until we read it
             self._listen(worker)
         self._check_alive()
 
     def _expect(self) -> None:
-        """The caller begins to wait for a helper, which has as long as it may take."""
+        """Start the limit: the caller begins to wait for a helper."""
         self._due, self._looked = Deadline(self.limit), time.monotonic()
 
     def _look(self) -> float:
-        """The caller has waited for a SLICE, or is put off by as long as it slept: Ctrl-Z, a paused container, a closed lid.
+        """Note that the caller has waited for a SLICE, and extend its deadlines by the time that this process was asleep.
+
+        It sleeps after Ctrl-Z, in a paused container or behind a closed lid.
 
         Returns:
-            How long that was, for all others slept, too.
+            Seconds of sleep, because all other processes slept too.
         """
         before, self._looked = self._looked, time.monotonic()
         took = self._looked - before
@@ -118,10 +120,10 @@ class Helpers:
         return took - SLICE
 
     def _hung(self, worker: int) -> None:
-        """The caller has waited for a helper for longer than it may take.
+        """Handle a helper that has exceeded the limit.
 
         Raises:
-            WorkerHungError: Always, here.
+            WorkerHungError: Always, in this class.
         """
         where, stopped = self._where(worker)
         asked = self.words[Words.COMMAND] == Commands.MESSAGE
@@ -132,7 +134,7 @@ class Helpers:
         )  # fmt: skip
 
     def _where(self, worker: int) -> tuple[str, bool]:
-        """Where a helper is that does not return, in words, and whether its process is stopped."""
+        """Describe where a helper is that does not return, and whether its process is stopped."""
         stopped = self._executor.stopped(worker)
         if stopped:
             return "its process is stopped, as by SIGSTOP", True
@@ -159,13 +161,14 @@ class Helpers:
         )  # fmt: skip
 
     def ask(self, request: str, argument: Any) -> list[main.Reply]:
-        """Ask every worker something between ticks, the caller included. Returns the replies in order of worker."""
+        """Send every worker a request between ticks, the caller included, and return the replies in order of worker."""
         self._send((request, argument))
         own = main.answer(self.kernel, (request, argument))
         return [own, *self._replies()]
 
     def _send(self, request: tuple[str, Any]) -> None:
-        self.begin(Commands.MESSAGE, self.kernel.number)  # first: more than a line holds can only be sent to somebody who reads
+        # The command comes first: a request longer than the pipe's buffer can only be sent to a helper that reads.
+        self.begin(Commands.MESSAGE, self.kernel.number)
         for worker in self._numbers:
             self._executor.send(worker, request)
         for worker in self._numbers:
@@ -186,7 +189,7 @@ class Helpers:
                 self._unanswered(worker)
 
     def _unanswered(self, worker: int) -> None:
-        """A helper has not yet taken, or answered, what it is asked."""
+        """Check a helper that has not yet taken, or answered, a request."""
         self._look()
         self._check_alive()
         if self._due.over():
@@ -194,7 +197,7 @@ class Helpers:
 
 
 def how_it_ended(status: int | None) -> str:
-    """An exit status in words."""
+    """Put an exit status into words."""
     if status is None:
         return "ended"
     if status < 0:

@@ -49,7 +49,7 @@ _STATUS = 0.2
 
 
 class Child:
-    """One process, from before it is started until it is gone.
+    """One child process, from before it is started until it is gone.
 
     Args:
         process: A process of ``multiprocessing`` that is not started.
@@ -66,22 +66,22 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its number, ``None`` before it is started."""
+        """Process id, ``None`` before it is started."""
         pid: int | None = self._process.pid
         return pid
 
     @property
     def started(self) -> bool:
-        """Whether there is such a process, or was."""
+        """Whether the process was started."""
         return self.pid is not None
 
     @property
     def watch(self) -> Any:
-        """What becomes readable when the process has ended."""
+        """Handle that becomes readable when the process has ended."""
         if self._watch is None:
             self._watch = self._process.sentinel
             if hasattr(os, "pidfd_open"):
-                with contextlib.suppress(OSError):  # it has ended already, and the sentinel says so too
+                with contextlib.suppress(OSError):  # it has ended already; the sentinel shows that too
                     self._watch = self._pidfd = os.pidfd_open(self._process.pid)
         return self._watch
 
@@ -91,7 +91,7 @@ class Child:
         return self.started and bool(connection.wait([self.watch], 0))
 
     def status(self) -> int | None:
-        """The exit status of a process that has ended, ``-n`` for signal ``n``; ``None`` if somebody else got it."""
+        """Return the exit status of a process that has ended, ``-n`` for signal ``n``; ``None`` if other code has reaped it."""
         self._process.join(_STATUS)
         status: int | None = self._process.exitcode
         return status
@@ -106,9 +106,9 @@ class Child:
             self._process.terminate()
 
     def close(self) -> None:
-        """Let go of a process that was not started, or has ended."""
+        """Release a process that was not started, or has ended."""
         if self.started:
-            if self.status() is None:  # ``multiprocessing`` would take it for alive, and keep it for ever
+            if self.status() is None:  # ``multiprocessing`` would take it for alive and keep it for ever
                 self._process._popen.returncode = 255
             self._process.close()
         fd, self._pidfd = self._pidfd, -1
@@ -117,7 +117,7 @@ class Child:
 
 
 def wait_for_all(children: Sequence[Child], seconds: float | None) -> list[Child]:
-    """Wait until every process has ended, at most so many seconds. Returns those that have not."""
+    """Wait until every process has ended, at most ``seconds``, and return those that have not."""
     end = None if seconds is None else time.monotonic() + seconds
     while alive := [child for child in children if child.started and not child.ended]:
         remaining = None if end is None else end - time.monotonic()
@@ -139,15 +139,15 @@ _MPI = ("OMPI_", "PMI_", "PMIX_", "MPI_", "SLURM_MPI")
 
 
 def preload(*modules: str) -> None:
-    """Have modules imported in the fork server, if it has not started yet, so that workers start faster."""
+    """Let the fork server import modules, if it has not started yet, so that workers start faster."""
     _preloaded.extend(module for module in modules if module not in _preloaded)
 
 
 def context_named(name: str | None) -> BaseContext:
-    """The start method: ``forkserver`` where there is one, else ``spawn``; ``fork`` on request.
+    """Return the context of a start method; by default ``forkserver`` if the system has it, else ``spawn``.
 
     Raises:
-        ValueError: If this system has no such method.
+        ValueError: If this system does not have the method.
     """
     methods = multiprocessing.get_all_start_methods()
     if name is None:
@@ -163,13 +163,13 @@ def may_start_processes() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """The environment of workers: numeric libraries single-threaded, and nothing that makes MPI take them for its own."""
+    """Make the environment of workers: numeric libraries single-threaded, and no variables that make MPI adopt them."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_MPI)}
     return kept | dict.fromkeys(SINGLE_THREADED, "1")
 
 
 def take_environment(wanted: dict[str, str]) -> None:
-    """Make the environment of this process what it should be: a fork server has that of the time when it was started."""
+    """Replace the environment of this process, because a fork server has the one of the time when it was started."""
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     for name, value in wanted.items():
@@ -201,7 +201,7 @@ _preparation: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
 
 
 def _preparation_without_main(name: str) -> dict[str, Any]:
-    """What a child is told before it starts; our workers are not told where ``__main__`` is."""
+    """Prepare the data that a child gets before it starts; our workers are not told where ``__main__`` is."""
     data = _preparation(name)
     if name.startswith(_NAME):
         data.pop("init_main_from_name", None)
@@ -213,7 +213,7 @@ def begin(context: BaseContext) -> None:
     """Start what is needed to start processes.
 
     Raises:
-        RunError: If the working directory, which they begin in, is not there.
+        RunError: If the working directory, in which they begin, does not exist.
     """
     try:
         os.getcwd()
@@ -226,18 +226,18 @@ def begin(context: BaseContext) -> None:
         with LockGuard(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
             try:
                 _own_server().ensure_running()
-            except ChildProcessError:  # it has died, and somebody else has its exit status
+            except ChildProcessError:  # it has died, and other code has reaped it
                 _forget_server()
                 _own_server().ensure_running()
 
 
 def new_process(context: BaseContext, worker: int, target: Callable[..., None], args: tuple[Any, ...]) -> Any:
-    """A process for a worker, not started. Not daemonic: environments may have children of their own."""
+    """Make a process for a worker, not started. It is not daemonic, because environments may have children of their own."""
     return context.Process(target=target, args=args, name=f"{_NAME} {worker}", daemon=False)  # type: ignore[attr-defined]
 
 
 def start_process(context: BaseContext, process: Any) -> None:
-    """Start it. With a fork server this waits until the server has imported what it is to have ready."""
+    """Start a process. A fork server that has just started imports its modules first, which this waits for."""
     with LockGuard(_lock), _swapped(spawn, "get_preparation_data", _preparation_without_main):
         if context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
@@ -269,7 +269,7 @@ def _address(family: str) -> str:
 
 
 def end_server() -> None:
-    """Kill the fork server, which does not answer; who waits for it hears of that, and the next start has another one."""
+    """Kill a fork server that does not answer. A thread that waits for it gets an error, and the next start has another one."""
     if _server is not None and _server[0] == os.getpid() and _server[1]._forkserver_pid is not None:
         pid = _server[1]._forkserver_pid
         with contextlib.suppress(OSError):
@@ -290,6 +290,6 @@ def _own_server() -> Any:
 
         server = ForkServer()
         loaded = [module for module in _preloaded if module.partition(".")[0] in sys.modules]
-        server.set_forkserver_preload([*loaded, "threadpoolctl"])  # which is not loaded here, but in every worker
+        server.set_forkserver_preload([*loaded, "threadpoolctl"])  # not loaded here, but in every worker
         _server = (os.getpid(), server)
     return _server[1]

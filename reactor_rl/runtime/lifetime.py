@@ -26,21 +26,21 @@ __all__ = ["GRACE", "INTERRUPTED", "Lifetime", "runs"]
 runs: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 
 GRACE = 1.0
-"""Seconds that workers get to end by themselves when nobody asked them to."""
+"""Seconds that workers get to end by themselves at an implicit close."""
 
 PAUSE = 1e-3
-"""Seconds between two looks whether another thread has left."""
+"""Seconds between two checks whether another thread has left."""
 
 INTERRUPTED = "it was interrupted"
-"""Why a run is over that a Ctrl-C has struck in the middle of something."""
+"""The reason why a run is over after Ctrl-C in the middle of an operation."""
 
 State = Literal["ready", "ticking", "busy", "stopped", "failed", "broken", "closing", "closed", "foreign"]
 WHOLE = ("ready", "ticking", "stopped", "failed")
-"""The states in which every worker is where the caller thinks it is. An operation leaves them with its first line and comes back
-with its last; whatever strikes in between, at whatever line, leaves a run of which nothing is known, and that is torn down."""
+"""States in which every worker is where the caller thinks it is. An operation leaves them with its first line and returns to them
+with its last. An interrupt in between, at any line, leaves a run in an unknown state, which is torn down."""
 
 
-_NO_COPY = "a run cannot be copied or pickled, for its workers are only there once; start another one, or take its snapshot()"
+_NO_COPY = "a run cannot be copied or pickled, because its workers exist only once; start another one, or take its snapshot()"
 
 
 class Lifetime:
@@ -61,7 +61,7 @@ class Lifetime:
 
     @abstractmethod
     def _resume(self, deadline: Deadline) -> bool:
-        """Go on with the tick that was begun. Returns whether it was done in time."""
+        """Continue the tick that was begun, and return whether it was done in time."""
 
     # ------------------------------------------------------------------ the end
 
@@ -69,11 +69,11 @@ class Lifetime:
         """End the run: shutdown reactions, then the workers. May be called again, and does nothing in a forked child.
 
         Args:
-            timeout: Seconds to wait for what is still going on, after which workers are terminated; ``None``: no limit.
+            timeout: Seconds to wait for work in progress, after which workers are terminated; ``None``: no limit.
             terminate: Do not wait at all.
 
         Raises:
-            Exception: What a shutdown reaction raised.
+            Exception: The exception of a shutdown reaction.
         """
         if self._state in ("closed", "foreign"):
             return
@@ -98,7 +98,7 @@ class Lifetime:
         """Run the shutdown reactions of a run that is whole.
 
         Returns:
-            What one of them raised, and how long the helpers have to end after that.
+            The exception of one of them, and how long the helpers have to end after that.
         """
         helpers, words = self._helpers, self._words
         try:
@@ -106,7 +106,7 @@ class Lifetime:
                 if not self._resume(deadline):
                     return None, 0.0
                 self._ticks = self._boundary.time = self._ticks + 1
-                self._failure()  # it was not waited for, so it is nobody's error any more
+                self._failure()  # nobody waited for that tick, so its errors are dropped
             helpers.deadline = deadline
             failure = self._shut_down()
         except TimeoutError:
@@ -130,7 +130,7 @@ class Lifetime:
         runs.discard(self)
 
     def _is_left(self, grace: float | None) -> bool:
-        """Whether no other thread is in a reaction, by the end of the grace: its environment must not be closed while it steps."""
+        """Wait at most ``grace`` until no other thread is in a reaction: its environment must not be closed while it steps."""
         end = time.monotonic() + (grace or 0.0)
         while not self._left and time.monotonic() < end:
             time.sleep(PAUSE)
@@ -161,7 +161,7 @@ class Lifetime:
 
     @contextlib.contextmanager
     def _operation(self, what: str, states: tuple[State, ...]) -> Iterator[None]:
-        """Something that is done between two ticks. An ordinary error changes nothing; whatever interrupts it ends the run."""
+        """Wrap an operation between two ticks. An ordinary error changes nothing; an interrupt ends the run."""
         if self._state not in states:
             raise self._unusable(what)
         state = self._state
@@ -188,7 +188,7 @@ class Lifetime:
             raise
 
     def _failure(self) -> Failure | None:
-        """What a reaction has raised; of several, what the first one in the program's order has."""
+        """Collect the failures of reactions and return the first one in program order."""
         if not self._words[Words.FAILED]:
             return None
         failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
@@ -222,10 +222,10 @@ class Lifetime:
         return failure
 
     def _broke(self, error: BaseException | str) -> None:
-        """Something has gone wrong in the middle of an operation, unless it has said itself what that means.
+        """Mark the run as broken after an error in the middle of an operation, unless that has set another state itself.
 
         Raises:
-            RunClosedError: If that was another thread, which has closed the run.
+            RunClosedError: If the cause is another thread that has closed the run.
         """
         if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
             self._left = True
@@ -241,7 +241,7 @@ class Lifetime:
             self._boundary.open = False
 
     def _forked(self) -> None:
-        """This is a copy in a forked child of the process that started the run."""
+        """Mark this copy, in a forked child of the process that started the run, as foreign."""
         if self._state != "closed":
             self._state = "foreign"
             if "_boundary" in self.__dict__:

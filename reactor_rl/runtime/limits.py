@@ -27,14 +27,14 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
+    """Count the cores that this process may use, by its affinity and the quota of its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = group_cores()
     return cores if quota is None else min(cores, quota)
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """The directories of this process's groups that may limit a resource, from the innermost to the root."""
+    """List the directories of this process's groups that may limit a resource, from the innermost to the root."""
     try:
         lines = _SELF.read_text().splitlines()
     except OSError:  # no control groups here
@@ -54,14 +54,14 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """The numbers in a file; none if there is no such file, or no limit."""
+    """Read the numbers in a file; an empty list if it does not exist or sets no limit."""
     with contextlib.suppress(OSError, ValueError):
         return [int(word) for word in path.read_text().split()]
     return []
 
 
 def group_cores() -> int | None:
-    """Cores that the quotas leave this process, rounded up, at least 1. ``None``: no quota."""
+    """Count the cores that the quotas allow this process, rounded up, at least 1. ``None``: no quota."""
     cores = []
     for group in _groups("cpu"):
         match _numbers(group / "cpu.max"), _numbers(group / "cpu.cfs_quota_us"), _numbers(group / "cpu.cfs_period_us"):
@@ -71,7 +71,7 @@ def group_cores() -> int | None:
 
 
 def group_memory() -> int | None:
-    """Bytes that the groups' limits leave this process beyond what they use already. ``None``: no limit."""
+    """Count the bytes that the groups' limits leave beyond their present use. ``None``: no limit."""
     free = []
     for group in _groups("memory"):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
@@ -82,7 +82,7 @@ def group_memory() -> int | None:
 
 
 def shortage(error: BaseException) -> str | None:
-    """Which limit an error tells of and what to do, if it is one of descriptors, processes or threads that have run out."""
+    """Explain an error of exhausted descriptors, processes or threads: which limit it is and what to do. Else ``None``."""
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
         most = "" if _resource is None else f", here {_resource.getrlimit(_resource.RLIMIT_NOFILE)[0]}"
@@ -97,13 +97,13 @@ def shortage(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def shortages_named(what: str) -> Iterator[None]:
-    """Have an error of a limit that is reached, raised in the block, name the limit.
+    """Turn an error in the block that comes from an exhausted limit into one that names the limit.
 
     Args:
-        what: Cannot be done then.
+        what: The thing that cannot be done, for the message: "start the workers".
 
     Raises:
-        RunError: In its place.
+        RunError: In place of the original error.
     """
     try:
         yield

@@ -21,14 +21,14 @@ __all__ = ["Line"]
 _POSIX = os.name == "posix"
 _LENGTH, _LONG = struct.Struct("!i"), struct.Struct("!Q")
 _MOST = 0x7FFFFFFF
-"""Bytes of the longest message whose length is one number; for longer ones it is -1, and the length follows."""
+"""Longest message, in bytes, whose length is one number; for longer ones that number is -1 and the length follows."""
 
 
 class Line:
-    """One end of a line.
+    """The caller's end of the pipe to one helper.
 
     Args:
-        connection: An end of a duplex pipe of ``multiprocessing``. It belongs to this object from then on.
+        connection: An end of a duplex pipe of ``multiprocessing``, which belongs to this object from now on.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -39,14 +39,14 @@ class Line:
             os.set_blocking(connection.fileno(), False)
 
     def _begin(self, form: struct.Struct | None, size: int = 0) -> None:
-        """What comes next is a length, or (None) a message of so many bytes."""
+        """Expect a length next, or (``form`` is None) a message of ``size`` bytes."""
         self._form, self._coming, self._come = form, bytearray(size if form is None else form.size), 0
 
     def send(self, message: Any) -> None:
-        """Send a message, as much of it as the line takes at once.
+        """Send a message, as much of it as the pipe takes at once.
 
         Raises:
-            OSError: If there is nobody at the other end.
+            OSError: If the other end is gone.
         """
         if not _POSIX:
             self._connection.send(message)
@@ -58,10 +58,10 @@ class Line:
         self._push()
 
     def sent(self, timeout: float) -> bool:
-        """Whether all that was to be sent is on its way, which is waited for.
+        """Wait until everything is sent, and return whether it is.
 
         Raises:
-            OSError: If there is nobody at the other end.
+            OSError: If the other end is gone.
         """
         if self._unsent:
             self._wait(select.POLLOUT, timeout)
@@ -69,11 +69,11 @@ class Line:
         return not self._unsent
 
     def receive(self, timeout: float) -> Any:
-        """The next message.
+        """Receive the next message.
 
         Raises:
-            TimeoutError: If not all of it has come in time.
-            EOFError, OSError: If there is nobody at the other end.
+            TimeoutError: If not all of it has come in time. A later call continues.
+            EOFError, OSError: If the other end is gone.
         """
         if not _POSIX:
             if not self._connection.poll(timeout):
@@ -85,7 +85,7 @@ class Line:
             if left <= 0.0:
                 raise TimeoutError
             self._wait(select.POLLIN | (select.POLLOUT if self._unsent else 0), left)
-            with contextlib.suppress(OSError):  # there may still be something to read
+            with contextlib.suppress(OSError):  # the other end may have sent something before it closed
                 self._push()
         data = self._coming
         self._begin(_LENGTH)
@@ -97,7 +97,7 @@ class Line:
         poll.poll(1000.0 * timeout)
 
     def _push(self) -> None:
-        """Send what the line takes."""
+        """Send as much as the pipe takes."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 gone = os.write(self._connection.fileno(), self._unsent[0])
@@ -106,7 +106,7 @@ class Line:
                     del self._unsent[0]
 
     def _pull(self) -> bool:
-        """Take what has come. Returns whether a message is whole."""
+        """Take the bytes that have come, and return whether a message is complete."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 if self._come == len(self._coming):
@@ -122,7 +122,7 @@ class Line:
         return False
 
     def hang_up(self) -> None:
-        """End the line, also for who has inherited this end of it: a helper that is in the middle of a message hears of it."""
+        """Shut the pipe down, for every process that has inherited this end: a helper in the middle of a message gets an error."""
         if _POSIX:
             with contextlib.suppress(OSError):
                 _End(fileno=os.dup(self._connection.fileno())).shutdown(socket.SHUT_RDWR)
@@ -130,12 +130,12 @@ class Line:
             self.close()
 
     def close(self) -> None:
-        """Let go of this end."""
+        """Close this end."""
         self._connection.close()
 
 
 class _End(socket.socket):
-    """Closes when nobody refers to it, without the complaint of other sockets: an interrupt may keep everybody from doing it."""
+    """A socket that closes with its last reference without a ResourceWarning: an interrupt may prevent an explicit close."""
 
     def __del__(self) -> None:
         self.close()

@@ -31,7 +31,7 @@ SINGLE_THREADED = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-"""What libraries take their number of threads from when they are loaded."""
+"""Environment variables from which libraries take their number of threads when they are loaded."""
 
 _AFFIXES = [(prefix, suffix) for prefix in ("", "scipy_") for suffix in ("", "64_", "_64")]
 _NAMES = {
@@ -46,7 +46,7 @@ _BY_THREAD = ("mkl", "openmp")
 class _Library(NamedTuple):
     """How to read and write the number of threads of one library, for the process or for the thread that asks.
 
-    ``put`` is the quick way to set it to one, and back to what it was; ``word`` is where it lies, if that is known.
+    ``put`` sets it to one, and back to its old value, in the fastest way; ``word`` is the memory where it lies, if known.
     """
 
     name: str
@@ -58,36 +58,36 @@ class _Library(NamedTuple):
 
 
 _modules = 0
-"""How many modules were imported when we looked; a library comes with one."""
+"""Number of modules imported at the last search: a library comes with a module."""
 _libraries: tuple[_Library, ...] = ()
 _words: tuple[tuple[memoryview, Callable[[int], Any]], ...] = ()
 _calls: tuple[_Library, ...] = ()
-"""The libraries, apart: those whose number lies in a known place, and those that have to be called."""
+"""The libraries, split: those whose number lies at a known address, and those that have to be called."""
 _lock = threading.RLock()
 _holders: set[int] = set()
 _helped: set[int] = set()  # those with helpers in this process
 _thread: int | None = None
-"""The thread that runs reactions, if there is but one."""
+"""The thread that runs reactions, if it is the only one."""
 _several = False
-"""Whether more than one thread runs reactions here. Until then nobody has to agree with anybody, which costs most."""
+"""Whether more than one thread runs reactions here. Until then no lock is needed, which is most of the cost."""
 _for_good = False
 _shared: list[tuple[Callable[[int], Any], int]] = []
-"""What is to be put back, of what all threads of this process share, when the last run has left its tick."""
+"""Numbers shared by all threads of this process, to be restored when the last run has left its tick."""
 
 
 def _look() -> None:
-    """Find the libraries that are loaded by now. Takes a millisecond, so it is done when modules have been imported since."""
+    """Find the libraries loaded by now. Takes a millisecond, so it is only done when modules have been imported since."""
     from threadpoolctl import ThreadpoolController
 
     global _modules, _libraries, _words, _calls
     with LockGuard(_lock):
         _modules = len(sys.modules)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it knows combinations that are slow, which is not the question here
+            warnings.simplefilter("ignore")  # its warnings are about slow combinations of libraries
             libraries = [library for one in ThreadpoolController().lib_controllers if (library := _library(one)) is not None]
         torch: Any = sys.modules.get("torch")
         if hasattr(torch, "set_num_threads"):
-            # First, for it sets its OpenMP's number too.
+            # First, because torch sets its OpenMP's number too.
             libraries.insert(0, _Library("torch", torch.get_num_threads, torch.set_num_threads, torch.set_num_threads, True))
         _libraries = tuple(libraries)
         _words = tuple((library.word, library.put) for library in libraries if library.word is not None)
@@ -95,10 +95,10 @@ def _look() -> None:
 
 
 def _library(controller: Any) -> _Library | None:
-    """The functions of a library, as direct as Python can call them."""
+    """Look up a library's functions, for the most direct call that Python has."""
     kind, name = str(controller.internal_api), str(controller.filepath)
     if getattr(controller, "threading_layer", "") == "openmp":
-        return None  # it takes the number of its OpenMP, which is found by itself
+        return None  # it uses the number of its OpenMP, which is in the list itself
     for get, put in _NAMES.get(kind, ()):
         if hasattr(controller.dynlib, get) and hasattr(controller.dynlib, put):
             read = ctypes.PYFUNCTYPE(ctypes.c_int)(_address(controller.dynlib, get))
@@ -112,9 +112,9 @@ def _library(controller: Any) -> _Library | None:
 
 
 def _word(dynlib: Any, read: Callable[[], int]) -> memoryview | None:
-    """Where OpenBLAS keeps its number, if it can be had: a fraction of the time that its own functions take through ctypes.
+    """Find the word in which OpenBLAS keeps its number: writing it takes a fraction of a call through ctypes.
 
-    It may be lowered there, and put back to what it was. Raising it further takes the function, for the threads must exist.
+    The number may be lowered there and restored. Raising it further takes the function, because the threads must exist.
     """
     try:
         word = memoryview(ctypes.c_int.in_dll(dynlib, "blas_cpu_number")).cast("B").cast("i")
@@ -136,7 +136,7 @@ def _address(dynlib: Any, name: str) -> int:
 
 
 def for_good() -> None:
-    """Say that this process is a helper: nobody there wants another number of threads back."""
+    """Declare this process a helper, where no other number of threads has to be restored."""
     global _for_good
     _for_good = True
 
@@ -154,27 +154,27 @@ def hold() -> None:
 
 
 def _keep(late: bool) -> None:
-    """In a helper process there is nothing to put back."""
+    """Do nothing: a helper process has nothing to restore."""
 
 
 class OneThread:
     """The limit of one worker: entered and left any number of times.
 
     Args:
-        group: The same for all workers of a run.
-        helper: Whether it is a helper. What all threads of the process share, the caller puts back, when every helper is done; and
-            what belongs to a helper's own thread nobody wants back.
+        group: Number that all workers of a run have in common.
+        helper: Whether it is a helper. The caller restores what all threads of the process share, once every helper is done;
+            settings of a helper's own thread are not restored.
 
     Attributes:
         enter: Let every library use one thread, until :attr:`leave`. May be repeated.
-        leave: Put back what the user had; ``leave(True)``: but not what is shared with helpers, which are still at work.
+        leave: Restore the user's numbers; ``leave(True)`` leaves out those shared with helpers, which are still at work.
     """
 
     def __init__(self, group: int = 0, helper: bool = False) -> None:
         self._group, self._helper = group or id(self), helper
-        self._own: list[tuple[Callable[[int], Any], int]] = []  # what is to be put back in this thread alone
-        self._all: list[tuple[Callable[[int], Any], int]] = []  # and what nobody else waits for
-        # They are called at every tick, hence found once.
+        self._own: list[tuple[Callable[[int], Any], int]] = []  # to be restored in this thread alone
+        self._all: list[tuple[Callable[[int], Any], int]] = []  # to be restored for the process, if no other run holds it
+        # Called at every tick, so looked up once.
         self.enter: Callable[[], None] = hold if _for_good else self._enter
         self.leave: Callable[[bool], None] = _keep if _for_good else self._leave
         in_thread()
@@ -226,7 +226,7 @@ class OneThread:
 
 
 def in_thread() -> None:
-    """Say that reactions run in this thread."""
+    """Note that reactions run in this thread."""
     global _thread, _several
     if _thread is None:
         _thread = threading.get_ident()
@@ -235,7 +235,7 @@ def in_thread() -> None:
 
 
 def release(group: int) -> None:
-    """A run has left its tick; the last one that does puts back what all threads of this process share."""
+    """Note that a run has left its tick; the last one restores what all threads of this process share."""
     with LockGuard(_lock):
         _holders.discard(group)
         if _shared and not _holders:
@@ -243,13 +243,13 @@ def release(group: int) -> None:
 
 
 def ended(group: int) -> None:
-    """A run with helpers in this process is over: none of them will enter any more."""
+    """Note that a run with helpers in this process is over: none of them will enter any more."""
     _helped.discard(group)
     release(group)
 
 
 def _put_back(numbers: list[tuple[Callable[[int], Any], int]]) -> None:
-    while numbers:  # the first one last: it is what the user had
+    while numbers:  # the first one last: it is the user's
         put, number = numbers[-1]
         put(number)
         del numbers[-1]
@@ -257,7 +257,7 @@ def _put_back(numbers: list[tuple[Callable[[int], Any], int]]) -> None:
 
 @contextlib.contextmanager
 def one_numeric_thread() -> Iterator[None]:
-    """One thread for code outside reactions whose result must be theirs: weights that are drawn before a run starts, say."""
+    """Use one thread for code outside of reactions that must compute the same bits as they do, such as initial weights."""
     limit = OneThread()
     try:
         limit.enter()
@@ -273,9 +273,9 @@ _known: set[str] = set()
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """For startup reactions: the libraries that they load have one thread from their first moment.
+    """Run startup reactions so that libraries that they load have one thread from the first moment.
 
-    Afterwards those have as many as they would have had, which is what the user's variables say, or the cores of this process.
+    Afterwards those libraries get the number they would have had: that of the user's variables, or the cores of this process.
     """
     if _for_good:  # the variables are set
         yield
@@ -294,7 +294,7 @@ def loading() -> Iterator[None]:
     finally:
         with LockGuard(_lock):
             _loading -= counted
-            if _usual and not _loading:  # an interrupt may have come before there was anything to put back
+            if _usual and not _loading:  # an interrupt may have come before anything was saved
                 _loaded()
 
 

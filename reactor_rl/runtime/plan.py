@@ -47,7 +47,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array output lies in a buffer: all of it (``lo is None``), or row ``lo`` (``hi is None``), or rows ``lo..hi``."""
+    """The place of an array output in a buffer: all of it (``lo is None``), row ``lo`` (``hi is None``), or rows ``lo..hi``."""
 
     buffer: int
     lo: int | None = None
@@ -56,7 +56,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ArenaLayout:
-    """Offsets of everything.
+    """Offsets of everything in the arena.
 
     Attributes:
         stamps: For each output, where its stamps lie.
@@ -114,10 +114,10 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array of zeros in this process's memory that begins with a cache line, as those in shared memory do.
+    """Make an array of zeros in this process's memory that begins with a cache line, as arrays in shared memory do.
 
-    Linear algebra takes other paths for other alignments, and the last bits of what it gives are others: whatever executor holds an
-    arena, values must lie alike in it.
+    Linear algebra takes other paths for other alignments, which changes the last bits of its results, so values must have the same
+    alignment under every executor.
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
@@ -155,7 +155,7 @@ def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], d
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller asked for."""
+    """Options of the run that workers need."""
 
     debug: bool = False
     fingerprint: Literal["boundary", "all", "off"] = "boundary"
@@ -163,7 +163,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker needs besides its reactors, its memory and its channels."""
+    """All that a worker needs besides its reactors, its memory and its channels."""
 
     topology: Topology
     schedule: Schedule
@@ -179,5 +179,5 @@ class Plan:
         return tuple(self.topology.reactors[index].name for index in self.reactors_of(worker))
 
     def home(self, reactor: int) -> int:
-        """Worker of a reactor; the boundary is the caller's."""
+        """Return the worker of a reactor; the boundary is the caller's."""
         return 0 if reactor < 0 else self.schedule.placement[reactor]

@@ -47,26 +47,26 @@ from reactor_rl.runtime.worker.values import Side
 __all__ = ["NO_PAST", "REPLAYING", "REVIVED", "Processes"]
 
 REPLAYING = "replaying"
-"""What a helper says, now and then, that is being brought back and gets on."""
+"""Message that a helper sends from time to time while it is being brought back and makes progress."""
 REVIVED = "revived"
-"""What it says when it has taken the other one's place and is ready."""
+"""Message that a helper sends once it has taken the dead one's place and is ready."""
 
 _LOST = (ConnectionError, EOFError, ChildProcessError)
-"""What it means if who is started, or the fork server, was killed."""
+"""Errors by which a start fails if the new process, or the fork server, was killed."""
 
 NO_PAST = "no past"
-"""What a helper is brought back from whose startup reactions have not ended: it begins as the first one did."""
+"""The past of a helper whose startup reactions have not ended: its successor begins as the first one did."""
 
 LATEST = 5.0
-"""Seconds that the interpreter waits at its exit for processes that are still being started, which are ended then."""
+"""Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended."""
 ENDED = 5.0
-"""Seconds that it may take at most until it is known that the fork server was killed."""
+"""Most seconds until it is known that the fork server was killed."""
 TERMINATED = 0.3
 """Seconds that a helper gets to end after it was terminated, before it is killed."""
 
 
 class Processes:
-    """Runs a plan of several workers in processes of their own, over shared memory."""
+    """The executor whose helpers are processes, over shared memory."""
 
     name = "processes"
 
@@ -91,7 +91,7 @@ class Processes:
 
     @shortages_named("start the workers")
     def launch(self, reactors: Sequence[Reactors]) -> None:
-        """Start the helpers, with a fork server behind the caller's back, who builds his own reactors meanwhile."""
+        """Start the helpers; with a fork server in the background, while the caller builds its own reactors."""
         method = self._context.get_start_method()
         jobs: list[_Job] = []
         for worker in range(1, self._plan.schedule.workers):
@@ -101,7 +101,7 @@ class Processes:
             self._processes.append(child)
             jobs.append((worker, child, theirs))
         self._start = start = _Start(self._context, jobs)
-        if method == "fork":  # in the child, who forks is the main thread
+        if method == "fork":  # the thread that forks is the child's main thread
             start.run()
         else:
             begin(self._context)
@@ -142,10 +142,10 @@ class Processes:
 
     @shortages_named("start the workers")
     def ended(self) -> list[tuple[int, int | None]]:
-        """The helpers whose processes have ended, or could not be started because others were killed, with their exit status.
+        """List the helpers that have ended, or whose start failed because a process was killed, with their exit status.
 
         Raises:
-            Exception: What keeps one from being started, if it is anything else.
+            Exception: If a start failed for any other reason.
         """
         failed = {} if self._start is None else self._start.failed.copy()
         for error in failed.values():
@@ -158,15 +158,15 @@ class Processes:
         ]
 
     def not_started(self, worker: int) -> BaseException | None:
-        """Why the process of a helper, or the last one in its place, could not be started, if that is so."""
+        """Return the error by which the last start of a helper failed, or ``None``."""
         return None if self._start is None else self._start.failed.get(worker)
 
     def starting(self, timeout: float) -> bool:
-        """Whether processes are still being started, whose end is waited for."""
+        """Wait until all processes are started, and return whether some are still being started."""
         return self._start is not None and not self._start.wait(timeout)
 
     def give_up_start(self) -> bool:
-        """Who is to start processes does not get on: end the fork server. Returns whether that was it."""
+        """Kill the fork server because starting makes no progress, and return whether that has ended the start."""
         end_server()
         return not self.starting(ENDED)
 
@@ -185,12 +185,12 @@ class Processes:
         Returns before they are up; no others may be :meth:`starting`.
 
         Args:
-            pasts: What each of them is brought back from, by worker; see :class:`reactor_rl.runtime.revival.Stand`.
-            reactors: Those of every worker, as they were launched.
+            pasts: The past of each of them, by worker; see :class:`reactor_rl.runtime.revival.Stand`.
+            reactors: The reactors of every worker, as they were launched.
         """
         begin(self._context)
         anew = [pair for pair in self.channels if not pasts.keys().isdisjoint(pair)]
-        for pair in anew:  # a failed start may keep it, and its name, for a while
+        for pair in anew:  # a failed start may keep the channel, and its name, for a while
             self.channels[pair].unlink()
         self.channels |= {pair: Channel() for pair in anew}
         jobs: list[_Job] = []
@@ -204,19 +204,19 @@ class Processes:
         start.in_background()
 
     def _new(self, worker: int, load: Any) -> tuple[Child, Line, Any]:
-        """A process for a helper, not started, and the line to it: this end and that one."""
+        """Make a process for a helper, not started, and both ends of the pipe to it."""
         mine, theirs = self._context.Pipe()
         line = Line(mine)
         return Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs))), line, theirs
 
     def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
-        """What the process of a helper is started with."""
+        """Collect the arguments of a helper's process."""
         channels = {pair: channel for pair, channel in self.channels.items() if worker in pair}
         settings = self._variables, self._arithmetic
         return (worker, load, self._blocks[0], self._side_blocks, channels, line, self.spin, os.getpid(), *settings)
 
     def _named(self, worker: int, error: BaseException) -> BaseException:
-        """What went wrong when a helper was started, in words."""
+        """Make the error for a helper that could not be started."""
         names = self._plan.names_of(worker)
         named = WorkerDiedError(
             f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}), "
@@ -237,9 +237,9 @@ class Processes:
     def stop(self, grace: float | None) -> None:
         """Wait for the processes to end; after ``grace`` seconds terminate them, and kill those that resist.
 
-        If some are still being started by then, who starts them ends them.
+        Processes that are still being started by then are ended by the thread that starts them.
         """
-        for line in self._lines:  # a helper that is in the middle of a message hears of it
+        for line in self._lines:  # a helper in the middle of a message gets an error
             line.hang_up()
         if self._start is None or self._start.stop(lambda: self._end(0.0)):
             self._end(grace)
@@ -261,13 +261,13 @@ class Processes:
 
 
 _Job = tuple[int, Child, Any]
-"""A worker, its process, and the end of its line that is closed here once the process has it."""
+"""A worker, its process, and its end of the pipe, which is closed here once the process has it."""
 
 
 class _Start:
     """Starts the helpers' processes, if possible in a thread of its own.
 
-    A KeyboardInterrupt strikes in the main thread only, so that there no process is ever started and then not known.
+    A KeyboardInterrupt strikes only in the main thread, so it cannot leave a process that was started but is not known.
     """
 
     def __init__(self, context: BaseContext, jobs: Sequence[_Job]) -> None:
@@ -293,7 +293,7 @@ class _Start:
                     break
                 try:
                     child.start(self._context)
-                except _LOST as error:  # the next one has another fork server
+                except _LOST as error:  # the next one gets another fork server
                     self.failed[worker] = error
                 except Exception as error:
                     self.failed[worker] = error
@@ -306,11 +306,11 @@ class _Start:
                 self._then()
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether it is over, which is waited for."""
+        """Wait for the start to end, and return whether it has."""
         return self._over.wait(seconds)
 
     def stop(self, then: Callable[[], None]) -> bool:
-        """Start no more. Returns whether it is over; if not soon, ``then`` is called when it is."""
+        """Stop starting processes, and return whether the start has ended; if not, ``then`` is called when it has."""
         self._stopped = True
         if not self._over.wait(ABORTED) and self._thread.ident is not None:
             with LockGuard(self._lock):
@@ -335,14 +335,15 @@ def _main(
     variables: dict[str, str],
     arithmetic: Arithmetic,
 ) -> None:
-    """A worker process."""
-    take_environment(variables)  # before anything of the user's is loaded
+    """Run a worker process."""
+    take_environment(variables)  # before any code of the user is loaded
+
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
     numeric_threads.for_good()
     pickling.for_good()
     for (source, target), channel in channels.items():
-        if 0 in (source, target):  # nobody else needs its name
+        if 0 in (source, target):  # only this helper needs its name
             channel.unlink_attached()
     try:
         with shortages_named(f"start worker {worker}"):
@@ -374,7 +375,7 @@ def _main(
 
 
 def _watch(caller: int) -> None:
-    """End this process when the caller's process has ended, however that happened."""
+    """End this process when the caller's process has ended, for whatever reason."""
     end_of_caller: Any = None
     if hasattr(os, "pidfd_open"):
         try:

@@ -149,7 +149,7 @@ def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -
 def test_a_command_line_that_makes_no_sense_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="takes the folder benchmarks/ of a clone"):
+    with pytest.raises(UsageError, match="must name the folder benchmarks/ of a clone"):
         bench_command(["--benchmarks", str(tmp_path)])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reactor_rl, "__file__", str(tmp_path / "reactor_rl" / "__init__.py"))

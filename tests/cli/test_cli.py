@@ -213,7 +213,7 @@ def test_a_round_trip_is_timed():
     ("argv", "says"),
     [
         ([], "usage"),
-        (["nonsense"], "there is no command 'nonsense'"),
+        (["nonsense"], "unknown command 'nonsense'"),
         (["draw"], "TARGET"),
         (["draw", "mine"], "MODULE:FACTORY"),
         (["draw", "nowhere:good"], "cannot import 'nowhere'"),
@@ -222,12 +222,12 @@ def test_a_round_trip_is_timed():
         (["draw", "mine:MODULE"], "has no 'MODULE'"),
         (["draw", "mine:good", "banana=1"], "banana"),
         (["draw", "mine:broken"], "LookupError: no such environment"),
-        (["draw", "mine:number"], "is no Program"),
+        (["draw", "mine:number"], "must make a Program or an object with draw()"),
         (["draw", "mine:good", "-o", "p.png"], "p.png"),
         (["draw", "mine:good", "-o", "nowhere/p.svg"], "nowhere"),
-        (["draw", "mine:good", "--workers", "0"], "whole number"),
+        (["draw", "mine:good", "--workers", "0"], "integer >= 1"),
         (["draw", "mine:loop", "--workers", "2"], "wait for each other"),
-        (["trace", "mine:number"], "is no Program"),
+        (["trace", "mine:number"], "must make a Program, or an object that runs by itself"),
         (["trace", "mine:Traced"], "with it.trace(path)"),
         (["trace", "mine:good", "-o", "nowhere/t.json"], "nowhere"),
         (["trace", "mine:good", "--ticks", "-3"], "--ticks"),
@@ -260,7 +260,7 @@ def test_arguments_are_literals_or_strings(monkeypatch, here):
     args, kwargs = load_target("echoing:echo", ["CartPole-v1", "3", "n=[1, 2]", "id=ALE/Pong-v5", "flag=True", "x=", "a-b=1"])()
     assert args == ("CartPole-v1", 3, "a-b=1")
     assert kwargs == {"n": [1, 2], "id": "ALE/Pong-v5", "flag": True, "x": ""}
-    with pytest.raises(UsageError, match="no target"):
+    with pytest.raises(UsageError, match="not a target"):
         load_target(":echo")
 
 

@@ -292,7 +292,7 @@ def test_a_node_that_hangs_is_named() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"executor": "inline", "on": {"search": 0}}, "on= says which node gets what"),
+        ({"executor": "inline", "on": {"search": 0}}, "on= needs an executor with several nodes"),
         ({"executor": "threads", "nodes": 2}, "nodes=2 needs an executor"),
         ({"executor": "federated", "nodes": 0}, "nodes=0: a program needs"),
         ({"executor": "federated", "on": {"zebra": 0}}, "on names 'zebra', which the program does not have; it has: rolls, search"),
