@@ -114,7 +114,8 @@ class GradientWorker(Reactor):
         if self.round.present:
             self._begin(nets, self.round.value)
         record, weights, out = self.slice.value, self.weights.value, self.computed.buffer
-        if any(one is not other for one, other in zip((record, weights, out), self.seen, strict=True)):
+        seen = self.seen
+        if record is not seen[0] or weights is not seen[1] or out is not seen[2]:
             self.seen = record, weights, out  # once: each port has one slot, and always hands out the same view of it
             self.view = SliceView(config.layout, record)
             if self.here:
@@ -126,17 +127,19 @@ class GradientWorker(Reactor):
         if not self.here:
             batch = batch.to(self.device)
             config.weights.read(nets, weights)
-        loss = nets.loss(name)
+        learns = nets.loss(name).learns
+        size = nets.flat(learns).gradients.numel()
+        buffers = nets.buffers(learns)
         if config.weights.buffers:
             config.weights.read_buffers(nets, weights)
-        counts = [one.clone() for one in nets.buffers(loss.learns) if not one.is_floating_point()]
+        counts = [one.clone() for one in buffers if not one.is_floating_point()]
         statistics = self._statistics(nets, name, batch, of) if self.aside else nets.gradients(name, batch, of)
-        gradients = array_of(nets.flat(loss.learns).gradients)
-        at = len(gradients)
         if not self.here:
-            get(gradients, out[:at])
-        out[at : at + len(statistics)] = statistics
-        _put_buffers(nets.buffers(loss.learns), counts, len(batch) / of, self.number == 0, out[at + len(statistics) :])
+            get(array_of(nets.flat(learns).gradients), out[:size])
+        end = size + len(statistics)
+        out[size:end] = statistics
+        if buffers:
+            _put_buffers(buffers, counts, len(batch) / of, self.number == 0, out[end:])
 
     def _bind(self, nets: Networks, weights: Array, out: Array) -> None:
         """Let networks be where the learner has written them, and gradients where it reads them."""
@@ -192,8 +195,14 @@ class SlicedGradients:
         self.layout = SliceLayout(example if isinstance(example, Mapping) else dict.fromkeys(losses, example), slices, losses)
         self.weights = WeightLayout(nets)
         self._draws = draws(nets)
+        self._slots = [self.lanes.slot_of(worker) for worker in range(self.workers)]
+        self._numbers = {name: number for number, name in enumerate(losses)}
+        self._lanes = {name: self.lanes.lane_of(name) for name in losses}
+        self._workers = {name: tuple(self.lanes.workers_of(lane)) for name, lane in self._lanes.items()}
+        self._gradients = {name: array_of(nets.flat(loss.learns).gradients) for name, loss in losses.items()}
         self._sent: tuple[Any, ...] = ()
         self._views: list[SliceView] = []
+        self._copies: list[tuple[Any, Array]] = []  # parameters, and where they are sent
         self._parts: dict[int, tuple[Any, dict[str, Array]]] = {}
         self._own: Array = np.zeros(0)
         self._slicer = MinibatchSlicer()
@@ -244,9 +253,13 @@ class SlicedGradients:
         if not self._sent or self._sent[0] is not weights or self._sent[1] is not slices:
             self._sent = weights, slices  # once: each port has one slot
             self._views = [SliceView(self.layout, slices[index : index + 1].reshape(())) for index in range(len(slices))]
+            self._copies = self.weights.copies(self.nets, weights)
             weights[:] = 0  # what lies between two networks is hashed too
-        self.weights.write(self.nets, weights)
-        of_lane = {self.lanes.lane_of(task.loss): task for task in tasks}
+        for parameters, out in self._copies:
+            get(parameters, out)
+        if self.weights.buffers:
+            self.weights.write_buffers(self.nets, weights)
+        of_lane = {self._lanes[task.loss]: task for task in tasks}
         if len(of_lane) < len(tasks):
             raise ValueError(
                 f"losses {[task.loss for task in tasks]} at the same time: only with split=True each has a lane of its own"
@@ -256,8 +269,7 @@ class SlicedGradients:
             known = parts.get(id(task.batch)) or self._parts.get(id(task.batch))
             parts[id(task.batch)] = known or (task.batch, parts_of(task.batch, self.layout.parts))
         self._parts = parts
-        for worker, view in enumerate(self._views):
-            lane, index = self.lanes.slot_of(worker)
+        for (lane, index), view in zip(self._slots, self._views, strict=True):
             if (found := of_lane.get(lane)) is None:
                 view.clear()
                 continue
@@ -268,7 +280,7 @@ class SlicedGradients:
                     "changing batch_size, and they are made anew"
                 )
             rows = rows_of_slice(found.rows, self.lanes.slices, index)
-            view.write(self.lanes.losses.index(found.loss), self._parts[id(found.batch)][1], rows, of)
+            view.write(self._numbers[found.loss], self._parts[id(found.batch)][1], rows, of)
 
     def compute(self, tasks: Sequence[Task], drawing: Callable[[], AbstractContextManager[None]]) -> None:
         """The gradients of the learner's own slice, if the first lane has something to do.
@@ -278,7 +290,7 @@ class SlicedGradients:
             drawing: Opens the random stream that dropout draws from; opened only if there is some.
         """
         for task in tasks:
-            if self.lanes.lane_of(task.loss):
+            if self._lanes[task.loss]:
                 continue
             own = self._slicer(task.batch, rows_of_slice(task.rows, self.lanes.slices, 0))
             of = task.rows.stop - task.rows.start
@@ -302,25 +314,29 @@ class SlicedGradients:
 
     def _added(self, task: Task, computed: Array) -> Array:
         statistics: Array
-        nets, lane = self.nets, self.lanes.lane_of(task.loss)
-        loss = nets.loss(task.loss)
-        gradients, buffers = array_of(nets.flat(loss.learns).gradients), nets.buffers(loss.learns)
-        size, end = len(gradients), len(gradients) + len(loss.statistics)
-        rows = [computed[worker] for worker in self.lanes.workers_of(lane)]
+        loss, lane, gradients = self.nets.loss(task.loss), self._lanes[task.loss], self._gradients[task.loss]
+        size = len(gradients)
+        end = size + len(loss.statistics)
+        rows = [computed[worker] for worker in self._workers[task.loss]]
         if lane:
-            statistics, changed = rows[0][size:end].copy(), rows[0][end:].copy()
+            statistics = rows[0][size:end].copy()
             put(gradients, rows[0][:size])
-            rows = rows[1:]
+            others = rows[1:]
         else:
-            statistics, changed = self._own, np.zeros(computed.shape[1] - end if buffers else 0, np.float32)
-            own = rows_of_slice(task.rows, self.lanes.slices, 0)
-            _put_buffers(buffers, [], (own.stop - own.start) / (task.rows.stop - task.rows.start), False, changed)
-        for row in rows:
+            statistics, others = self._own, rows
+        for row in others:
             np.add(gradients, row[:size], out=gradients)
             statistics = statistics + row[size:end]
-            if buffers:
+        if buffers := self.nets.buffers(loss.learns):
+            if lane:
+                changed = rows[0][end:].copy()
+            else:
+                changed = np.zeros(computed.shape[1] - end, np.float32)
+                own = rows_of_slice(task.rows, self.lanes.slices, 0)
+                _put_buffers(buffers, [], (own.stop - own.start) / (task.rows.stop - task.rows.start), False, changed)
+            for row in others:
                 changed += row[end:]
-        _take_buffers(buffers, changed)
+            _take_buffers(buffers, changed)
         return statistics
 
 

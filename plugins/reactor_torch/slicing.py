@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from reactor_torch.flat import array_of
 from reactor_torch.loss import Loss
 from reactor_torch.networks import Networks
 from reactor_torch.parameters import FILLING, packed
@@ -160,10 +161,12 @@ class WeightLayout:
         self.size += count + -count % LINE
         return slice(begin, begin + count)
 
-    def write(self, nets: Networks, weights: Array) -> None:
-        """Copy all of it into an array, from wherever it lies."""
-        for name, where in self.networks.items():
-            _write(nets.flat(name).data, weights[where])
+    def copies(self, nets: Networks, weights: Array) -> list[tuple[Any, Array]]:
+        """The parameters of each network as :func:`~reactor_torch.flat.get` takes them, and where in an array they go."""
+        return [(array_of(nets.flat(name).data), weights[where]) for name, where in self.networks.items()]
+
+    def write_buffers(self, nets: Networks, weights: Array) -> None:
+        """Copy buffers into an array, from wherever they lie."""
         for name, places in self.buffers.items():
             for buffer, where in zip(nets.buffers(name), places, strict=True):
                 _write(buffer, _view(weights[where], buffer))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from reactor_torch import Batch, Loss, Network, Networks
+from reactor_torch.flat import get
 from reactor_torch.slicing import LINE, SliceLayout, SliceView, WeightLayout, parts_of, rows_of_slice
 
 
@@ -126,7 +127,9 @@ def test_networks_in_an_array() -> None:
     for one in source.buffers("critic"):
         one.add_(2**40 + 1 if not one.is_floating_point() else 0.5)
     array = np.zeros(layout.size, np.float32)
-    layout.write(source, array)
+    for parameters, out in layout.copies(source, array):
+        get(parameters, out)
+    layout.write_buffers(source, array)
     layout.read(target, array)
     layout.read_buffers(target, array)
     for name in ("critic", "other"):

@@ -133,6 +133,7 @@ class EnvBlock:
         self.keep_infos = True
         self.last_info: Callable[[int, Any], Any] = _copied
         self.mark: Array | None = None
+        self._rows = range(0)
         self._now = 0  # steps of this block
         self._due: list[int] = []  # the value of `_now` at which a time limit that is left out truncates
         self._soonest = NO_LIMIT  # nothing of `_due` comes before it
@@ -158,7 +159,7 @@ class EnvBlock:
                 error.add_note(f"while environment {index} was constructed")
                 raise
         self.observations += [None] * len(self.envs)
-        self.pending = [False] * len(self.envs)
+        self.pending, self._rows = [False] * len(self.envs), range(len(self.envs))
         self._settle()
 
     def close(self) -> None:
@@ -192,9 +193,9 @@ class EnvBlock:
         autoreset, ndarray, immutable, counted = self.autoreset, np.ndarray, IMMUTABLE, getrefcount
         limited, keep_infos, last_info = now >= self._soonest, self.keep_infos, self.last_info
         put = None if out is None or out.put_all else out.put
-        rows = range(len(envs))
-        # The caller has counted the actions. Nobody keeps this, for what is referred to elsewhere is not folded.
-        work = zip(rows if self.mark is None else marked(rows, self.mark), actions, envs, pending, strict=False)
+        # The caller has counted the actions, and `strict=` takes longer than the rest of this call. Nobody keeps this, for what is
+        # referred to elsewhere is not folded.
+        work = zip(self._rows if self.mark is None else marked(self._rows, self.mark), actions, envs, pending)  # noqa: B905
         while True:
             row = 0
             try:

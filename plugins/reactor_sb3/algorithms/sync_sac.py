@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 import gymnasium
 import torch
@@ -162,7 +162,6 @@ class SyncSAC(OffPolicyTrainer, SAC):
     def networks(self) -> dict[str, Network]:
         """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
         policy: Any = self.policy
-        formulas.check_squashed(policy.actor)
         return {
             "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
             "actor": Network(policy.actor, policy.actor.optimizer),
@@ -176,6 +175,7 @@ class SyncSAC(OffPolicyTrainer, SAC):
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The actor, and how actions are drawn."""
+        formulas.check_squashed(cast(Any, self.policy).actor)
         return SquashedPolicy.of(self.policy, SACPolicy, self.action_noise)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:

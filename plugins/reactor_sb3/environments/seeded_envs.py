@@ -134,7 +134,6 @@ class SeededEnvs:
         """
         for row, (begun, log) in enumerate(zip(self._seeded_at, self._logs, strict=True)):
             log.append(actions[begun or 0 :, row].copy())
-        for row in range(len(self.makers)):
             self._count(row)
 
     def _seed(self, row: int) -> dict[str, Any]:

@@ -45,7 +45,10 @@ class Minibatch(NamedTuple):
 
 def gradients(minibatches: Mapping[str, Batch | Minibatch]) -> Update:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.gradients`."""
-    found = yield _tasks(minibatches)
+    tasks = [
+        Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one))) for loss, one in minibatches.items()
+    ]
+    found = yield tuple(tasks)
     return _merged(minibatches, found)
 
 
@@ -53,8 +56,7 @@ def descend(nets: Networks, minibatches: Mapping[str, Batch | Minibatch], split:
     """See :meth:`reactor_sb3.trainers.trainer.Trainer.descend`."""
     found: dict[str, float] = {}
     for together in [minibatches] if split else [{loss: one} for loss, one in minibatches.items()]:
-        statistics = yield _tasks(together)
-        found |= _merged(together, statistics)
+        found |= yield from gradients(together)
         for loss in together:
             nets.step(nets.loss(loss).learns)
     return found
@@ -125,15 +127,6 @@ def shares_of(nets: Networks, rarer: float = 1.0) -> tuple[float, ...]:
     ]
     costs[0] *= rarer
     return tuple(cost / max(sum(costs), 1) for cost in costs)
-
-
-def _tasks(minibatches: Mapping[str, Batch | Minibatch]) -> tuple[Task, ...]:
-    return tuple(
-        [
-            Task(loss, *one) if isinstance(one, Minibatch) else Task(loss, one, slice(0, len(one)))
-            for loss, one in minibatches.items()
-        ]
-    )
 
 
 def _merged(losses: Iterable[str], found: Sequence[Mapping[str, float]]) -> dict[str, float]:

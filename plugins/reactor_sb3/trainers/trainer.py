@@ -295,11 +295,12 @@ class Trainer(RunOwner, BaseAlgorithm):
         return self.device
 
     def _make_networks(self) -> None:
-        """What the setup of a model ends with.
+        """Make networks and losses: the end of a model's setup.
 
         Raises:
-            ValueError: If what learns cannot be cut into slices, or not side by side.
+            ValueError: If what learns cannot be cut into slices, or not side by side, or what acts cannot act.
         """
+        self.acting()  # which refuses here what it would refuse in the first round
         self.nets = Networks(self.networks(), self.losses())
         check_sliced(self.nets, self.n_learners, self.split)
         self.session.draws = self.draws_noise or draws(self.nets)

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from continuous_models import CASES, ROWS, SPACES, Learner, Normalising, Nothing, learn, model_of, replay
-from stable_baselines3 import SAC
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
+from reactor_sb3 import SyncSAC
+from reactor_sb3.formulas import check_squashed
 from reactor_sb3.trainers.learner import finish
 from reactor_torch import check_sliced
 
@@ -120,16 +121,16 @@ class OwnPolicy(SACPolicy):
 
 
 def test_what_is_refused() -> None:
-    normalising = {"policy_kwargs": {"features_extractor_class": Normalising}}
+    normalising: dict[str, Any] = {"policy_kwargs": {"features_extractor_class": Normalising}}
+    observed = SPACES["box"][1]
     with pytest.raises(ValueError, match=r"'features_extractor.flatten.1' is batch normalisation"):
-        Learner(model_of("sac", **normalising))
+        SyncSAC("MlpPolicy", lambda: Nothing(observed), buffer_size=10, device="cpu", **normalising)
     with pytest.raises(ValueError, match=r"split=True .* 'critic.features_extractor.flatten.1'"):
         check_sliced(Learner(model_of("td3", **normalising)).nets, 1, split=True)
     with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
-        Learner(model_of("sac", use_sde=True))
-    policy, observed = OwnPolicy, SPACES["box"][1]
+        check_squashed(model_of("sac", use_sde=True).actor)
     with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):
-        Learner(SAC(policy, Nothing(observed), buffer_size=10, device="cpu"))
+        SyncSAC(OwnPolicy, lambda: Nothing(observed), buffer_size=10, device="cpu")
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
