@@ -124,13 +124,13 @@ def test_what_is_refused() -> None:
     normalising: dict[str, Any] = {"policy_kwargs": {"features_extractor_class": Normalising}}
     observed = SPACES["box"][1]
     with pytest.raises(ValueError, match=r"'features_extractor.flatten.1' is batch normalisation"):
-        SyncSAC("MlpPolicy", lambda: Nothing(observed), buffer_size=10, device="cpu", **normalising)
+        SyncSAC("MlpPolicy", lambda: Nothing(observed), buffer_size=200, device="cpu", **normalising)
     with pytest.raises(ValueError, match=r"split=True .* 'critic.features_extractor.flatten.1'"):
         check_sliced(Learner(model_of("td3", **normalising)).nets, 1, split=True)
     with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
         check_squashed(model_of("sac", use_sde=True).actor)
     with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):
-        SyncSAC(OwnPolicy, lambda: Nothing(observed), buffer_size=10, device="cpu")
+        SyncSAC(OwnPolicy, lambda: Nothing(observed), buffer_size=200, device="cpu")
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
