@@ -18,7 +18,7 @@ import torch
 
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import array_of, get, put
+from reactor_torch.flat import add, array_of, get, put
 from reactor_torch.loss import Loss, Task
 from reactor_torch.networks import Networks
 from reactor_torch.slicing import LINE, Lanes, SliceLayout, SliceView, WeightLayout, draws, parts_of, rows_of_slice
@@ -325,7 +325,7 @@ class SlicedGradients:
         else:
             statistics, others = self._own, rows
         for row in others:
-            np.add(gradients, row[:size], out=gradients)
+            add(gradients, row[:size])
             statistics = statistics + row[size:end]
         if buffers := self.nets.buffers(loss.learns):
             if lane:
