@@ -126,7 +126,7 @@ def compile_schedule(
         ProgramError: If ``workers < 1``, or the placement does not put every reactor on one of these workers.
     """
     if workers < 1:
-        raise ProgramError(f"workers={workers}: a program needs at least one worker (workers=None takes the cores of this process)")
+        raise ProgramError(f"workers must be an integer >= 1, or None for the cores of this process, got {workers}")
     cost = _reaction_costs(topology, costs or {})
     sharing = topology.reactors if arrivals is None else topology.reactors[: arrivals.gateway]
     if placement is None:

@@ -189,14 +189,14 @@ def test_mistakes_that_the_whole_program_shows(join: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"executor": "gpu"}, "choose 'auto', 'inline', 'threads', 'processes', 'federated' or 'ray'"),
-        ({"workers": 0}, "at least one worker"),
-        ({"workers": 1.5}, "at least one worker"),
-        ({"fingerprint": "some"}, "choose 'boundary', 'all' or 'off'"),
+        ({"executor": "gpu"}, "executor must be 'auto', 'inline', 'threads', 'processes', 'federated' or 'ray'"),
+        ({"workers": 0}, "workers must be an integer >= 1"),
+        ({"workers": 1.5}, "workers must be an integer >= 1"),
+        ({"fingerprint": "some"}, "fingerprint must be 'boundary', 'all' or 'off'"),
         ({"costs": {"zebra": 1.0}, "executor": "inline"}, "zebra"),
         ({"placement": {"source[0]": 0, "source[1]": 1}}, "name the executor"),
         ({"placement": {"source[0]": 0, "source[1]": 2}, "executor": "threads", "workers": 2}, "counted from 0 to 1"),
-        ({"placement": {"source[0]": 0}, "executor": "threads"}, r"leaves out source\[1\]"),
+        ({"placement": {"source[0]": 0}, "executor": "threads"}, r"missing: source\[1\]"),
         ({"placement": {"zebra": 0}, "executor": "inline"}, "zebra"),
     ],
 )

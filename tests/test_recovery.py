@@ -326,7 +326,7 @@ def test_a_question_that_kills_twice_is_an_error_that_says_so(tmp_path: Path) ->
     with moody(tmp_path).start(executor="processes", workers=3, recover=Recover(restarts=9)) as run:
         advanced(run, 1)
         (tmp_path / "signals-1").write_text("SIGKILL SIGTERM")
-        with warns("worker 1"), pytest.raises(WorkerDiedError, match=r"by SIGTERM .* by SIGKILL asked the same \(snapshot\)"):
+        with warns("worker 1"), pytest.raises(WorkerDiedError, match=r"by SIGTERM .* by SIGKILL at the same request \(snapshot\)"):
             run.snapshot()
 
 
@@ -338,7 +338,7 @@ def test_no_more_restarts_than_are_allowed() -> None:
         with warns("0 more time"):
             run.tick()
         killed(run)
-        with pytest.raises(WorkerDiedError, match=r"restarts=1\) says: worker 1 was killed by SIGKILL in tick 1"):
+        with pytest.raises(WorkerDiedError, match=r"restarts=1\) is used up: worker 1 was killed by SIGKILL in tick 1"):
             run.tick()
 
 
@@ -350,7 +350,7 @@ def test_what_cannot_be_saved_is_not_replaced_once_the_notes_are_full() -> None:
                 run.tick()
         assert run.sums.tolist() == [20, 40, 60]
         killed(run)
-        with pytest.raises(WorkerDiedError, match="was not replaced: the notes"):
+        with pytest.raises(WorkerDiedError, match="was not replaced: the log"):
             run.tick()
 
 
@@ -473,7 +473,7 @@ def test_a_worker_that_does_not_return_while_it_is_brought_back_is_an_error(tmp_
         with pytest.raises(
             WorkerDiedError,
             match=r"worker 1 was ended because it did not return for 1.0 s \(it is in moody\[1\]\) in tick 2; .* It was being "
-            "brought back, for the one before it was killed by SIGKILL",
+            "brought back because the one before it was killed by SIGKILL",
         ):
             run.tick()
 
@@ -567,7 +567,7 @@ def test_another_one_may_die_while_all_are_brought_back(monkeypatch: pytest.Monk
         monkeypatch.setattr(run._executor, "replace", Struck(run, 2, 1))
         killed(run, 1)
         run.set(given=10)
-        with pytest.raises(WorkerDiedError, match=r"worker 1 .*It was being brought back, for the one before it was killed"):
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .*It was being brought back because the one before it was killed"):
             run.tick()
 
 
@@ -579,7 +579,7 @@ def test_two_deaths_are_two_restarts_whenever_they_come(monkeypatch: pytest.Monk
         monkeypatch.setattr(run._executor, "replace", Struck(run, 2))
         killed(run, 1)
         run.set(given=10)
-        with pytest.raises(WorkerDiedError, match=r"worker 2 .*No more are replaced than Recover\(restarts=1\)"):
+        with pytest.raises(WorkerDiedError, match=r"worker 2 .*Recover\(restarts=1\) is used up"):
             run.tick()
 
 
@@ -735,11 +735,11 @@ def test_a_new_worker_has_the_environment_variables_of_the_first(monkeypatch: py
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"executor": "threads"}, "a thread cannot be replaced"),
+    ({"executor": "threads"}, "a thread can be neither killed nor replaced"),
     ({"executor": "processes", "context": "fork"}, "use 'forkserver' or 'spawn'"),
     ({"executor": "processes", "debug": True}, "debug=True"),
     ({"executor": "processes", "fingerprint": "all"}, "fingerprint='boundary'"),
-    ({"recover": 3}, r"pass Recover\(\)"),
+    ({"recover": 3}, r"recover must be a Recover"),
 ]
 
 

@@ -215,7 +215,7 @@ def test_costs_and_workers() -> None:
     assert compile_schedule(topology, graph, 99, caller_works=False).placement == (1, 2)
     with pytest.raises(ProgramError, match="costs name reactors that the program does not have: zebra"):
         compile_schedule(topology, graph, 2, costs={"zebra": 1.0})
-    with pytest.raises(ProgramError, match="at least one worker"):
+    with pytest.raises(ProgramError, match="workers must be an integer >= 1"):
         compile_schedule(topology, graph, 0)
 
 

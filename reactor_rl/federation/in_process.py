@@ -127,7 +127,7 @@ def check_nodes(executor: Any, nodes: Any) -> None:
         ProgramError: Names both.
     """
     if nodes is not None and executor in LOCAL:
-        raise ProgramError(f"nodes={nodes!r} needs an executor that has several machines: executor='ray'")
+        raise ProgramError(f"nodes={nodes!r} needs an executor with several machines: executor='ray'")
 
 
 def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) -> Carrier | None:
@@ -154,4 +154,4 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
     for entry in entry_points(group=GROUP, name=executor):
         found: Carrier = entry.load()(nodes, workers)
         return found
-    raise ProgramError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")
+    raise ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")

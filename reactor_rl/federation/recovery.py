@@ -222,7 +222,7 @@ class RecoveringCarrier(Around):
             raise LostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,", lost.hung)
         if len(self._losses) >= self._recover.restarts:
             restarts = f"Recover(restarts={self._recover.restarts})"
-            raise LostError(node, f"{lost.how}, and no more nodes are replaced than {restarts} says,", lost.hung)
+            raise LostError(node, f"{lost.how}, and {restarts} is used up,", lost.hung)
         self._losses.append((self._time, node, lost.how))
 
 

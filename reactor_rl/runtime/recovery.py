@@ -29,25 +29,25 @@ from reactor_rl.settings import Recover, tell
 __all__ = ["RecoveringHelpers"]
 
 OFTEN = 10.0
-"""Seconds after which the state of the helpers is taken at the earliest, so that bringing one back takes no longer than that."""
+"""Seconds between two saves of the helpers' state, at least; bringing a helper back then takes about that long at most."""
 SHARE = 200
-"""It is taken at most every so many times as long as it takes."""
+"""The pause between two saves is at least this many times as long as a save takes."""
 
 START, SLOWER = 10.0, 4
-"""Seconds that a new helper may take to start beside the limit of a tick, and how many times as long as the first ones did."""
+"""Seconds that a new helper may take to start beyond the limit of a tick; or this many times as long as the first ones took."""
 TRIES = 3
-"""How often the start of others may fail, one time after the other, because processes are killed."""
+"""How often in a row the start of new helpers may fail because processes are killed."""
 
 Death = tuple[int, int | None]
 
 
 class RecoveringHelpers(Helpers):
-    """Workers 1 and up, of which those that die are replaced.
+    """Workers 1 and up, where those that die are replaced.
 
     Args:
         plan: The compiled program.
-        executor: What carries them.
-        recover: What the user wants.
+        executor: The executor that holds them.
+        recover: The user's settings.
         reactors: The reactors of each worker, as they are launched.
     """
 
@@ -63,18 +63,18 @@ class RecoveringHelpers(Helpers):
         self._given = [0] * plan.schedule.workers  # tokens in this pass, besides those that it began with
         self._taken = [0] * plan.schedule.workers
         self._question: tuple[str, Any] = ("", None)
-        self._asked: set[int] = set()  # who has not answered it
+        self._asked: set[int] = set()  # workers that have not answered it
         self._questions = 0
-        self._deaths: list[tuple[int, int, str]] = []  # tick, worker and what it died of
-        self._last: dict[int, tuple[tuple[int, int], str]] = {}  # the pass and question over which a worker died, and what of
+        self._deaths: list[tuple[int, int, str]] = []  # tick, worker and cause of death
+        self._last: dict[int, tuple[tuple[int, int], str]] = {}  # the pass and question at which a worker died, and the cause
         self._causes: dict[int, str] = {}  # why a helper was ended
         self._saved_at = time.monotonic()
         self._pause = OFTEN
-        self._startup = 0.0  # seconds that it took
+        self._startup = 0.0  # seconds that the startup pass took
         self._failed_starts = 0
 
     def watch(self, kernel: Kernel) -> None:
-        """Note what crosses at the end of every pass of the caller's kernel, when all others have ended theirs."""
+        """Log what crosses at the end of every pass of the caller's kernel, when all other workers have ended theirs."""
         super().watch(kernel)
         kernel.steps.append((self._passed, None))
 
@@ -100,14 +100,14 @@ class RecoveringHelpers(Helpers):
             self._save()
 
     def _save(self) -> None:
-        """Take the state of all helpers between two ticks, and begin the notes anew."""
+        """Save the state of all helpers between two ticks, and begin the log anew."""
         began = time.monotonic()
         self._send(("checkpoint", None))
         replies = self._replies()
         try:
             parts = [reply.get() for reply in replies]
         except (TypeError, RuntimeError) as error:
-            self._saved_at, self._pause = began, float("inf")  # not before there is no other way
+            self._saved_at, self._pause = began, float("inf")  # retry only when the log is too large
             if self._bytes > self._recover.log_bytes:
                 self._give_up(str(error))
             return
@@ -116,13 +116,13 @@ class RecoveringHelpers(Helpers):
         self._pause = max(OFTEN, SHARE * (now - began))
 
     def _begin_anew(self, workers: dict[int, Held]) -> None:
-        """Begin the notes anew from what the helpers hold now."""
+        """Begin the log anew from what the helpers hold now."""
         self._past = Past(self._past.startup, Checkpoint(*self._crossings.everything(), workers))
         self._bytes = 0
 
     def _give_up(self, why: str) -> None:
         self._over = (
-            f"the notes up to tick {self.kernel.time} take more than Recover(log_bytes={self._recover.log_bytes}), and they cannot "
+            f"the log up to tick {self.kernel.time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot "
             f"begin anew because {why}"
         )
         self._past = Past()
@@ -140,7 +140,7 @@ class RecoveringHelpers(Helpers):
 
     def ask(self, request: str, argument: Any) -> list[main.Reply]:
         replies = super().ask(request, argument)
-        if request == "restore" and not self._over:  # what was noted leads somewhere else
+        if request == "restore" and not self._over:  # the log leads to another state
             self._begin_anew(dict.fromkeys(self._numbers, argument))
         return replies
 
@@ -151,7 +151,7 @@ class RecoveringHelpers(Helpers):
 
     def _replies(self) -> list[main.Reply]:
         replies: dict[int, main.Reply] = {}
-        while self._asked:  # who has answered and was replaced with all others is asked again, but the first answer counts
+        while self._asked:  # a worker that was replaced after it had answered is asked again, but its first answer counts
             worker = min(self._asked)
             reply = self._reply(worker)
             self._asked.remove(worker)
@@ -161,10 +161,10 @@ class RecoveringHelpers(Helpers):
     # ------------------------------------------------------------------ deaths
 
     def _check_alive(self) -> None:
-        if self._processes.starting(0.0):  # who starts the helpers goes on with the next one
+        if self._processes.starting(0.0):  # the thread that starts helpers goes on with the next one
             return
         dead = self._processes.ended()
-        if self._asked:  # who has answered is not needed before the next tick
+        if self._asked:  # a worker that has answered is not needed before the next tick
             dead = [death for death in dead if death[0] in self._asked]
         else:
             for worker, _ in dead:
@@ -173,19 +173,19 @@ class RecoveringHelpers(Helpers):
             self._replace(dead)
 
     def _hung(self, worker: int) -> None:
-        """A helper that does not return is replaced as one that has died; if the next one does not return either, that is it."""
+        """Replace a helper that does not return like one that has died; if its successor does not return either, raise."""
         self._end(worker)
         self._check_alive()
 
     def _end(self, worker: int) -> None:
-        """End a helper that does not return, or who is to start it."""
+        """End a helper that does not return, or the fork server that does not start it."""
         if self._processes.starting(0.0) and not self._processes.give_up_start():
-            raise self._error(worker, None, "Another process could not be started for it: nobody answers")
+            raise self._error(worker, None, "Another process could not be started for it: the fork server does not answer")
         self._causes[worker], _ = self._where(worker)
         self._processes.kill([worker])
 
     def _replace(self, dead: Sequence[Death]) -> None:
-        """Have others in the place of those that have died, and of those that die meanwhile."""
+        """Replace helpers that have died, and those that die meanwhile."""
         began = time.monotonic()
         deaths: list[tuple[int, str]] = []
         replaced: set[int] = set()
@@ -200,12 +200,12 @@ class RecoveringHelpers(Helpers):
         self._expect()
 
     def _bring_back(self, workers: Sequence[int]) -> list[Death]:
-        """Put new helpers where the old ones are, or were.
+        """Put new helpers in the place of old ones, dead or alive.
 
         Returns:
-            Those of the new ones that have died meanwhile. If helpers wait for each other, all are to be replaced again then.
+            New helpers that have died meanwhile. If helpers wait for each other, all must be replaced again then.
         """
-        self._processes.kill(workers)  # where they are: a shutdown reaction would write into the live arena
+        self._processes.kill(workers)  # without a chance to end well: a shutdown reaction would write into the live arena
         pasts = {worker: self._past.of(worker) if self._on else NO_PAST for worker in workers}
         try:
             self._processes.replace(pasts, self._reactors)
@@ -231,37 +231,37 @@ class RecoveringHelpers(Helpers):
         return [death for death in self._processes.ended() if death[0] in whole]
 
     def _count(self, worker: int, status: int | None, again: bool) -> str:
-        """Note a death, unless there were too many. Returns what it was.
+        """Count a death and return its cause in words.
 
         Args:
-            worker, status: Who has died, and the exit status.
+            worker, status: The worker that has died, and its exit status.
             again: Whether it was being brought back.
 
         Raises:
-            WorkerDiedError: If it cannot be replaced, or should not.
+            WorkerDiedError: If it cannot be replaced, or too many have died.
         """
         tick, how = self.kernel.time, self._how(worker, status)
         if self._over:
             raise self._error(worker, status, f"It was not replaced: {self._over}")
-        if (error := self._processes.not_started(worker)) is not None:  # nobody knows whether that was its own fault
+        if (error := self._processes.not_started(worker)) is not None:  # its reactors may have nothing to do with that
             self._failed_starts += 1
             if self._failed_starts > TRIES:
                 raise self._error(worker, status, f"Another process could not be started for it: {error!r}") from error
             return f"could not be started ({error!r})"
         if before := self._before(worker):
             if again:
-                raise self._error(worker, status, f"It was being brought back, for the one before it {before}")
-            over = f"asked the same ({self._question[0]})" if self._asked else "in the same tick"
-            raise self._error(worker, status, f"The one before it {before} {over}, which seems to kill")
+                raise self._error(worker, status, f"It was being brought back because the one before it {before}")
+            over = f"at the same request ({self._question[0]})" if self._asked else "in the same tick"
+            raise self._error(worker, status, f"The one before it {before} {over}: the work itself seems to end it")
         if len(self._deaths) >= self._recover.restarts:
             said = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths)
-            raise self._error(worker, status, f"No more are replaced than Recover(restarts={self._recover.restarts}) says: {said}")
+            raise self._error(worker, status, f"Recover(restarts={self._recover.restarts}) is used up: {said}")
         self._deaths.append((tick, worker, how))
         self._last[worker] = (self.kernel.number, self._questions), how
         return how
 
     def _before(self, worker: int) -> str:
-        """What the one before it in a worker's place died of, if that was in the same pass, or over the same question."""
+        """Return the cause of death of a worker's predecessor, if it died in the same pass or at the same question; else ``""``."""
         moment, how = self._last.get(worker, (None, ""))
         return how if moment == (self.kernel.number, self._questions) else ""
 
@@ -277,13 +277,13 @@ class RecoveringHelpers(Helpers):
         )  # fmt: skip
 
     def _listen_until_revived(self, workers: Sequence[int]) -> list[Death]:
-        """Wait until new helpers are where the dead ones were. To start takes its time, but a pass not more than the limit.
+        """Wait until new helpers are where the dead ones were. Starting may take long, but a pass not longer than the limit.
 
         Returns:
-            Those that have died meanwhile. If helpers wait for each other, the others are not waited for then.
+            Helpers that have died meanwhile. If helpers wait for each other, it returns with the first death.
 
         Raises:
-            WorkerDiedError: If one finds that it cannot get there, or nothing can be started.
+            WorkerDiedError: If one cannot be brought back, or no process can be started.
         """
         limit = self.limit
         due = {worker: Deadline(limit and limit + max(START, SLOWER * self._startup)) for worker in workers}
@@ -303,7 +303,7 @@ class RecoveringHelpers(Helpers):
                     self._end(worker)
             dead = [] if starting else [death for death in self._processes.ended() if death[0] in workers]
             for worker, _ in dead:
-                while self._said(worker, 0.0) is not None:  # at last, it may say why
+                while self._said(worker, 0.0) is not None:  # its last message may be the reason
                     pass
                 due.pop(worker, None)
             if dead and not self._alone:
@@ -311,10 +311,10 @@ class RecoveringHelpers(Helpers):
         return dead
 
     def _said(self, worker: int, timeout: float) -> Any:
-        """What a new helper says, if it says anything.
+        """Return the message of a new helper, or ``None``.
 
         Raises:
-            WorkerDiedError: If that is why it cannot be brought back.
+            WorkerDiedError: If the message says why it cannot be brought back.
         """
         try:
             said = self._processes.receive(worker, timeout)
@@ -328,7 +328,7 @@ class RecoveringHelpers(Helpers):
 
     def _rewire(self, workers: Sequence[int]) -> None:
         for (source, target), channel in self._processes.channels.items():
-            if source in workers or target in workers:  # others may still be looking for theirs
+            if source in workers or target in workers:  # all others may still need their names
                 channel.unlink()
             if source == 0 and target in workers:
                 self.start[target - 1] = self._outbound[target] = channel.signal
@@ -336,7 +336,7 @@ class RecoveringHelpers(Helpers):
                 self._inbound[source] = channel
 
     def _take_again(self, worker: int, workers: Sequence[int]) -> bool:
-        """Take the tokens again that were taken before the helpers were replaced, unless one of these dies."""
+        """Take the tokens again that were taken before the helpers were replaced. Returns False if one of these dies."""
         for _ in range(self._taken[worker]):
             self._expect()
             while not self._inbound[worker].poll(True, SLICE):
@@ -348,7 +348,7 @@ class RecoveringHelpers(Helpers):
         return True
 
     def _tell(self, deaths: Sequence[tuple[int, str]], workers: Collection[int], seconds: float) -> None:
-        """Warn of what has happened."""
+        """Warn of the deaths."""
         whom = "; ".join(
             f"worker {worker} {how} in tick {self.kernel.time}; it held {', '.join(self._plan.names_of(worker))}"
             for worker, how in deaths

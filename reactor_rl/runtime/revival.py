@@ -37,24 +37,24 @@ from reactor_rl.runtime.worker.values import HEADER, Side
 __all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Held", "Past", "begins_tick", "lay", "BEAT", "Stand"]
 
 OVERHEAD = 48
-"""Bytes that a string of bytes in a list takes besides what it holds, about."""
+"""Overhead of a bytes object in a list, in bytes, approximately."""
 
 _PASS = struct.Struct("=?qq")
-"""What notes begin with: whether the pass is the first one of its tick, its tick, its number."""
+"""Header of a pass's notes: whether the pass is the first one of its tick, its tick, its number."""
 _SPOT = struct.Struct("=qqqq")
-"""What comes before the bytes of a note: the worker that writes them, whose side block they lie in (-1 if they lie in the arena),
-their offset there, and how many they are.
+"""Header of one note: the worker that writes the bytes, the worker whose side block they lie in (-1: the arena), their offset
+there, and their number.
 """
 _Span = tuple[bytes, int, int]
 """A spot in the arena, packed, and where its bytes begin and end."""
 
 
 Held = WorkerCheckpoint | tuple[WorkerState, int]
-"""What a helper holds: its state, or what it was restored to, as :func:`~reactor_rl.runtime.worker.state.put_back` takes it."""
+"""The state of a helper: its checkpoint, or the arguments of the :func:`~reactor_rl.runtime.worker.state.put_back` before."""
 
 
 class Checkpoint(NamedTuple):
-    """All workers between two ticks: the bytes of the arena and of the side blocks, and what each helper holds."""
+    """The state of all workers between two ticks: bytes of the arena and of the side blocks, and the memory of each helper."""
 
     arena: bytes
     sides: tuple[bytes, ...]
@@ -63,11 +63,11 @@ class Checkpoint(NamedTuple):
 
 @dataclass
 class Past:
-    """All that a helper's reactors can be brought back from.
+    """All that is needed to bring a helper's reactors back.
 
     Attributes:
         startup: Notes of the pass of the startup reactions.
-        checkpoint: The last one, if there is one.
+        checkpoint: The last checkpoint, if one was made.
         passes: Notes of the passes since.
     """
 
@@ -76,7 +76,7 @@ class Past:
     passes: list[bytes] = field(default_factory=list)
 
     def of(self, worker: int) -> Past:
-        """The part of it that one helper needs."""
+        """Select the part that one helper needs."""
         saved = self.checkpoint
         if saved is not None:
             saved = saved._replace(workers={worker: saved.workers[worker]})
@@ -84,7 +84,7 @@ class Past:
 
 
 class Crossings:
-    """What crosses into the helpers of a run.
+    """The outputs that cross into the helpers of a run, and how to log them.
 
     Args:
         plan: The compiled program.
@@ -112,10 +112,10 @@ class Crossings:
         ]
 
     def note(self, first: bool, time: int, number: int) -> bytes:
-        """What has crossed in a pass.
+        """Pack what has crossed in a pass.
 
         Args:
-            first: Whether it is the first one of its tick.
+            first: Whether the pass is the first one of its tick.
             time: Its tick.
             number: Its number.
         """
@@ -132,7 +132,7 @@ class Crossings:
         return b"".join(notes)
 
     def _object(self, owner: int, at: int) -> list[Any]:
-        """What lies in a cell, and aside if it is too long for it."""
+        """Pack the content of a cell, and of the side block if the cell was too small."""
         length, offset = HEADER.unpack_from(self._memory, at)
         if offset < 0:
             return _noted(owner, -1, at, self._memory[at : at + HEADER.size + length])
@@ -142,7 +142,7 @@ class Crossings:
         return _noted(owner, -1, at, self._memory[at : at + HEADER.size]) + aside
 
     def everything(self) -> tuple[bytes, tuple[bytes, ...]]:
-        """The bytes of the arena and of the side blocks."""
+        """Copy the bytes of the arena and of the side blocks."""
         return bytes(self._memory), tuple(b"" if side is None else side.all() for side in self._sides)
 
 
@@ -151,7 +151,7 @@ class _Crossing:
 
     Attributes:
         owner: The worker that writes it.
-        whole, any_row: The words that tell in which pass it was written.
+        whole, any_row: The words that hold the pass in which it was written.
         slots: Where its stamps lie; and for each place that a helper reads, where each of its slots lies.
         cells: For each slot of an output of objects, where its cells lie.
     """
@@ -189,7 +189,7 @@ def begins_tick(notes: bytes) -> bool:
 
 
 def lay(notes: bytes, memory: memoryview, sides: Sequence[Side | None], worker: int) -> tuple[bool, int, int]:
-    """Lay notes into a copy of the arena and of the side blocks; what the worker writes itself it will write again.
+    """Apply notes to a copy of the arena and of the side blocks, except for outputs of the worker, which it will write again.
 
     Returns:
         Whether their pass is the first one of its tick, its tick, its number.
@@ -212,18 +212,18 @@ def lay(notes: bytes, memory: memoryview, sides: Sequence[Side | None], worker: 
 
 
 BEAT = 1.0
-"""Seconds after which a helper that is being brought back says again, before its next pass, that it gets on."""
+"""Seconds after which a helper that is being brought back reports its progress again, before its next pass."""
 
 Call = Callable[[int], None]
 Tell = Callable[[], None]
 
 
 class Stand:
-    """Where a helper is brought back: a private copy of the arena and of the side blocks, until they are exchanged.
+    """A helper that is being brought back, in a private copy of the arena and of the side blocks until these are exchanged.
 
     Attributes:
         memory: The arena; private at first.
-        sides: The side blocks; likewise.
+        sides: The side blocks; private at first.
     """
 
     def __init__(self, plan: Plan, worker: int, arena: Block, blocks: Sequence[Block | None]) -> None:
@@ -233,16 +233,16 @@ class Stand:
         self.sides: list[Side | None] = [None if block is None else Side(Block(0, "values of the past")) for block in blocks]
 
     def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> Kernel:
-        """Run the reactors through the past, and give their kernel a place in the live arena.
+        """Run the reactors through the past, and move their kernel to the live arena.
 
         Args:
-            past: What has crossed into them.
+            past: The log of what has crossed into them.
             reactors: The reactors as they were before the run.
-            wait, signal: How to wait and to signal from then on.
-            tell: Says that it gets on.
+            wait, signal: Functions to wait and to signal from then on.
+            tell: Called from time to time, to report progress.
 
         Raises:
-            RunError: If a reaction raises that has not raised then.
+            RunError: If a reaction raises that did not raise before.
         """
         words = self.memory[: self._plan.layout.words * 8].cast("q")
         for stamps in self._plan.layout.stamps:
@@ -281,7 +281,7 @@ class Stand:
                 told = time.monotonic()
             first, tick, number = put(notes)
             if first:
-                self._check(kernel)  # but not within the last tick, whose failures the caller may still ask for
+                self._check(kernel)  # not within the last tick, whose failures the caller may still ask for
                 kernel.first_pass(tick, number)
             else:
                 kernel.next_pass(number)
@@ -293,8 +293,8 @@ class Stand:
 
 
 def _wait(worker: int) -> None:
-    """What is waited for is there already."""
+    """Do not wait: the log holds everything already."""
 
 
 def _signal(worker: int) -> None:
-    """Nobody waits."""
+    """Do nothing: no worker waits."""

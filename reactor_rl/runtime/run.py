@@ -37,13 +37,13 @@ __all__ = ["Snapshot", "Ticking", "Run", "RunOwner"]
 
 
 class Snapshot:
-    """The state of a run between two ticks. Restores into any run of the same program, whatever its executor and workers."""
+    """The state of a run between two ticks. It can be restored into any run of the same program, on any executor and workers."""
 
     def __init__(self, topology: Topology, part: WorkerState) -> None:
         self.program, self.part = _shape_of(topology), part
 
     def must_fit(self, topology: Topology) -> None:
-        """Refuse to be restored into another program.
+        """Check that the snapshot fits a program.
 
         Raises:
             RunError: If it is a snapshot of another program.
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 def _shape_of(topology: Topology) -> tuple[Any, ...]:
-    """What two programs must have in common for a snapshot of one to fit the other: the name first."""
+    """Describe a program by what a snapshot of it depends on; the name comes first."""
     ports = [(topology.port_name(o), o.shape, o.dtype and o.dtype.str, o.rows, o.ring) for o in topology.outputs]
     return topology.name, [node.name for node in topology.reactors], ports, [node.name for node in topology.actions]
 
@@ -73,7 +73,7 @@ class Ticking(Lifetime):
         """Execute one logical time, all its microsteps included.
 
         Raises:
-            Exception: What a reaction raised; of several, that of the first reaction in the program's order.
+            Exception: The exception of a reaction; of several, that of the first reaction in program order.
             WorkerDiedError: If a worker process ended.
             RunClosedError: If the run is over.
         """
@@ -102,7 +102,7 @@ class Ticking(Lifetime):
         """End the tick that :meth:`tick_async` began.
 
         Args:
-            timeout: Seconds from now, those of the caller's own share included; ``None`` to wait as long as it takes.
+            timeout: Seconds from now, including the caller's own share; ``None`` to wait without limit.
 
         Raises:
             TimeoutError: If it took longer. Nothing is lost: call it again to go on waiting.
@@ -165,7 +165,7 @@ class Ticking(Lifetime):
             self._state = "ready"
 
     def _resume(self, deadline: Deadline) -> bool:
-        """The slow way through a tick, which can be left by a timeout and entered again. Returns whether it was done in time."""
+        """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
         kernel, words = self._kernel, self._words
         self._helpers.deadline = deadline
         try:
@@ -181,7 +181,7 @@ class Ticking(Lifetime):
                 self._helpers.begin(Commands.AGAIN, kernel.number + 1)
                 kernel.next_pass(kernel.number + 1)
             if deadline.over():
-                self._late = True  # done, but not in time; the next call finds it so
+                self._late = True  # done, but not in time; the next call returns at once
                 return False
             self._started_pass = False
             return True
@@ -194,7 +194,7 @@ class Ticking(Lifetime):
         """Execute ``ticks`` ticks; times at which nothing happens are skipped. Returns how many passed before the program stopped.
 
         Raises:
-            As :meth:`tick`.
+            Exception, WorkerDiedError, RunClosedError: See :meth:`tick`.
         """
         if self._state not in ("ready", "stopped"):
             raise self._unusable("run ticks")
@@ -216,7 +216,7 @@ class Ticking(Lifetime):
         return self._ticks - begin
 
     def _tick_alone(self, end: int) -> None:
-        """Run until ``end``, or a tick that failed or asked to stop, with nobody to agree with in between."""
+        """Run until ``end``, or a tick that failed or requested a stop, without a look at other workers in between."""
         try:
             self._state = "busy"
             self._boundary.open = False
@@ -272,12 +272,12 @@ class Run(Ticking):
 
     @property
     def _topology(self) -> Topology:
-        """The whole program."""
+        """Topology of the whole program."""
         return self._plan.topology
 
     @property
     def time(self) -> int:
-        """How many ticks are done."""
+        """Number of ticks done."""
         return self._ticks
 
     @property
@@ -301,13 +301,13 @@ class Run(Ticking):
         return self._state == "foreign"
 
     def go_on(self) -> bool:
-        """Make the run what it is between two ticks, after an interrupt, where the calling thread alone has done everything.
+        """Bring the run to the end of the interrupted tick, if the calling thread alone has done everything.
 
-        The tick that was interrupted counts as done, without what it had not done yet. What reactions have changed stays changed.
+        The interrupted tick counts as done, without the reactions that had not run yet. Changes made by reactions stay.
 
         Returns:
-            Whether it is that now: not with helpers, who may be anywhere, nor where something is to come at a later time, nor while
-            somebody is in the middle of a tick after all.
+            Whether that was possible. It is not with helpers, which may be anywhere, nor if events are due at a later time, nor
+            while another thread is in the middle of a tick.
         """
         kernel, words = self._kernel, self._words
         interrupted = self._state in ("ready", "ticking", "busy") or (self._state, self._why) == ("broken", INTERRUPTED)
@@ -331,7 +331,7 @@ class Run(Ticking):
 
         Raises:
             ProgramError: If the program has no such input.
-            ValueError, TypeError: If a value does not fit its port.
+            ValueError, TypeError: If a value does not fit its port's shape or dtype.
             RunError: If a tick is going on.
         """
         with self._operation("set an input", ("ready",)):
@@ -339,7 +339,7 @@ class Run(Ticking):
                 write(value)
 
     def writer(self, name: str) -> Callable[[Any], None]:
-        """A function that sets one boundary input for the coming tick, for callers that do it at every tick.
+        """Return a function that sets one boundary input for the coming tick, for callers that do it at every tick.
 
         Raises:
             ProgramError: If the program has no such input.
@@ -357,21 +357,21 @@ class Run(Ticking):
         return boundary.read(name)
 
     def view(self, name: str) -> np.ndarray[Any, Any]:
-        """A read-only view of a boundary output's slot, for callers that copy it themselves; valid between two ticks.
+        """Return a read-only view of a boundary output's slot, valid between two ticks, for callers that copy it themselves.
 
         Raises:
-            ProgramError: If it is no array output, or one that is read with a delay.
+            ProgramError: If it is not an array output, or is read with a delay.
         """
         if self._state == "foreign":
             raise self._unusable(f"read {name}")
         return self._boundary.view(name)
 
     def tell_whereabouts(self, whereabouts: Callable[[tuple[str, ...]], str]) -> None:
-        """Have a function say, for messages, what reactors of these names are doing that do not return."""
+        """Set the function that says, in messages, what reactors of these names are doing that do not return."""
         self._helpers.whereabouts = whereabouts
 
     def reader(self, name: str) -> Callable[[], list[Any]]:
-        """A function that gives what :meth:`values` gives, for callers that ask at every tick.
+        """Return a function that returns :meth:`values` of one output, for callers that ask at every tick.
 
         Raises:
             KeyError: If the program has no such output.
@@ -379,7 +379,7 @@ class Run(Ticking):
         return self._boundary.reader(name)
 
     def values(self, name: str) -> list[Any]:
-        """The rows of a boundary output of objects that were written in the last tick, in order.
+        """Return the rows of a boundary output of objects that were written in the last tick, in order.
 
         Raises:
             KeyError: If the program has no such output.
@@ -390,9 +390,9 @@ class Run(Ticking):
         return self._boundary.values(name)
 
     def fingerprint(self) -> str:
-        """A hash over the ports so far: name, tag, presence and content, the same for every executor and number of workers.
+        """Hash the ports so far (name, tag, presence and content): the same for every executor and number of workers.
 
-        It begins with the run, or with the last :meth:`restore`.
+        The hash begins with the run, or with the last :meth:`restore`.
 
         Raises:
             RunError: If the run was started with ``fingerprint="off"``.
@@ -413,7 +413,7 @@ class Run(Ticking):
     # ------------------------------------------------------------------ looking at it
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program as a picture, with the worker of each reactor. Arguments as :meth:`Program.draw`."""
+        """Draw the program with the worker of each reactor; see :meth:`Program.draw` for the arguments."""
         return draw(self._topology, path, format, schedule=self._plan.schedule)
 
     def _repr_html_(self) -> str:
@@ -429,7 +429,7 @@ class Run(Ticking):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Sequence[Slice]]]:
-        """Record what each worker does; the list gets the slices of each when the block ends.
+        """Record what each worker does; the list receives the slices of each worker when the block ends.
 
         Raises:
             RunError: If a tick is going on.
@@ -442,7 +442,7 @@ class Run(Ticking):
             recorded += self._ask("trace", False)
 
     def snapshot(self) -> Snapshot:
-        """The state between two ticks: reactors, slots in flight, pending events, boundary inputs that are set already.
+        """Save the state between two ticks: reactors, slots in flight, pending events, boundary inputs that are set already.
 
         Raises:
             TypeError: If the state of a reactor cannot be pickled.
@@ -457,7 +457,7 @@ class Run(Ticking):
         return Snapshot(self._topology, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back (or over) to a snapshot of the same program. All that was going on in this run is gone, its startup included.
+        """Replace the state of this run, including that of its startup, by a snapshot of the same program.
 
         Raises:
             RunError: If it is a snapshot of another program, a tick is going on, or the run is over. A run in which
@@ -488,13 +488,13 @@ class Run(Ticking):
         )
 
     def _ask(self, request: str, argument: Any) -> list[Any]:
-        """Ask every worker something, between ticks."""
+        """Send a request to every worker, between ticks."""
         with self._operation(f"answer {request!r}", ("ready", "stopped", "failed")):
             return [reply.get() for reply in self._asked(request, argument)]
 
 
 def _inside(kernel: Kernel) -> bool:
-    """Whether a thread is executing something of a kernel's."""
+    """Whether any thread is executing code of a kernel."""
     frames: list[FrameType | None] = list(sys._current_frames().values())
     for frame in frames:
         while frame is not None:
@@ -505,25 +505,25 @@ def _inside(kernel: Kernel) -> bool:
 
 
 class RunOwner(ABC):
-    """Something that ticks a run of its own; at the end of ``with`` it is closed."""
+    """Base of objects that tick a run of their own, such as vector environments. They are closed at the end of ``with``."""
 
     _run: Run | None = None
 
     @abstractmethod
     def _running(self) -> Run:
-        """The run, which may be started now.
+        """Return the run, which may be started now.
 
         Raises:
-            RuntimeError: If there is none any more, or none that can go on.
+            RuntimeError: If the run is over or cannot go on.
         """
 
     @property
     def running(self) -> bool:
-        """Whether its workers have been started and not been ended since."""
+        """Whether the workers have been started and have not been ended since."""
         return self._run is not None and not self._run.stopped
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program behind it as a picture; see :meth:`reactor_rl.Program.draw`."""
+        """Draw the program behind this object; see :meth:`reactor_rl.Program.draw`."""
         return self._running().draw(path, format=format)
 
     def trace(self, path: str) -> Tracing:
@@ -531,7 +531,7 @@ class RunOwner(ABC):
         return self._running().trace(path)
 
     def _repr_html_(self) -> str | None:
-        """Its picture, in a notebook, as long as there is a run; looking starts none."""
+        """The picture of the program in a notebook, if the run exists; showing it does not start a run."""
         return None if self._run is None else html_figure(repr(self), self._run.draw(format="svg"))
 
     def close(self) -> None:
@@ -543,7 +543,7 @@ class RunOwner(ABC):
         except Exception:
             self._run = None
             raise
-        self._run = None  # not if it was interrupted: then it can be closed again
+        self._run = None  # not reached after an interrupt, so that it can be closed again
 
     def __enter__(self) -> Self:
         return self

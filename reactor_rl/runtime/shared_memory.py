@@ -29,19 +29,19 @@ _LINUX = sys.platform == "linux"
 _POSIX = os.name == "posix"
 _MAP_FIXED = 0x10  # on Linux, macOS and the BSDs
 _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os.O_TEMPORARY  # type: ignore[attr-defined]
-"""Flags of the temporary file. On Windows whoever opens it must agree that it is deleted with the last handle."""
+"""Flags of the temporary file. On Windows every process that opens it must agree that it is deleted with the last handle."""
 
 
 class Block:
     """A growable shared mapping. Its file is closed with the last reference to it, if not before.
 
-    On POSIX nothing but the block has the file open: a map of Python's own would keep a descriptor for as long as there are views.
+    On POSIX only the block has the file open: Python's own ``mmap`` would keep a descriptor for as long as views exist.
 
-    Pickles only while a process is being started; the copy there maps the same memory.
+    A block can be pickled only while a process is being started; the copy there maps the same memory.
 
     Args:
         size: Bytes to reserve, may be 0.
-        purpose: What it is for, in error messages.
+        purpose: Use of the memory, for error messages.
     """
 
     _fd = -1
@@ -60,10 +60,10 @@ class Block:
         self.grow(size)
 
     def grow(self, size: int) -> None:
-        """Reserve at least ``size`` bytes in all. What was written stays; earlier views stay valid.
+        """Reserve at least ``size`` bytes in all. The content stays, and earlier views stay valid.
 
         Raises:
-            ArenaError: If there is not that much memory.
+            ArenaError: If not enough memory is available.
         """
         if size <= self.size:
             return
@@ -87,25 +87,25 @@ class Block:
         )
 
     def view(self, size: int) -> memoryview:
-        """The first ``size`` bytes, writable. Threads of one program share a block: each may ask at any time."""
+        """Return the first ``size`` bytes, writable. Threads that share a block may call this at any time."""
         memory = self._map
         if memory is None or len(memory) < size:
             end = os.fstat(self._fd).st_size
             if size > end:
-                raise ArenaError(f"{self.purpose}: {size} bytes are wanted of a block of {end}")
-            # An older map lives on as long as views of it do.
+                raise ArenaError(f"{self.purpose}: cannot view {size} bytes of a block of {end}")
+            # An older map lives as long as views of it.
             if _POSIX:
                 memory = mmap.mmap(-1, end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 self.map_over(memory)
             else:
                 memory = mmap.mmap(self._fd, end)
             self._maps.append(weakref.ref(memory))
-            self._map = memory  # not before it is mapped, for others find it here
+            self._map = memory  # only once it is mapped, because other threads read it here
         return memoryview(memory)
 
     @property
     def reserved(self) -> int:
-        """Bytes that are reserved by now, by whoever has it."""
+        """Bytes reserved by now, in any process."""
         return os.fstat(self._fd).st_size
 
     def map_over(self, memory: mmap.mmap) -> None:
@@ -117,13 +117,13 @@ class Block:
         _exchange(memory, mmap.MAP_SHARED, self._fd)
 
     def unlink(self) -> None:
-        """Take away the file's name, where it has one. Called once every worker has it open."""
+        """Remove the file's name, if it has one. Called once every worker has it open."""
         path, self._path = self._path, None
         if path is not None and _POSIX and os.getpid() == self._owner:
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file, when nobody else writes any more. Views keep what it had, on POSIX in memory of their own."""
+        """Close the file once no other process writes. Views keep the content, on POSIX in memory of their own."""
         self._map = None
         maps, self._maps = self._maps, []
         if _POSIX:
@@ -171,15 +171,15 @@ def _exchange(memory: mmap.mmap, kind: int, fd: int) -> None:
 
 
 def _detach(memory: mmap.mmap) -> None:
-    """Let a mapping have pages of its own, with what is in it."""
+    """Give a mapping pages of its own, with the same content."""
     content = bytes(memory)
-    with contextlib.suppress(OSError):  # then they go with the last view
+    with contextlib.suppress(OSError):  # if this fails, the pages live as long as the last view
         _exchange(memory, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         memory[:] = content
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still use, by the kernel's estimate and its control groups' limits. ``None``: unknown."""
+    """Estimate the bytes that this process can still use, by the kernel and its control groups' limits. ``None``: unknown."""
     if not _LINUX:
         return None
     try:

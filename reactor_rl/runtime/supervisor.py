@@ -26,7 +26,7 @@ from reactor_rl.topology import Topology
 __all__ = ["SPIN", "Settings", "check", "check_timeout", "equip", "start"]
 
 SPIN = 200e-6
-"""Seconds that a worker spins before it parks: about what waking it up costs, several times over."""
+"""Seconds that a worker spins before it parks: several times the cost of waking it up."""
 LONGEST_SPIN = 0.1
 
 
@@ -48,49 +48,47 @@ class Settings:
 
 
 def check(settings: Settings) -> None:
-    """Refuse what cannot be meant.
+    """Check settings.
 
     Raises:
-        ProgramError: Naming the setting and what it may be.
+        ProgramError: Naming the setting and its possible values.
     """
     executor, workers, spin = settings.executor, settings.workers, settings.spin
     if executor not in CHOICES:
-        raise ProgramError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")
+        raise ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
     if settings.fingerprint not in ("boundary", "all", "off"):
-        raise ProgramError(f"fingerprint={settings.fingerprint!r}: choose 'boundary', 'all' or 'off'")
+        raise ProgramError(f"fingerprint must be 'boundary', 'all' or 'off', got {settings.fingerprint!r}")
     if spin is not None and not 0.0 <= spin <= LONGEST_SPIN:
-        raise ProgramError(f"spin={spin!r}: seconds between 0 and {LONGEST_SPIN}; a worker that waits longer had better park")
+        raise ProgramError(f"spin must be between 0 and {LONGEST_SPIN} s, got {spin!r}; a worker that waits longer should park")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ProgramError(
-            f"workers={workers!r}: a program needs at least one worker (workers=None takes the cores of this process)"
-        )
+        raise ProgramError(f"workers must be an integer >= 1, or None for the cores of this process, got {workers!r}")
     check_timeout("tick_timeout", settings.tick_timeout)
     if settings.recover is not None:
         _check_recovery(settings)
     if executor == "auto" and settings.placement is not None:
-        raise ProgramError("placement says which worker gets what, and so would executor='auto': name the executor")
+        raise ProgramError("placement cannot be combined with executor='auto', which chooses the workers: name the executor")
 
 
 def check_timeout(name: str, seconds: Any) -> None:
-    """Refuse what is no limit.
+    """Check a time limit.
 
     Args:
-        name: Of the setting.
-        seconds: What it is.
+        name: Name of the setting.
+        seconds: Its value.
 
     Raises:
         ProgramError: If it is neither ``None`` nor a positive number.
     """
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0.0):
-        raise ProgramError(f"{name}={seconds!r}: seconds, more than 0, or None to wait as long as it takes")
+        raise ProgramError(f"{name} must be a positive number of seconds, or None for no limit, got {seconds!r}")
 
 
 def _check_recovery(settings: Settings) -> None:
     if not isinstance(settings.recover, Recover):
-        raise ProgramError(f"recover={settings.recover!r}: pass Recover(), or None to recover nothing")
+        raise ProgramError(f"recover must be a Recover, or None to recover nothing, got {settings.recover!r}")
     why = None
     if settings.executor == "threads":
-        why = "executor='threads': a thread cannot be replaced, nor can it be killed by itself; use executor='processes'"
+        why = "executor='threads': a thread can be neither killed nor replaced; use executor='processes'"
     elif settings.context == "fork":
         why = "context='fork': a new worker must begin as the first one did; use 'forkserver' or 'spawn'"
     elif settings.debug:
@@ -98,9 +96,9 @@ def _check_recovery(settings: Settings) -> None:
     elif settings.fingerprint == "all":
         why = "fingerprint='all': the hashes of a worker die with it; use fingerprint='boundary'"
     elif os.name != "posix":
-        why = "this system: it needs POSIX, where pages of memory can be exchanged"
+        why = "this system: it needs POSIX, which can exchange pages of memory"
     if why is not None:
-        raise ProgramError(f"recover= does not go with {why}")
+        raise ProgramError(f"recover= cannot be used with {why}")
 
 
 def start(
@@ -115,9 +113,9 @@ def start(
     Args:
         topology: The program.
         reactors: Its reactors, pickled; called with whether those that cannot be pickled may be given as they are.
-        setup: What every helper runs before its reactors are built.
+        setup: Functions that every helper runs before its reactors are built.
         settings: How to run it, with a named executor.
-        why: Why it is run so, for :attr:`Run.choice`.
+        why: The reason for these settings, for :attr:`Run.choice`.
     """
     plan, executor = equip(topology, setup, settings)
     pickled = reactors(settings.context == "fork" and executor.name == "processes")
@@ -133,13 +131,13 @@ def start(
 def equip(
     topology: Topology, setup: Sequence[Callable[[], None]], settings: Settings, arrivals: Arrivals | None = None
 ) -> tuple[Plan, Executor]:
-    """Compile a program, and make what carries its workers.
+    """Compile a program and make its executor.
 
     Args:
         topology: The program.
-        setup: What every helper runs before its reactors are built.
+        setup: Functions that every helper runs before its reactors are built.
         settings: How to run it, with a named executor.
-        arrivals: What comes from other nodes.
+        arrivals: Links that arrive from other nodes.
     """
     executor, workers, placement = settings.executor, settings.workers, settings.placement
     cores, caller_works = usable_cores(), settings.caller_works

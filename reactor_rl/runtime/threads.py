@@ -25,13 +25,13 @@ __all__ = ["Threads"]
 
 
 AT_ONCE = 0.1
-"""Seconds that threads get to end at least: those that wait need only some microseconds."""
+"""Least seconds that threads get to end: those that wait need only some microseconds."""
 
 _HUNG_UP = object()
 
 
 class _Line:
-    """One end of a line between two threads; the other end is ``mate``."""
+    """One end of a pipe between two threads; the other end is ``mate``."""
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -54,7 +54,7 @@ class _Line:
         return message
 
     def hang_up(self) -> None:
-        """Let the mate hear that nothing will come."""
+        """Tell the other end that nothing more will come."""
         self.mate._inbox.put(_HUNG_UP)
 
     def poll(self, timeout: float | None = 0.0) -> bool:
@@ -68,7 +68,7 @@ class _Line:
 
 
 class Threads:
-    """Runs a plan of several workers in one process."""
+    """The executor whose helpers are threads of this process."""
 
     name = "threads"
 
@@ -129,7 +129,7 @@ class Threads:
         return False
 
     def stop(self, grace: float | None) -> None:
-        """Join the threads; one that does not end within ``grace`` is abandoned, for a thread cannot be ended from outside."""
+        """Join the threads; one that does not end within ``grace`` is abandoned, because a thread cannot be ended from outside."""
         for line in self._lines:
             line.hang_up()
         end = None if grace is None else time.monotonic() + max(grace, AT_ONCE)
@@ -139,12 +139,13 @@ class Threads:
         if not any(thread.is_alive() for thread in self._threads):
             for block in self._blocks:
                 block.close()
-        # Otherwise the memory goes with the last reference to it.
+        # Otherwise the last reference frees the memory.
+
         numeric_threads.ended(id(self.memory))
         self._threads, self._blocks, self._lines = [], [], []
 
 
 def _serve(settings: Arithmetic, *arguments: Any) -> None:
-    """What a thread of a worker does."""
+    """Run a worker in its thread."""
     take(settings)
     serve(*arguments)

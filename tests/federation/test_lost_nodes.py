@@ -176,7 +176,7 @@ def test_notes_begin_anew_when_they_are_too_much(monkeypatch: pytest.MonkeyPatch
 
 def test_no_more_are_replaced_than_that() -> None:
     carrier = Careless(2, 1, 0, 1.0)
-    with pytest.warns(RecoveryWarning), pytest.raises(NodeDiedError, match=r"no more nodes .*restarts=2\) says"):
+    with pytest.warns(RecoveryWarning), pytest.raises(NodeDiedError, match=r"Recover\(restarts=2\) is used up"):
         trajectory(40, executor=carrier, recover=Recover(restarts=2), on={"sum": 1})
 
 
@@ -201,7 +201,7 @@ def test_a_node_whose_worker_hangs_is_replaced() -> None:
     ("places", "restarts", "why"),
     [
         ([(1, 5), (1, 5)], 3, "as the one before it, which has not answered for 1.0 s in the same tick"),
-        ([(1, 5), (0, 7)], 1, r"and no more nodes are replaced than Recover\(restarts=1\) says"),
+        ([(1, 5), (0, 7)], 1, r"and Recover\(restarts=1\) is used up"),
     ],
 )
 def test_who_hangs_again_is_named(places: list[Hashable], restarts: int, why: str) -> None:

@@ -67,7 +67,7 @@ def test_a_thread_that_looks_while_another_one_maps_it_sees_what_was_written() -
 def test_nothing_there_takes_no_memory() -> None:
     block = Block(0, "a test")
     assert block.size == 0
-    with pytest.raises(ArenaError, match="8 bytes are wanted of a block of 0"):
+    with pytest.raises(ArenaError, match="cannot view 8 bytes of a block of 0"):
         block.view(8)
     block.close()
 

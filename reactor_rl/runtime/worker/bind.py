@@ -25,15 +25,15 @@ __all__ = ["Gate", "bind"]
 
 
 class Gate(Reactor):
-    """A reactor that stands for the other nodes: it reads what leaves this one, and writes what arrives."""
+    """The reactor that stands for the other nodes: it reads outputs that leave this node, and writes those that arrive."""
 
     @abstractmethod
     def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
-        """Know the worker and, by index, the outputs that are read and those that are written."""
+        """Set the worker and, by index, the outputs that leave and those that arrive."""
 
     @abstractmethod
     def wait(self, link: int) -> None:
-        """The WAIT before what arrives on a link is taken in. What it raises leaves the pass where it is, to be gone on with."""
+        """Do the WAIT before a link is taken in. An exception leaves the pass where it is, to be continued."""
 
 
 def bind(
@@ -53,8 +53,8 @@ def bind(
         memory: The arena.
         sides: The side block of each worker.
         reactors: The reactors of this worker by index, pickled (or not, where the worker is a fork of the caller).
-        wait: Waits for a token from a worker.
-        signal: Sends a token to a worker.
+        wait: Function that waits for a token from a worker.
+        signal: Function that sends a token to a worker.
 
     Returns:
         The kernel, and the handles of the boundary's outputs and inputs (empty but for worker 0).
@@ -128,7 +128,7 @@ class _Binder:
         return self.plan.home(reactor) == self.worker
 
     def _allowed(self, reactor: int, declare: Callable[[topo.ReactionNode], bool]) -> int:
-        """Bits of the reactions that declare something; all bits where every reaction of the reactor does, or for the boundary."""
+        """Bits of the reactions that declare a port; all bits if every reaction of the reactor does, and for the boundary."""
         if reactor == topo.BOUNDARY:
             return -1
         bits = 0
@@ -195,12 +195,12 @@ class _Binder:
         return bits
 
     def _connect(self) -> None:
-        """Tell each output of this worker whom it wakes, and find out what others' outputs wake here."""
+        """Tell each output of this worker which reactions it wakes, and collect checks for outputs of other workers."""
         kernel = self.kernel
         for node in self.topology.inputs:
             mask = self._triggered(node) if node.reactor != topo.BOUNDARY else 0
             if node.initial is not topo.MISSING and self._here(node.reactor):
-                kernel.initials.append((node.delay, mask))  # a mask of 0 makes the times known, for the caller reads it then
+                kernel.initials.append((node.delay, mask))  # a mask of 0 still makes the times known: the caller reads it then
             for part in node.parts:
                 handle = kernel.outputs.get(part.output)
                 if handle is not None:
@@ -286,7 +286,7 @@ class _Binder:
         self.kernel.steps = _without_repeats(steps, kernel)
 
     def _remote_marks(self, reaction: int, seen: set[int]) -> list[Mark]:
-        """What other workers wrote that triggers this reaction, and with it every later reader of the same input."""
+        """Marks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
         marks: list[Mark] = []
         for index in self.topology.reactions[reaction].triggers:
             node = self.topology.inputs[index]
@@ -302,12 +302,12 @@ class _Binder:
 
 
 def _mark(source: Source, mask: int) -> Mark:
-    """Where to look for an undelayed part that another worker writes."""
+    """Make the check of an undelayed part that another worker writes."""
     return source.whole, mask, None if source.undivided else source
 
 
 def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Kernel) -> list[tuple[Callable[[Any], None], Any]]:
-    """Drop runs that nothing new can have been triggered for since the one before them."""
+    """Drop runs that cannot find anything new triggered since the run before them."""
     kept: list[tuple[Callable[[Any], None], Any]] = []
     last = None
     for step in steps:

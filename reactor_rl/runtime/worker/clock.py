@@ -21,16 +21,16 @@ NEVER = 2**63 - 1
 
 
 class WaitingAction(Protocol):
-    """A logical action that has values waiting for further microsteps."""
+    """A logical action with values that wait for further microsteps."""
 
     def arrive(self) -> bool:
-        """Deliver the next one at the pass that begins. Returns whether more are waiting."""
+        """Deliver the next value at the pass that begins, and return whether more are waiting."""
         ...
 
 
 @dataclass
 class Agenda:
-    """What is due at future ticks, microstep 0: reactions (masks), timers (positions) and events of actions (index, kept value)."""
+    """Reactions (masks), timers (positions) and events of actions (index, kept value) due at microstep 0 of future ticks."""
 
     always: int = 0  # reactions of timers that fire at every tick
     times: list[int] = field(default_factory=list)  # a heap
@@ -40,7 +40,7 @@ class Agenda:
 
 
 class Moment:
-    """The tag, what is triggered, and what is due later, of one worker.
+    """The tag of one worker, the reactions that are triggered, and the events that are due later.
 
     Args:
         worker: Its number.
@@ -53,12 +53,12 @@ class Moment:
         number: The number of the pass that is running, from 1.
         tick_number: The number of the first pass of the tick that is running.
         pending: Bits of the reactions that are triggered and not done.
-        soon: Bits of the reactions that are triggered at the next tick (others that are to come are in the agenda).
+        soon: Bits of the reactions that are triggered at the next tick (later ones are in the agenda).
         current: Bit of the reaction that is running, ALL between reactions.
         again: Actions that are present at the next microstep.
-        later: What is to be done when the running reaction is done.
+        later: Functions to call when the running reaction is done.
         names: Names of the reactions, by bit.
-        agenda: What is due at future ticks.
+        agenda: Reactions, timers and events due at future ticks.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Moment:
         return self.names.get(self.current, "(none)")
 
     def after_reaction(self, call: Callable[[], None]) -> None:
-        """Do something when the running reaction is done."""
+        """Call a function when the running reaction is done."""
         self.later.append(call)
 
     def request_stop(self) -> None:
@@ -118,12 +118,12 @@ class Moment:
         self.agenda.events[time].append((action, kept))
 
     def push(self, time: int) -> None:
-        """Something is due at a future tick."""
+        """Note that something is due at a future tick."""
         heapq.heappush(self.agenda.times, time)
         self.words[Words.NEXT + self.worker] = self.next_time()
 
     def next_time(self) -> int:
-        """The next time at which something is due here by itself; 0 if something is due at every tick."""
+        """Return the next time at which this worker has something to do of its own; 0 if it has at every tick."""
         if self.agenda.always or self.soon:
             return 0
         return self.agenda.times[0] if self.agenda.times else NEVER

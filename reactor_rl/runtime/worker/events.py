@@ -26,7 +26,7 @@ class TimerHandle(Handle):
 
     @property
     def present(self) -> bool:
-        """Whether it fires at this tag."""
+        """Whether the timer fires at this tag."""
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
@@ -68,12 +68,12 @@ class ActionHandle(Handle):
             raise ValueError(f"{self.name}: an action cannot be scheduled {-delay} ticks ago")
 
     def clear(self) -> None:
-        """Make it absent, with nothing waiting."""
+        """Make the action absent and drop all waiting values."""
         self._arrived, self._now = -1, None
         self.waiting = deque()
 
     def arrive(self) -> bool:
-        """Deliver the next waiting value at the pass that begins. Returns whether more are waiting."""
+        """Deliver the next waiting value at the pass that begins, and return whether more are waiting."""
         kernel = self._kernel
         self._now = self.waiting.popleft()
         self._arrived = kernel.number

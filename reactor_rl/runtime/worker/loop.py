@@ -27,11 +27,11 @@ from reactor_rl.runtime.worker.presence import Source
 __all__ = ["Kernel", "Mark", "Observer"]
 
 Mark = tuple[int, int, Source | None]
-"""The word of an output's stamp, the bits of the reactions that it triggers, and what to ask about single rows of it."""
+"""The word of an output's stamp, the bits of the reactions that it triggers, and the reader of its single rows, if any."""
 
 
 class Observer:
-    """What may watch a kernel work (a trace, poisoned slots, fingerprints). Observed kernels take a slower loop."""
+    """Base of observers of a kernel (trace, poisoned slots, fingerprints). An observed kernel takes a slower loop."""
 
     def before_reaction(self, bit: int) -> None: ...
 
@@ -52,7 +52,7 @@ class Kernel(Moment):
     Args:
         worker: Its number.
         words: The words that all workers share.
-        run: A number that workers of one run have in common, where they are in one process.
+        run: Number that the workers of one run in one process have in common.
 
     Attributes:
         stopping: Whether the shutdown reactions are due, or have run.
@@ -94,9 +94,9 @@ class Kernel(Moment):
     # ------------------------------------------------------------------ passes
 
     def start_pass(self) -> None:
-        """Run the startup reactions. What they write is present at tick 0, whose first pass has the same number.
+        """Run the startup reactions. Their outputs are present at tick 0, whose first pass has the same number.
 
-        May be called again where a WAIT has left it.
+        After an exception from a WAIT, calling it again continues the pass.
         """
         if self._at < 0:
             self._starting = self.startup_mask
@@ -111,16 +111,16 @@ class Kernel(Moment):
         """Run the shutdown reactions, and what they trigger at the same tag: one microstep after tick ``time``, the last one."""
         if self.time == time:
             self.microstep = number - self.tick_number
-        else:  # nothing happened at that tick, and it was skipped
+        else:  # that tick was skipped because nothing was due
             self.time, self.microstep = time, 1
         self.number = number
         self.pending, self.stopping = self.shutdown_mask, True
         self.execute()
 
     def shut_down_alone(self) -> None:
-        """Run those shutdown reactions that have not run, without waiting for anybody: the run is torn down.
+        """Run the shutdown reactions that have not run yet, without waiting for other workers, because the run is torn down.
 
-        Their errors have no one to go to. May be called again when it was interrupted.
+        Their errors are dropped: no caller waits for them. May be called again after an interrupt.
         """
         self._at = -1
         if not self.stopping:
@@ -135,10 +135,10 @@ class Kernel(Moment):
             self._leave()
 
     def abandon(self) -> None:
-        """Leave the pass that an interrupt has ended in its middle, and whatever was set for the coming one."""
+        """Leave a pass that an interrupt has ended in its middle, and drop everything set for the coming one."""
         self._at, self.pending = -1, 0
         self.again, self.later, self.failures = [], [], []
-        self.number += 1  # what was written is not there at the next tick
+        self.number += 1  # outputs written so far must not be present at the next tick
         self._leave()
 
     def first_pass(self, time: int, number: int) -> None:
@@ -194,10 +194,10 @@ class Kernel(Moment):
             self.run_all()
 
     def ticks_alone(self, time: int, end: int) -> int:
-        """Run ticks from ``time`` on in which no other worker takes part, leaving out those at which nothing happens.
+        """Run ticks from ``time`` on in which no other worker takes part, skipping those at which nothing is due.
 
         Returns:
-            The time that has come: ``end``, or earlier behind a tick that failed or asked to stop.
+            The time reached: ``end``, or the time after a tick that failed or requested a stop.
         """
         try:
             self._enter()
@@ -224,17 +224,17 @@ class Kernel(Moment):
             time += 1
             if self.failures or words[Words.STOP]:
                 break
-            hold()  # as at the beginning of any tick
+            hold()  # a reaction may have raised the number of threads
         return time
 
     def execute(self) -> None:
-        """Go through the list, from where an exception from a WAIT left it."""
+        """Go through the list, continuing where an exception from a WAIT left it."""
         if self.observers:
             for observer in self.observers:
                 observer.before_pass()
         if self._at < 0:
             self._at = 0
-            if self.again:  # before the list's last SIGNAL, after which the caller may look
+            if self.again:  # set before the list's last SIGNAL, after which the caller may read it
                 self.words[Words.AGAIN] = self.number
         try:
             if get_ident() != self._thread:
@@ -257,13 +257,13 @@ class Kernel(Moment):
         self._limit.enter()
 
     def _moved(self) -> None:
-        """This worker goes on in another thread than before."""
+        """Note that this worker goes on in another thread than before."""
         self._thread = get_ident()
         enrol(self)
         in_thread()
 
     def is_in_this_thread(self) -> bool:
-        """Whether it was this thread that has begun the last pass."""
+        """Whether this thread has begun the last pass."""
         return self._thread == get_ident()
 
     def _leave(self) -> None:
@@ -280,7 +280,7 @@ class Kernel(Moment):
         return self._at >= 0
 
     def run(self, mask: int) -> None:
-        """Run what is triggered among the reactions of ``mask``, lowest bit first."""
+        """Run triggered reactions of ``mask``, lowest bit first."""
         if self.observers or self._starting is not None:
             return self._run_slowly(mask)
         calls = self.calls
@@ -302,7 +302,7 @@ class Kernel(Moment):
                 self._failed(bit, ordinary(error))
 
     def run_all(self) -> None:
-        """Run what is triggered until nothing is: :meth:`run` where nothing comes after it. Most often it is one reaction."""
+        """Run triggered reactions until none is left: :meth:`run` for a worker alone. Fastest if one reaction is triggered."""
         if self.observers:
             return self._run_slowly(ALL)
         calls = self.calls
@@ -328,7 +328,7 @@ class Kernel(Moment):
                 self._failed(bit, ordinary(error))
 
     def _run_slowly(self, mask: int) -> None:
-        """Run with observers, or at the start, when what ports trigger is kept for tick 0."""
+        """Run with observers, or at startup, when reactions triggered by ports are kept for tick 0."""
         while ready := (self.pending if self._starting is None else self._starting) & mask:
             self.current = bit = ready & -ready
             if self._starting is None:
@@ -352,7 +352,7 @@ class Kernel(Moment):
         self.current = ALL
 
     def mark(self, marks: list[Mark]) -> None:
-        """Set the bits of reactions that are triggered by what other workers wrote in this pass."""
+        """Set the bits of reactions triggered by outputs that other workers wrote in this pass."""
         words, number = self.words, self.number
         for whole, mask, rows in marks:
             if words[whole] == number or (rows is not None and rows.any_row(number)):
@@ -372,9 +372,9 @@ class Kernel(Moment):
     # ------------------------------------------------------------------ what is due
 
     def enter(self, time: int) -> None:
-        """Begin a new agenda with all that is due from ``time`` on and follows from the program and from what is in the slots.
+        """Begin a new agenda with everything due from ``time`` on that follows from the program and the content of the slots.
 
-        That is timers, initial values, and delayed values that are under way: everything but the events of actions.
+        That is timers, initial values, and delayed values under way: everything but the events of actions.
         """
         self.agenda, self.soon = Agenda(), 0
         for position, timer in enumerate(self.timers):

@@ -25,7 +25,7 @@ __all__ = ["Reply", "answer", "Connection", "serve"]
 
 
 class Reply:
-    """An answer, or why there is none."""
+    """The reply of a worker to a request: a value, or the failure in its place."""
 
     def __init__(self, value: Any = None, failure: Failure | None = None) -> None:
         self.value, self.failure = value, failure
@@ -38,7 +38,7 @@ class Reply:
 
 
 def answer(kernel: Kernel, request: tuple[str, Any]) -> Reply:
-    """Do what was asked; an exception becomes the answer."""
+    """Answer a request; an exception becomes the reply."""
     name, argument = request
     try:
         with inside(kernel.copies):
@@ -65,7 +65,7 @@ def _trace(kernel: Kernel, on: bool) -> Any:
         if isinstance(observer, Timeline):
             kernel.observers.remove(observer)
             return observer.slices
-    return []  # this worker has taken the place of one that was traced
+    return []  # this worker has replaced one that was traced
 
 
 def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
@@ -91,11 +91,11 @@ _REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
 
 
 Revive = Callable[[Callable[[int], None], Callable[[int], None]], Kernel]
-"""Gives the kernel of a helper, from how it waits and how it signals."""
+"""Makes the kernel of a helper from its functions to wait and to signal."""
 
 
 class Connection(Protocol):
-    """A two-way line of whole objects, such as ``multiprocessing.Pipe`` gives."""
+    """A two-way connection that sends whole objects, such as ``multiprocessing.Pipe`` makes."""
 
     def send(self, obj: Any) -> None: ...
 
@@ -117,7 +117,7 @@ def serve(
 ) -> None:
     """Build the kernel of a helper and serve the caller until it says QUIT or the run is aborted.
 
-    ``revive`` builds it in the place of :func:`bind`, for a helper that takes another one's place.
+    ``revive`` builds it in place of :func:`bind`, for a helper that replaces another one.
     """
     words = memory[: plan.layout.words * 8].cast("q")
     inbound = {source: channel for (source, target), channel in channels.items() if target == worker}

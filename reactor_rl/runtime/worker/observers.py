@@ -22,7 +22,7 @@ __all__ = ["Timeline", "AllPorts", "PATTERN", "Poison"]
 
 
 class Timeline(Observer):
-    """The slices of one worker since it was attached."""
+    """Records the slices of one worker from now on: reactions and waits."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -45,7 +45,7 @@ class Timeline(Observer):
 
 
 class AllPorts(Observer):
-    """Hashes every output of one worker after each pass: its tag, its rows' presence, its content."""
+    """Hashes every output of one worker after each pass: tag, presence of its rows, content."""
 
     def __init__(self, kernel: Kernel, outputs: Mapping[int, Written]) -> None:
         self._kernel, self._outputs = kernel, outputs
@@ -54,7 +54,7 @@ class AllPorts(Observer):
 
     def after_pass(self) -> None:
         kernel = self._kernel
-        if self._startup:  # what startup reactions write is present at tick 0, and hashed there
+        if self._startup:  # outputs of startup reactions are present at tick 0, and hashed there
             self._startup = False
             return
         for index, output in self._outputs.items():
@@ -66,7 +66,7 @@ class AllPorts(Observer):
                     canonical(decode(part), into)
 
     def restart(self) -> None:
-        """Forget what was hashed so far."""
+        """Begin the hashes anew."""
         self._hashes = {index: new_hash() for index in self._hashes}
 
     def digests(self) -> dict[int, bytes]:
@@ -75,7 +75,7 @@ class AllPorts(Observer):
 
 
 PATTERN = 0xA5
-"""Every byte of a poisoned slot."""
+"""The value of every byte of a poisoned slot."""
 
 
 class Poison(Observer):
@@ -91,7 +91,7 @@ class Poison(Observer):
         self._written: dict[int, int] = {}
 
     def before_reaction(self, bit: int) -> None:
-        # What was written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
+        # A value written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
         words, since = self._kernel.words, self._kernel.tick_number
         for index, port in self._of_bit[bit]:
             written = self._written.get(index, 0) >= since or port._stamps.any_since(words, since)

@@ -37,7 +37,7 @@ class Handle:
 class InputHandle(Handle):
     """An input port: one source, or the rows that it gathers.
 
-    ``read(time)`` gives the value that was written at a time, ``spans`` are the rows of the input that each source fills.
+    ``read(time)`` returns the value that was written at a time, ``spans`` are the rows of the input that each source fills.
     """
 
     __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
@@ -50,8 +50,8 @@ class InputHandle(Handle):
         self._sources, self._rows, self._delay = tuple(sources), node.rows, node.delay
         self._spans = tuple((part.at, part.at + part.width) for part in node.parts if part.at is not None)
         self._initial = _unchanging(node.initial)
-        # The stamp of the one source that is read at the same tag; -1 for inputs that are not that simple. Unless single
-        # rows of that source may be written by themselves, it decides.
+        # One undelayed source: its stamp alone decides presence, unless single rows may be written by themselves. -1: more
+        # than one source, or a delay.
         self._quick = sources[0].whole if _single(node) and not node.delay else -1
         self._decides = self._quick >= 0 and sources[0].undivided
 
@@ -70,7 +70,7 @@ class InputHandle(Handle):
         return mask if self._spans else bool(np.any(mask))
 
     def mask(self, since: int) -> npt.NDArray[np.bool_] | bool:
-        """Presence by row (an input that gathers) or by part."""
+        """Return presence by row (an input that gathers) or by part."""
         if self._initial is not MISSING and self._kernel.time < self._delay:
             now = since <= self._kernel.tick_number
             return np.full(self._rows or 0, now) if self._spans else now
@@ -87,7 +87,7 @@ class InputHandle(Handle):
         """The value at this tag: a read-only view (array ports), or this reactor's own copy (object ports).
 
         Raises:
-            AbsentError: If there is none, or if any row is absent.
+            AbsentError: If it, or any row of it, is absent.
         """
         kernel = self._kernel
         if not kernel.current & self._allowed:
@@ -97,7 +97,7 @@ class InputHandle(Handle):
         return self.get(kernel.number)
 
     def get(self, since: int) -> Any:
-        """The value, if it was written in pass ``since`` or after."""
+        """Return the value, if it was written in pass ``since`` or later."""
         if not self._whole(since):
             raise self._absent()
         time = self._kernel.time - self._delay
@@ -114,25 +114,25 @@ class InputHandle(Handle):
         return bool(self._sources)
 
     def any_since(self, since: int) -> bool:
-        """Whether any part was written in pass ``since`` or after (undelayed inputs)."""
+        """Whether any part was written in pass ``since`` or later (undelayed inputs)."""
         for source in self._sources:
             if source.any_since(since):
                 return True
         return False
 
     def stamped_parts(self) -> list[tuple[int, Read]] | None:
-        """Its parts, each with the word of its stamp, if that alone tells when anything of it was written (undelayed inputs)."""
+        """Return the parts, each with the word of its stamp, if that alone decides presence (undelayed inputs); else ``None``."""
         if not all(source.undivided for source in self._sources):
             return None
         return [(source.whole, read) for source, read in zip(self._sources, self._parts, strict=True)]
 
     def present_values(self, since: int) -> list[Any]:
-        """The values of those rows that were written in pass ``since`` or after (undelayed inputs of objects)."""
+        """Return the values of the rows that were written in pass ``since`` or later (undelayed inputs of objects)."""
         time = self._kernel.time
         return [read(time) for source, read in zip(self._sources, self._parts, strict=True) if source.any_since(since)]
 
     def only_slot(self) -> npt.NDArray[Any] | None:
-        """The view that is the value at every tick, if the input is an array with one slot."""
+        """Return the view that is the value at every tick, if the input is an array with one slot; else ``None``."""
         return self._slot
 
     def _initial_value(self) -> Any:
@@ -149,13 +149,13 @@ class InputHandle(Handle):
 
 
 class PlainInput(InputHandle):
-    """An input with one source, read at the same tag, whose rows nobody writes one by one: one stamp decides."""
+    """An undelayed input with one source whose rows are never written one by one, so that one stamp decides presence."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
-        """As of any input."""
+        """See :attr:`InputHandle.value`."""
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
@@ -165,7 +165,7 @@ class PlainInput(InputHandle):
 
 
 class LateInput(InputHandle):
-    """An input with one source, read with a delay, whose rows nobody writes one by one."""
+    """A delayed input with one source whose rows are never written one by one."""
 
     __slots__ = ("_ring", "_times")
 
@@ -177,7 +177,7 @@ class LateInput(InputHandle):
 
     @property
     def value(self) -> Any:
-        """As of any input."""
+        """See :attr:`InputHandle.value`."""
         kernel = self._kernel
         if not kernel.current & self._allowed:
             raise self._undeclared("triggers or uses")
@@ -190,7 +190,7 @@ class LateInput(InputHandle):
 def input_handle(
     kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
 ) -> InputHandle:
-    """The handle of an input: of the class that takes the least time for it.
+    """Make the handle of an input, of the fastest class that can read it.
 
     Args:
         kernel: The worker that reads it.
@@ -207,12 +207,12 @@ def input_handle(
 
 
 def _single(node: InputNode) -> bool:
-    """Whether a reaction reads it, and all of it comes from one source."""
+    """Whether a reaction reads the input, and all of it comes from one source."""
     return len(node.parts) == 1 and node.parts[0].at is None and node.reactor != BOUNDARY
 
 
 def _unchanging(initial: Any) -> Any:
-    """An initial value in a form in which no reader can change it."""
+    """Make an initial value that no reader can change."""
     if isinstance(initial, np.ndarray):
         initial = initial.copy()
         initial.flags.writeable = False
@@ -221,7 +221,7 @@ def _unchanging(initial: Any) -> Any:
 
 
 class OutputHandle(Handle):
-    """The common part of array and object outputs: presence, and who is woken.
+    """The common part of array and object outputs: presence, and the reactions that are woken.
 
     ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag, ``soon`` of those that it
     triggers at the next tick; ``late`` lists ``(delay, mask)`` for the others. ``row_masks`` and ``row_late`` are for single rows.
@@ -249,10 +249,11 @@ class OutputHandle(Handle):
                 kernel.wake_at(time + delay, mask)
 
     def wakes(self, delay: int, mask: int, rows: Iterable[int], soon: bool) -> None:
-        """Have a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
+        """Let a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
 
-        A mask of 0 still makes the time known, for a reader on another worker. ``soon``: whether ``kernel.soon`` will do for a
-        delay of one tick: nobody else has to know that something is coming, and it is only written while a tick is going on.
+        A mask of 0 still makes the time known, for a reader on another worker. ``soon``: whether a delay of one tick may use
+        ``kernel.soon``. It may if no other worker has to know that something is coming, and the output is only written
+        during a tick.
         """
         rows = list(rows)
         if delay == 0:
@@ -275,7 +276,7 @@ class OutputHandle(Handle):
             kernel.wake_at(kernel.time + delay, mask)
 
     def wake_again(self, time: int) -> None:
-        """Enter the arrivals, at ``time`` or later, of the values that lie in the slots: what publishing them entered."""
+        """Enter the arrivals at ``time`` or later of the values in the slots again, as publishing them did."""
         late = [*self._late, (1, self._soon)] if self._soon else self._late
         for row, written in self._stamps.in_slots(self._kernel.words):
             for delay, mask in late if row is None else self._row_late[row]:
@@ -283,7 +284,7 @@ class OutputHandle(Handle):
                     self._kernel.wake_at(written + delay, mask)
 
     def trigger_again(self, number: int) -> None:
-        """Trigger what is triggered, on this worker, by what was written in pass ``number``, which is the coming one."""
+        """Trigger this worker's reactions for values written in pass ``number``, which is the coming one."""
         rows = self._stamps.written(self._kernel.words, number)
         if rows is not None:
             for mask in [self._row_masks[row] for row in rows] or [self._mask]:
@@ -291,7 +292,7 @@ class OutputHandle(Handle):
 
     @property
     def rows(self) -> _RowsOfOutput:
-        """The rows, to be set one by one: ``port.rows[i].set(value)``. Only where rows are connected."""
+        """The rows, to set them one by one: ``port.rows[i].set(value)``. Only for ports whose rows are connected."""
         if not self._row_masks:
             raise AttributeError(f"no connection addresses rows of {self.name}; set the whole port")
         return _RowsOfOutput(self)
@@ -311,7 +312,7 @@ class _RowsOfOutput:
 
     def __getitem__(self, row: int) -> _RowOfOutput:
         if not 0 <= row < len(self):
-            raise IndexError(f"{self._port.name} has {len(self)} rows, not a row {row}")
+            raise IndexError(f"row {row} is out of range: {self._port.name} has {len(self)} rows")
         return _RowOfOutput(self._port, row)
 
 
@@ -322,7 +323,7 @@ class _RowOfOutput:
         self._port, self._row = port, row
 
     def set(self, value: Any) -> None:
-        """Write this row alone."""
+        """Write this row only."""
         port = self._port
         if not port._kernel.current & port._allowed:
             raise port._undeclared("effects")
@@ -336,10 +337,10 @@ class ArrayOutput(OutputHandle):
     __slots__ = ("_copies", "_direct", "_only", "_views", "dtype", "shape")
 
     def bind(self, views: Sequence[npt.NDArray[Any]], copies: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
-        """``views[k]`` is slot k of the ring; ``copies`` are the places that the value is copied to besides."""
+        """Set the slots: ``views[k]`` is slot k of the ring; ``copies`` are further places that the value is copied to."""
         self._views, self._copies = tuple(views), tuple(tuple(copy) for copy in copies)
         self._only = self._views[0] if len(self._views) == 1 else None
-        # The slot, if all that is to be done besides filling it is to stamp it.
+        # The slot, if writing needs nothing but to fill and stamp it.
         self._direct = None if self._copies or self._times else self._only
         self.shape, self.dtype = views[0].shape, views[0].dtype
 
@@ -396,15 +397,15 @@ class ArrayOutput(OutputHandle):
         array = np.asarray(value)
         if array.shape != shape:
             raise ValueError(f"{self.name} takes values of shape {shape}, not {array.shape}")
-        # Plain Python numbers cast as numbers do, arrays by the kind of their dtype.
+        # A plain Python number has no dtype, so numpy casts it by value; arrays must match in kind.
         return array if hasattr(value, "dtype") or array.ndim else value
 
     def simple(self) -> tuple[npt.NDArray[Any] | None, int, int]:
-        """The one slot, its stamp and the mask of what it triggers, if writing it takes no more than that; else no slot."""
+        """Return the one slot (None if writing needs more than to fill and stamp it), its stamp, and the mask that it triggers."""
         return self._direct, self._whole, self._mask
 
     def slot(self, time: int) -> npt.NDArray[Any]:
-        """The slot that is written at ``time``."""
+        """Return the slot that is written at ``time``."""
         return self._views[time % len(self._views)]
 
 
@@ -430,13 +431,13 @@ class ObjectOutput(OutputHandle):
         else:
             values = list(value)
             if len(values) != self._rows:
-                raise ValueError(f"{self.name} has {self._rows} rows and was set to {len(values)} values")
+                raise ValueError(f"{self.name} takes {self._rows} values, one for each row, not {len(values)}")
             for row, item in enumerate(values):
                 self._set_row(row, item)
         self._publish()
 
     def simple(self) -> tuple[None, int, int]:
-        """As of an array output."""
+        """See :meth:`ArrayOutput.simple`; an object port does not have a plain slot."""
         return None, self._whole, self._mask
 
     def _set_row(self, row: int, value: Any) -> None:
@@ -444,9 +445,9 @@ class ObjectOutput(OutputHandle):
 
 
 class LocalObjectOutput(ObjectOutput):
-    """An object port that nobody outside this worker reads, and whose rows nobody addresses.
+    """An object port that is read on this worker only and whose rows are not addressed.
 
-    What small programs do most is setting such ports, so ``set`` is bound once, to what it needs and nothing else.
+    Small programs spend most of their time setting such ports, so ``set`` is a closure over exactly what it needs.
     """
 
     __slots__ = ("set",)
@@ -454,7 +455,7 @@ class LocalObjectOutput(ObjectOutput):
     set: Callable[[Any], None]  # type: ignore[assignment]
 
     def finish(self) -> None:
-        """Bind ``set``, once it is known whom the port wakes."""
+        """Bind ``set``, once it is known which reactions the port wakes."""
         kernel, words, cells, whole, mask = self._kernel, self._kernel.words, self._cells.local(), self._whole, self._mask
         allowed, times, ring, soon, late = self._allowed, self._times, self._ring, self._soon, self._late
 

@@ -29,7 +29,7 @@ class Stamps:
 
     Attributes:
         whole: The word that is the stamp of all of it.
-        rows: How many rows may be written one by one; ``None`` if it is only ever written all at once.
+        rows: Number of rows that may be written one by one; ``None`` if it is only written as a whole.
         ring: Number of slots; more than one if it is read with a delay.
     """
 
@@ -43,34 +43,34 @@ class Stamps:
 
     @property
     def size(self) -> int:
-        """Number of words, those of the times included."""
+        """Number of words, including those of the times."""
         return self._stride * (1 if self.ring == 1 else 1 + self.ring)
 
     @property
     def any_row(self) -> int:
-        """The word that is the stamp of any row, of all of it where rows are not written one by one."""
+        """The word that is the stamp of any row; of the whole output if rows are not written one by one."""
         return self.whole if self.rows is None else self.whole + ANY_ROW
 
     @property
     def times(self) -> tuple[int, ...]:
-        """For each slot the word with the time at which all of it was written; none if nobody reads with a delay."""
+        """For each slot the word with the time at which all of it was written; empty unless it is read with a delay."""
         behind = self.whole + self._stride
         return tuple(range(behind, self.whole + self.size, self._stride))
 
     def clear(self, words: memoryview) -> None:
-        """Note that no slot was ever written."""
+        """Mark every slot as never written."""
         for word in range(self.whole + self._stride, self.whole + self.size):
             words[word] = NO_TIME
 
     def stamp_row(self, words: memoryview, row: int, number: int, time: int) -> None:
-        """Note that one row is written in pass ``number``, at ``time``."""
+        """Stamp one row as written in pass ``number``, at ``time``."""
         words[self.whole + ANY_ROW] = words[self.whole + FIRST_ROW + row] = number
         if self.ring > 1:
             slot = self.whole + self._stride * (1 + time % self.ring)
             words[slot + ANY_ROW] = words[slot + FIRST_ROW + row] = time
 
     def written(self, words: memoryview, number: int) -> list[int] | None:
-        """The rows that were written one by one in pass ``number``, none of them if all of it was; ``None`` if nothing was."""
+        """Rows that were written one by one in pass ``number``; empty if all of it was written, ``None`` if nothing was."""
         if words[self.whole] == number:
             return []
         if not self.rows or words[self.whole + ANY_ROW] != number:
@@ -78,11 +78,11 @@ class Stamps:
         return [row for row in range(self.rows) if words[self.whole + FIRST_ROW + row] == number]
 
     def any_since(self, words: memoryview, since: int) -> bool:
-        """Whether anything of it was written in pass ``since`` or after."""
+        """Whether any of it was written in pass ``since`` or later."""
         return words[self.whole] >= since or (bool(self.rows) and words[self.whole + ANY_ROW] >= since)
 
     def in_slots(self, words: memoryview) -> Iterator[tuple[int | None, int]]:
-        """What the slots of the ring hold: each row that was written, ``None`` for all of them, and the time of it."""
+        """Yield the content of the ring: each row that was written (``None``: all rows), and its time."""
         for slot in self.times:
             if words[slot] != NO_TIME:
                 yield None, words[slot]
@@ -91,7 +91,7 @@ class Stamps:
                     yield row, words[slot + FIRST_ROW + row]
 
     def save(self, words: memoryview, coming: int, oldest: int) -> list[int]:
-        """All of it in a form that fits into any run.
+        """Save the stamps in a form that fits into any run.
 
         Returns:
             For each stamp how many passes before ``coming`` it was written, -1 if that was before ``oldest``; then the times.
@@ -101,7 +101,7 @@ class Stamps:
         return ages + saved[self._stride :]
 
     def restore(self, words: memoryview, saved: list[int], coming: int) -> bool:
-        """Put back what :meth:`save` gave. Returns whether anything is present at the coming pass."""
+        """Restore the result of :meth:`save`, and return whether anything is present at the coming pass."""
         ages = saved[: self._stride]
         passes = [0 if age == LONG_AGO else coming - age for age in ages]
         for word, stamp in enumerate(passes + saved[self._stride :], self.whole):
@@ -109,23 +109,23 @@ class Stamps:
         return self.is_present(saved)
 
     def is_present(self, saved: list[int]) -> bool:
-        """Whether, by what :meth:`save` gave, anything is present at the coming pass."""
+        """Whether the result of :meth:`save` makes anything present at the coming pass."""
         return 0 in saved[: self._stride]
 
 
 class Source:
-    """One part of an input as far as presence goes: a whole output, or rows of it.
+    """The presence of one part of an input: a whole output, or rows of it.
 
     Args:
         kernel: The worker that reads it.
         stamps: The stamps of the output.
-        delay: How many ticks after it was written it is read.
+        delay: Number of ticks after which it is read.
         lo, hi: The rows; ``None`` for all.
 
     Attributes:
         whole: The word that is the stamp of all of the output.
         times: For each slot the word with the time at which all of it was written, if it is read with a delay.
-        undivided: Whether its rows are only ever written all at once, so that these words decide.
+        undivided: Whether its rows are only written as a whole, so that these words decide.
     """
 
     __slots__ = ("_begin", "_delay", "_end", "_kernel", "times", "undivided", "whole")
@@ -137,7 +137,7 @@ class Source:
         self._begin, self._end = FIRST_ROW + lo, FIRST_ROW + hi
 
     def any_since(self, since: int) -> bool:
-        """Whether anything of it was written in pass ``since`` or after (without a delay)."""
+        """Whether any of it was written in pass ``since`` or later (without a delay)."""
         return self._kernel.words[self.whole] >= since or (not self.undivided and bool(np.any(self.rows(since))))
 
     def any_row(self, number: int) -> bool:
@@ -146,10 +146,10 @@ class Source:
         return words[self.whole + ANY_ROW] == number and number in words[self.whole + self._begin : self.whole + self._end]
 
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
-        """Presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
+        """Return the presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
 
         Args:
-            since: The first pass that counts: the running one, or for the caller, who reads after a tick, the tick's first.
+            since: The first pass that counts: the running one, or for the caller, which reads after a tick, the tick's first.
         """
         kernel = self._kernel
         words = kernel.words

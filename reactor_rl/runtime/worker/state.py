@@ -26,12 +26,12 @@ __all__ = ["WorkerCheckpoint", "checkpoint", "go_back", "WorkerState", "pickled_
 
 @dataclass
 class WorkerCheckpoint:
-    """A worker between two ticks.
+    """The state of a worker between two ticks, for its successor in the same run.
 
     Attributes:
         clock: Its time, microstep, and the numbers of the last pass and of the first one of its tick.
         reactors: The pickled state of each reactor, by index.
-        agenda: What is due.
+        agenda: Reactions, timers and events that are due.
         kept: The values of its object outputs, by index.
     """
 
@@ -42,10 +42,10 @@ class WorkerCheckpoint:
 
 
 def checkpoint(kernel: Kernel) -> WorkerCheckpoint:
-    """Copy what a worker holds in its own memory.
+    """Copy everything that a worker holds in its own memory.
 
     Raises:
-        RunError, TypeError: If the state of a reactor cannot be had; see :func:`reactor_rl.runtime.worker.state.take`.
+        RunError, TypeError: If the state of a reactor cannot be saved; see :func:`reactor_rl.runtime.worker.state.take`.
     """
     clock = kernel.time, kernel.microstep, kernel.number, kernel.tick_number
     kept = {index: port._cells.kept() for index, port in kernel.outputs.items() if isinstance(port, ObjectOutput)}
@@ -53,7 +53,7 @@ def checkpoint(kernel: Kernel) -> WorkerCheckpoint:
 
 
 def go_back(kernel: Kernel, saved: WorkerCheckpoint) -> None:
-    """Make a worker what it was. What was in the arena is there already."""
+    """Load a checkpoint into a worker. The arena holds its part already."""
     for index, reactor in kernel.reactors.items():
         set_state(kernel, index, reactor, loads(saved.reactors[index]))
     kernel.time, kernel.microstep, kernel.number, kernel.tick_number = saved.clock
@@ -68,17 +68,17 @@ def go_back(kernel: Kernel, saved: WorkerCheckpoint) -> None:
 
 @dataclass
 class WorkerState:
-    """What one worker holds, or all of them.
+    """The part of a snapshot that one worker holds, or all of them together.
 
     Attributes:
-        clock: How many ticks are done, and how many further microsteps the last one had.
-        stop: Whether the program has requested a stop: a startup reaction may, and then tick 0 is the last one.
+        clock: Number of ticks done, and number of further microsteps of the last one.
+        stop: Whether the program has requested a stop. A startup reaction may do so; then tick 0 is the last one.
         fed: Whether the caller has set a boundary input for the coming tick.
         reactors: The pickled state of each reactor.
         outputs: For each output its stamps and the content of its slots. A stamp is how many passes before the coming one it was
             written, or -1 if that was before the last tick; the stamps of slots that are read with a delay are times.
         events: Actions and their values by the time at which they are due.
-        waiting: Values that are due at microsteps of tick 0, by action: between two ticks later on there are none.
+        waiting: Values due at microsteps of tick 0, by action. Startup reactions schedule them; later ticks leave nothing behind.
     """
 
     clock: tuple[int, int]
@@ -103,7 +103,7 @@ def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
 
     Args:
         kernel: The worker.
-        moment: How many ticks are done, and the number of the last pass: a worker may have been left out of it.
+        moment: The number of ticks done, and of the last pass, in which this worker need not have taken part.
 
     Raises:
         RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
@@ -113,7 +113,7 @@ def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
     microstep = number - kernel.tick_number if kernel.time == ticks - 1 else 0
     part = WorkerState((ticks, microstep), reactors=pickled_reactors(kernel))
     coming = number + (ticks > 0)  # startup and tick 0 are one pass
-    # What was written before the last tick is not present any more; and the last one may have been skipped.
+    # Values written before the last tick are not present any more. If the last tick was skipped, no value is.
     oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
     for index, port in kernel.outputs.items():
         stamps = port._stamps.save(kernel.words, coming, oldest)
@@ -125,10 +125,10 @@ def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
 
 
 def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
-    """The state of each reactor of a worker, by index.
+    """Pickle the state of each reactor of a worker, by index.
 
     Raises:
-        RunError, TypeError: As :func:`take`.
+        RunError, TypeError: See :func:`take`.
     """
     states = {}
     for index, reactor in kernel.reactors.items():
@@ -136,7 +136,7 @@ def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
         try:
             states[index] = _pickled(kernel, index, reactor)
         except RunError as error:
-            raise RunError(f"there is no snapshot of reactor {name!r}: {error}") from error
+            raise RunError(f"cannot take a snapshot of reactor {name!r}: {error}") from error
         except Exception as error:
             raise TypeError(
                 f"the state of reactor {name!r} cannot be pickled ({error}); give "
@@ -146,11 +146,11 @@ def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
 
 
 def put_back(kernel: Kernel, part: WorkerState, coming: int) -> None:
-    """Make a worker what it was (or what others were, if reactors have moved since), whatever it is now.
+    """Load a snapshot into a worker, whatever its state is now.
 
     Args:
         kernel: The worker.
-        part: What it was.
+        part: The state of all workers, because reactors may have moved between workers since.
         coming: The number of the coming pass, high enough for the last tick's passes to have numbers that were never used.
     """
     states = {index: loads(part.reactors[index]) for index in kernel.reactors}
@@ -179,7 +179,7 @@ def put_back(kernel: Kernel, part: WorkerState, coming: int) -> None:
 
 
 def _by_action(events: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Events of one time; those of one action stay in the order in which they were scheduled."""
+    """Sort the events of one time by action; those of one action stay in the order in which they were scheduled."""
     return sorted(events, key=lambda event: event[0])
 
 
@@ -189,17 +189,17 @@ def _cells(port: Any) -> Any:
 
 
 def _times(port: Any, ticks: int, present: bool) -> range:
-    """The times whose values an output's slots hold.
+    """Return the times whose values an output's slots hold.
 
-    A buffer that several outputs share may have more slots than this one needs, and its copies fewer: that depends on what a node
-    knows, hence slots are saved by time.
+    Slots are saved by time, because their number depends on the node: a buffer that several outputs share may have more slots than
+    this output needs, and its copies fewer.
     """
     newest = ticks if present else ticks - 1
     return range(newest - port._ring + 1, newest + 1)
 
 
 def _slots(port: ArrayOutput, ticks: int, present: bool) -> list[Any]:
-    """Copies of what the slots hold, the slot of time ``t`` at ``t`` modulo their number."""
+    """Copy the content of the slots; the slot of time ``t`` is at ``t`` modulo their number."""
     slots: list[Any] = [None] * port._ring
     for time in _times(port, ticks, present):
         slots[time % port._ring] = port._views[time % len(port._views)].copy()
@@ -218,7 +218,7 @@ def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[An
 
 
 def _pickled(kernel: Kernel, index: int, reactor: Reactor) -> bytes:
-    """The state of a reactor. Its handles are out of the way meanwhile, for a ``__getstate__`` may well give all it has."""
+    """Pickle the state of a reactor. Its handles are removed meanwhile, because a ``__getstate__`` may return everything."""
     own = vars(reactor)
     handles = {name: own.pop(name) for name in kernel.handles[index]}
     try:
@@ -228,7 +228,7 @@ def _pickled(kernel: Kernel, index: int, reactor: Reactor) -> bytes:
 
 
 def set_state(kernel: Kernel, index: int, reactor: Reactor, state: Any) -> None:
-    """Give a reactor the state that another one of its kind had; its handles stay."""
+    """Set the state of a reactor; its handles stay."""
     handles = {name: vars(reactor)[name] for name in kernel.handles[index]}
     if hasattr(reactor, "__setstate__"):
         reactor.__setstate__(state)

@@ -29,7 +29,7 @@ _INLINE = CELL - HEADER.size
 class Side:
     """The side block of one worker: room for pickles that are longer than a cell.
 
-    Every cell keeps the region that it was given until it outgrows it; regions double, so at most as much again is wasted.
+    Every cell keeps its region until it outgrows it. A new region has twice the length needed, so at most half is wasted.
     """
 
     def __init__(self, block: Block) -> None:
@@ -38,7 +38,7 @@ class Side:
         self._regions: dict[int, tuple[int, int]] = {}
 
     def write(self, cell: int, data: bytes) -> int:
-        """Store ``data`` for a cell; returns its offset in the block."""
+        """Store ``data`` for a cell and return its offset in the block."""
         offset, room = self._regions.get(cell, (0, 0))
         if len(data) > room:
             offset, room = self._used, 2 * len(data)
@@ -49,16 +49,16 @@ class Side:
         return offset
 
     def move(self, block: Block) -> None:
-        """Go on in another block. What is in it already stays as it is."""
+        """Go on in another block, whose content stays as it is."""
         self._block, self._used, self._regions = block, block.reserved, {}
 
     def put(self, offset: int, data: bytes) -> None:
-        """Store at a place what has been read from that of another block."""
+        """Store data at the offset that it had in another block."""
         self._block.grow(offset + len(data))
         self._block.view(offset + len(data))[offset : offset + len(data)] = data
 
     def all(self) -> bytes:
-        """All that is in the block."""
+        """Copy the whole content of the block."""
         size = self._block.reserved
         return bytes(self._block.view(size)) if size else b""
 
@@ -71,10 +71,10 @@ class Cells:
 
     Args:
         count: Number of cells, ring times rows.
-        memory: The arena, where another worker reads this output; else None.
+        memory: The arena, if another worker reads this output; else None.
         offset: Byte offset of the first cell in the arena.
         side: The side block of the worker that writes.
-        local: Whether this is the worker that writes; its own readers take the value from here.
+        local: Whether this is the worker that writes; its own readers read the value from here.
     """
 
     def __init__(self, count: int, memory: memoryview | None, offset: int, side: Side | None, local: bool) -> None:
@@ -101,11 +101,11 @@ class Cells:
         return decode(self._kept[cell]) if self._local else loads(self._pickled(cell))
 
     def encoded(self, cell: int) -> Any:
-        """The encoded value of a cell, to be stored or sent elsewhere."""
+        """Return the encoded value of a cell, to be stored or sent elsewhere."""
         return self._kept[cell] if self._local else Pickled(bytes(self._pickled(cell)))
 
     def _pickled(self, cell: int) -> memoryview:
-        """Where the pickle lies that another worker wrote."""
+        """Return the memory of a pickle that another worker wrote."""
         assert self._memory is not None and self._side is not None
         at = self._offset + cell * CELL
         length, offset = HEADER.unpack_from(self._memory, at)
@@ -115,20 +115,20 @@ class Cells:
         return self._memory[at : at + length]
 
     def local(self) -> list[Any]:
-        """The encoded values themselves, for a port that nobody outside this worker reads."""
+        """Return the list of encoded values itself, for a port that only this worker reads."""
         return self._kept
 
     def kept(self) -> list[Any]:
-        """The encoded values, for a snapshot."""
+        """Copy the encoded values, for a snapshot."""
         return list(self._kept)
 
     def keep_all(self, kept: list[Any]) -> None:
-        """Become what :meth:`kept` gave, but in the arena, where that is already."""
+        """Restore the result of :meth:`kept`, except for the arena, which holds the values already."""
         self._kept[:] = kept
 
 
 class Written:
-    """One output, as somebody sees it who looks at all of them: a fingerprint, a gateway.
+    """The reader of one output for code that reads all of them, such as a fingerprint or a gateway.
 
     Args:
         stamps: Its stamps.
@@ -139,11 +139,11 @@ class Written:
         self._stamps, self._slots = stamps, slots
 
     def rows(self, words: memoryview, number: int) -> list[int] | None:
-        """The rows that were written one by one in pass ``number``, none of them if all of it was; ``None`` if nothing was."""
+        """Rows that were written one by one in pass ``number``; empty if all of it was written, ``None`` if nothing was."""
         return self._stamps.written(words, number)
 
     def parts(self, time: int, rows: Sequence[int]) -> list[Any]:
-        """What was written at ``time``: views of these rows of an array, or of all of it; the encoded object of each row."""
+        """Return the values written at ``time``: views of these rows of an array (or all of it), or each row's encoded object."""
         if isinstance(self._slots, Cells):
             count = self._stamps.rows or 1
             first = time % self._stamps.ring * count
@@ -154,16 +154,16 @@ class Written:
 
 View = npt.NDArray[Any]
 Read = Callable[[int], Any]
-"""Gives the value that was written at a time."""
+"""Reads the value that was written at a time."""
 
 
 class Reading(NamedTuple):
-    """How the value of an input is read.
+    """Functions that read the value of an input.
 
     Attributes:
-        read: All of it.
+        read: Reads all of it.
         slot: The view that is the value at every tick, if it is an array with one slot.
-        parts: Each part of an input of objects.
+        parts: Reads each part of an input of objects.
     """
 
     read: Read
@@ -195,7 +195,7 @@ class Values:
                 )
 
     def views(self, output: int) -> list[list[View]]:
-        """Writable views of every place of an array output, by slot of its ring; its own place first."""
+        """Make writable views of every place of an array output, by slot of its ring; its own place first."""
         views = []
         for place in self._layout.places[output]:
             slots = self._buffer(place.buffer)
@@ -208,7 +208,7 @@ class Values:
         return views
 
     def reading(self, node: InputNode) -> Reading:
-        """How an input is read."""
+        """Make the functions that read an input."""
         if not node.parts:
             return Reading(_nothing)
         if node.dtype is None:
@@ -220,7 +220,7 @@ class Values:
         return Reading(lambda time: only, None if node.delay else only)
 
     def _buffer(self, index: int) -> list[View]:
-        """The slots of a buffer, as fresh views."""
+        """Make views of the slots of a buffer."""
         buffer = self._layout.buffers[index]
         count = buffer.nbytes // buffer.dtype.itemsize if buffer.dtype.itemsize else 0
         flat = np.frombuffer(self._memory, buffer.dtype, count, buffer.offset)
@@ -240,7 +240,7 @@ class Values:
         return slots
 
     def _read_objects(self, node: InputNode) -> Read:
-        """What reads all of an input: the value of its one source, or a list with one value for each row that it gathers."""
+        """Make the reader of a whole input: the value of its one source, or a list with one value for each row that it gathers."""
         if node.parts[0].at is None:
             return self._read_part(node.parts[0])
         if any(part.block or self._topology.outputs[part.output].rows is not None for part in node.parts):
@@ -250,7 +250,8 @@ class Values:
         return lambda time: [cells.read(time % ring) for cells, ring in cells_of_parts]
 
     def _read_part(self, part: Part) -> Read:
-        """What reads one part of an input: one value, or the list of the rows that it selects of a port with rows."""
+        """Make the reader of one part of an input: one value, or the list of the rows that it selects of a port with rows."""
+
         output, cells = self._topology.outputs[part.output], self.cells[part.output]
         ring, rows = output.ring, output.rows
         if rows is None:
