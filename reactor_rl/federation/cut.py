@@ -24,15 +24,15 @@ HOME = 0
 
 @dataclass(frozen=True)
 class Link:
-    """What one node sends another at one point of every pass.
+    """Outputs that one node sends another at one point of every pass.
 
     Attributes:
-        index: Its place in the order of all links, which is that of ``level``: who follows it never waits in a circle.
+        index: Its place in the order of all links, which is that of ``level``. Nodes that keep to it never wait in a circle.
         level: The highest level, in the graph of the whole program, of a reaction that writes one of the outputs; -1 for boundary
             inputs, which are known before a pass begins.
         source, target: The two nodes.
         late: Whether the target only reads them with a delay, so that they may arrive any time before the next tick.
-        outputs: What crosses, by the indices of the whole program.
+        outputs: The outputs that cross, by index in the whole program.
     """
 
     index: int
@@ -44,17 +44,17 @@ class Link:
 
     @property
     def early(self) -> bool:
-        """Whether it is there before the pass begins."""
+        """Whether its values are known before the pass begins."""
         return self.level < 0
 
 
 def node_of(reactor: int, nodes: Sequence[int]) -> int:
-    """The node of a reactor; the boundary's is home."""
+    """Return the node of a reactor; the boundary's is home."""
     return HOME if reactor == BOUNDARY else nodes[reactor]
 
 
 def links_of(topology: Topology, nodes: Sequence[int]) -> tuple[Link, ...]:
-    """What crosses, if each reactor is on the node that ``nodes`` says."""
+    """List the links of a program whose reactors are on ``nodes``."""
     level = graphs.build(topology).level
     readers: dict[tuple[int, int], bool] = {}  # output and node that reads it -> whether only with a delay
     for port in topology.inputs:
@@ -81,19 +81,19 @@ On = Mapping[str, int | Sequence[int]]
 
 
 def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -> tuple[int, ...]:
-    """The node of each reactor.
+    """Choose the node of each reactor.
 
-    What ``on`` does not name is placed so that nobody waits for another node in the middle of a tick: banks are spread in
-    contiguous blocks, by the number of workers of each node, if what their members read at once comes from the boundary or from
-    reactors that are on the same node, and everything else is at home.
+    Reactors that ``on`` does not name are placed so that no node waits for another in the middle of a tick. A bank is spread in
+    contiguous blocks, by the number of workers of each node, if its members' undelayed inputs come from the boundary or from
+    reactors on the same node. Everything else is at home.
 
     Args:
         topology: The program.
         workers: How many workers each node has, home's first.
-        on: Where the user wants what.
+        on: The user's choice for some reactors.
 
     Raises:
-        ProgramError: If ``on`` names a reactor that the program does not have, or a node that there is not.
+        ProgramError: If ``on`` names a reactor or a node that does not exist.
     """
     said = _said(topology, len(workers), on or {})
     found = [said.get(reactor.index, HOME) for reactor in topology.reactors]
@@ -112,11 +112,11 @@ def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -
 
 
 def shared_out(workers: Sequence[int], shares: int) -> list[int]:
-    """The node of each of so many equal shares of something: contiguous blocks, by the number of workers of each node.
+    """Choose the node of each of a number of equal shares: contiguous blocks, by the number of workers of each node.
 
     Args:
-        workers: Of each node, home's first.
-        shares: How many there are.
+        workers: Workers of each node, home's first.
+        shares: Number of shares.
 
     Example:
         >>> shared_out([2, 4], 6)
@@ -133,7 +133,7 @@ def _level(bank: list[ReactorNode], level: Sequence[int]) -> int:
 
 
 def _in_place(topology: Topology, found: Sequence[int], spread: Mapping[int, int]) -> bool:
-    """Whether all that these reactors read without a delay is on their node already."""
+    """Whether all undelayed inputs of these reactors come from their own node."""
     for port in topology.inputs:
         if port.reactor in spread and port.delay == 0:
             for part in port.parts:
@@ -150,7 +150,7 @@ def _said(topology: Topology, nodes: int, on: On) -> dict[int, int]:
     for reactor in topology.reactors:
         if reactor.bank is not None:
             members.setdefault(reactor.bank[0], []).append(reactor.index)
-    for name in sorted(on, key=lambda name: name in names):  # what is said of one member counts more than what of all
+    for name in sorted(on, key=lambda name: name in names):  # the node of one member overrides that of its bank
         where = on[name]
         indices = [names[name]] if name in names else members.get(name)
         if indices is None:
@@ -173,14 +173,14 @@ GATEWAY = "(gateway)"
 
 @dataclass(frozen=True)
 class Part:
-    """What is on one node.
+    """The part of a program that is on one node.
 
     Attributes:
         node: The node.
         topology: The program that it runs; the last reactor is the gateway.
         links: The links that it takes part in.
         gates: For each reaction of the gateway, its link.
-        reactors, reactions, outputs, actions: Index in the whole program of each one here; of the gateway's reactions -1.
+        reactors, reactions, outputs, actions: Index in the whole program of each one here; -1 for reactions of the gateway.
     """
 
     node: int
@@ -204,12 +204,12 @@ class Part:
 
 
 def cut(topology: Topology, nodes: Sequence[int], count: int | None = None) -> tuple[Part, ...]:
-    """Cut a program.
+    """Cut a program into one part for each node.
 
     Args:
         topology: The program.
         nodes: The node of each reactor. The boundary is on node 0, home.
-        count: How many nodes there are; ``None`` for as many as are named.
+        count: Number of nodes; ``None`` for as many as ``nodes`` names.
 
     Returns:
         A part for each node.
@@ -299,9 +299,9 @@ class _Cutter:
         return replace(reactor, index=self.reactor[reactor.index], reactions=tuple(range(first, len(self.reactions))))
 
     def _leaving(self) -> dict[int, int]:
-        """An input of the gateway for each output that leaves, by output of the whole program.
+        """Make an input of the gateway for each output that leaves, by output of the whole program.
 
-        Delayed readers elsewhere are inputs too, which nothing reads: they make the times known at which something will arrive.
+        Delayed readers elsewhere get inputs too. Nothing reads those; they make the times known at which values will arrive.
         """
         leaving: dict[int, int] = {}
         for output in sorted({output for link in self.links if link.source == self.node for output in link.outputs}):

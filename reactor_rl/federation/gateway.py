@@ -24,14 +24,14 @@ __all__ = ["argument_for", "of_whole", "Gateway", "Office"]
 
 
 def of_whole(part: Part, request: str, reply: Reply) -> Reply:
-    """What a worker of a node has replied, for the whole program. What concerns proxies and the gateway is left out."""
+    """Translate a reply of a node's worker to indices of the whole program, without proxies and the gateway."""
     if reply.failure is not None or request not in _OUTWARD:
         return reply
     return Reply(_OUTWARD[request](part, reply.value))
 
 
 def argument_for(part: Part, request: str, argument: Any) -> Any:
-    """The argument of a request to the whole program, for the workers of one node."""
+    """Translate the argument of a request to the whole program for the workers of one node."""
     if request != "restore":
         return argument
     state, coming = argument
@@ -75,24 +75,24 @@ _OUTWARD: dict[str, Callable[[Part, Any], Any]] = {"failures": _failures, "diges
 
 
 class Office(Protocol):
-    """Where a gateway leaves letters and fetches them."""
+    """The place where a gateway leaves messages and fetches them."""
 
     def post(self, letter: Letter) -> None:
-        """Take a letter that leaves."""
+        """Take a message that leaves."""
 
     def wait(self, link: int) -> None:
-        """Return when there is a letter of a link, or raise, and be called again."""
+        """Return once a message of a link has arrived, or raise; then it is called again."""
 
     def fetch(self, link: int) -> Letter | None:
-        """The letter of a link that has arrived in this pass; ``None`` if none has, or for a letter with nothing in it."""
+        """Return the message of a link that has arrived in this pass; ``None`` if it has not, or is empty."""
 
 
 class Gateway(Gate):
     """The reactor that stands for the other nodes. It has one reaction per link, in the order of links.
 
     Args:
-        part: What is on this node.
-        office: Where its letters go to and come from.
+        part: The part of the program on this node.
+        office: The place where it leaves and fetches messages.
     """
 
     def __init__(self, part: Part, office: Office) -> None:
@@ -115,12 +115,12 @@ class Gateway(Gate):
         self._office.wait(link)
 
     def pack(self, link: Link, number: int, time: int) -> Letter:
-        """What was written for a link in pass ``number``, at ``time``."""
+        """Pack the values written for a link in pass ``number``, at ``time``."""
         contents = [self._content(index, number, time) for index in link.outputs]
         return Letter(link.index, tuple(content for content in contents if content is not None))
 
     def _content(self, index: int, number: int, time: int) -> Content | None:
-        """What was written of an output: for several nodes the same copy, which a carrier may then send once."""
+        """Pack one output: for several nodes the same copy, which a transport may then send once."""
         if index not in self._shared:
             return self._copied(index, number, time)
         of_pass = number, self._moment.beginning  # startup and the first pass of tick 0 have one number
@@ -137,7 +137,7 @@ class Gateway(Gate):
         return Content(index, tuple(rows), parts)
 
     def unpack(self, letter: Letter) -> None:
-        """Write what a letter holds, at the tag that the kernel is at."""
+        """Write the values of a message, at the tag of the kernel."""
         for index, rows, values in letter.contents:
             port: Any = self._arriving[index]
             if rows:

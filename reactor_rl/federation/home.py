@@ -39,11 +39,11 @@ from reactor_rl.trace import Slice, Tracing
 __all__ = ["END", "PostOffice", "FederatedRun", "Home", "start_federated"]
 
 END = -1
-"""Stands for a link where home waits for every node to have ended its part of the pass."""
+"""Number in place of a link: home waits until every node has ended its part of the pass."""
 
 
 class Caller(Protocol):
-    """What the thread that waits has to look after meanwhile.
+    """The waiting thread's own duties.
 
     Attributes:
         deadline: When it gives up.
@@ -52,7 +52,7 @@ class Caller(Protocol):
     deadline: Deadline
 
     def check(self) -> None:
-        """Raise what has ended one of its helpers."""
+        """Raise the error that has ended one of its helpers."""
 
 
 @dataclass
@@ -60,12 +60,12 @@ class _Node:
     """Another node, as home sees it.
 
     Attributes:
-        called: Whether a call is under way to it.
+        called: Whether a call to it is under way.
         open: Whether it takes part in this pass and has not ended it.
         waits: The link that it waits for.
         again: Whether it needs a further microstep.
-        held: Letters for it, which go with the next call.
-        late: Letters for it that may wait until the next tick begins.
+        held: Messages for it, which go with the next call.
+        late: Messages for it that may wait until the next tick begins.
         said: Its answer to a question.
     """
 
@@ -79,25 +79,25 @@ class _Node:
 
 
 class PostOffice:
-    """Where home's gateway leaves letters and finds them, and where all others' letters go through.
+    """Routes messages: home's gateway leaves and fetches them here, and those between other nodes pass through.
 
     Args:
         parts: The parts of all nodes.
-        carrier: What carries the nodes; it has been told to make them.
+        carrier: The transport to the other nodes, which it has been told to make.
         words: The words that home's workers share.
-        caller: Who waits.
+        caller: The thread that waits.
 
     Attributes:
         gateway: The gateway of home.
-        failures: What reactions on other nodes have raised in this pass.
-        calls: How many calls have been made.
+        failures: Failures of reactions on other nodes in this pass.
+        calls: Number of calls made.
     """
 
     def __init__(self, parts: Sequence[Part], carrier: Carrier, words: memoryview, caller: Caller) -> None:
         self._parts, self._carrier, self._words, self._caller = parts, carrier, words, caller
         self._links = {link.index: link for part in parts for link in part.links}
         self._nodes = {part.node: _Node() for part in parts[1:]}
-        # Those that can be given something in the middle of a pass have to take part in every one.
+        # Nodes that may receive a message in the middle of a pass have to take part in every pass.
         self._fed = {link.target for link in self._links.values() if not (link.early or link.late)} - {HOME}
         self._arrived: dict[int, Letter] = {}
         self._late: list[Letter] = []
@@ -107,7 +107,7 @@ class PostOffice:
         self.calls = 0
 
     def serve(self, kernel: Kernel) -> None:
-        """Know the caller's kernel, before its first pass."""
+        """Set the caller's kernel, before its first pass."""
         self._kernel = kernel
 
     # ------------------------------------------------------------------ a pass
@@ -139,22 +139,22 @@ class PostOffice:
         self._carrier.send(index, call)
 
     def post(self, letter: Letter) -> None:
-        """Take a letter of home's own gateway, and see whether others have some."""
+        """Take a message of home's own gateway, and look for messages of others."""
         self._pass_on(letter)
         while any(node.called for node in self._nodes.values()) and self._receive(0.0):
             pass
 
     def fetch(self, link: int) -> Letter | None:
-        """The letter of a link that has arrived in this pass."""
+        """Return the message of a link that has arrived in this pass, or ``None``."""
         return self._arrived.pop(link, None)
 
     def wait(self, link: int) -> None:
-        """Wait for a letter, or (:data:`END`) until every node has ended its part of the pass.
+        """Wait for a message, or (:data:`END`) until every node has ended its part of the pass.
 
         Raises:
             TimeoutError: If the deadline passes.
             NodeDiedError: If a node is lost.
-            WorkerHungError: If one does not answer in time.
+            WorkerHungError: If a node does not answer in time.
         """
         observers = self._kernel.observers
         for observer in observers:
@@ -179,7 +179,7 @@ class PostOffice:
         link = self._links[letter.link]
         if link.target == HOME:
             if link.late:
-                self._late.append(letter)  # which is taken in where no reaction runs
+                self._late.append(letter)  # taken in while no reaction runs
             else:
                 self._arrived[link.index] = letter
         elif link.late:
@@ -189,7 +189,7 @@ class PostOffice:
             self._go_on(link.target)
 
     def _go_on(self, index: int) -> None:
-        """Let a node go on with its pass if what it waits for is here."""
+        """Let a node go on with its pass if the message that it waits for is here."""
         node = self._nodes[index]
         if node.waits is not None and any(letter.link == node.waits for letter in node.held):
             node.waits = None
@@ -198,7 +198,7 @@ class PostOffice:
     # ------------------------------------------------------------------ answers
 
     def _receive(self, timeout: float) -> bool:
-        """Take one answer, if there is one within some seconds. Returns whether there was."""
+        """Wait ``timeout`` seconds for one answer and take it. Returns whether it came."""
         try:
             index, answer = self._carrier.receive(timeout)
         except TimeoutError:
@@ -217,7 +217,7 @@ class PostOffice:
         return True
 
     def _take(self, index: int, node: _Node, answer: Answer) -> None:
-        """Take what a node says of a pass."""
+        """Take a node's answer about a pass."""
         words, kernel = self._words, self._kernel
         for letter in answer.letters:
             self._pass_on(letter)
@@ -236,7 +236,7 @@ class PostOffice:
         self.due(answer.next, 0 if kernel.beginning else kernel.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
-        """Something is due on a node, at ``coming`` at the earliest."""
+        """Note that something is due on a node, at ``coming`` at the earliest."""
         if upcoming != NEVER:
             self._kernel.wake_at(max(upcoming, coming), 0)
 
@@ -258,18 +258,18 @@ class PostOffice:
     # ------------------------------------------------------------------ questions
 
     def forget(self) -> None:
-        """Forget what is under way between ticks: the run goes back to a snapshot."""
+        """Drop everything under way between ticks, because the run goes back to a snapshot."""
         for node in self._nodes.values():
             node.late, node.again = [], False
 
     def ask(self, request: str, argument: Any) -> None:
-        """Give all nodes a question; :meth:`answers` waits for what they say."""
+        """Send all nodes a request; :meth:`answers` waits for their answers."""
         for index, node in self._nodes.items():
             node.said = None
             self._send(index, Call("ask", question=(request, argument)))
 
     def answers(self) -> list[Answer]:
-        """What the nodes have said, in their order."""
+        """Wait for the answers of the nodes, and return them in the order of nodes."""
         found = []
         for node in self._nodes.values():
             while node.said is None:
@@ -295,16 +295,16 @@ class Home(Helpers):
 
     Args:
         plan: Home's part, compiled.
-        executor: What carries its helpers.
+        executor: The executor of its helpers.
         parts: The parts of all nodes.
-        carrier: What carries the nodes; it has been told to make them.
+        carrier: The transport to the other nodes, which it has been told to make.
     """
 
     def __init__(self, plan: Plan, executor: Executor, parts: Sequence[Part], carrier: Carrier) -> None:
         super().__init__(plan, executor)
         self.office = PostOffice(parts, carrier, self.words, self)
         self._part = parts[HOME]
-        self._ahead: list[int] = []  # what is to be added to each node's clock, in ns, for home's
+        self._ahead: list[int] = []  # ns to add to each node's clock to get home's
         self.start.append(self._begin)
 
     def watch(self, kernel: Kernel) -> None:
@@ -321,7 +321,7 @@ class Home(Helpers):
             self.office.begin(command, words[Words.TIME], words[Words.PASS])
 
     def ask(self, request: str, argument: Any) -> list[Reply]:
-        """Ask every worker of every node something between ticks. Returns the replies in order of node and worker."""
+        """Send every worker of every node a request between ticks, and return the replies in order of node and worker."""
         if request == "failures":
             found, self.office.failures = self.office.failures, []
             return [*self._own(request, argument), Reply(found)]
@@ -344,7 +344,7 @@ class Home(Helpers):
         return [of_whole(self._part, request, reply) for reply in replies]
 
     def _set_clocks(self) -> None:
-        """Compare the nodes' clocks with home's, several times: the quickest way there and back tells most."""
+        """Compare the nodes' clocks with home's several times; the fastest round trip is the most precise."""
         trips = []
         for _ in range(TRIPS):
             began = perf_counter_ns()
@@ -356,7 +356,7 @@ class Home(Helpers):
 
 
 def _shifted(reply: Reply, ahead: int) -> Reply:
-    """The slices of a worker on another node, on home's clock."""
+    """Convert the slices of a worker on another node to home's clock."""
     if reply.failure is not None or not reply.value:
         return reply
     slices: list[Slice] = [
@@ -366,13 +366,13 @@ def _shifted(reply: Reply, ahead: int) -> Reply:
 
 
 class FederatedRun(Run):
-    """A running program on several nodes. Made by :meth:`Program.start`; everything is as of any :class:`Run`.
+    """A running program on several nodes, made by :meth:`Program.start`. It is used like any :class:`Run`.
 
     Args:
         topology: The whole program.
         nodes: The node of each of its reactors.
-        plan, executor, reactors, helpers, tick_timeout: Home's part, as of any run.
-        carrier: What carries the other nodes.
+        plan, executor, reactors, helpers, tick_timeout: Home's part; see :class:`Run`.
+        carrier: The transport to the other nodes.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class FederatedRun(Run):
 
     @property
     def executor(self) -> str:
-        """Name of what carries the nodes."""
+        """Name of the transport."""
         return self._carrier.name
 
     @property
@@ -408,15 +408,15 @@ class FederatedRun(Run):
 
     @property
     def calls(self) -> int:
-        """How many calls home has made to the other nodes since the run began."""
+        """Number of calls that home has made to the other nodes since the run began."""
         return self._home.office.calls
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program as a picture, with the node of each reactor. Arguments as :meth:`Program.draw`."""
+        """Draw the program with the node of each reactor; see :meth:`Program.draw` for the arguments."""
         return draw(self._whole, path, format, nodes=self._nodes)
 
     def trace(self, path: str) -> Tracing:
-        """As of any run; the clocks of the nodes are compared when it begins, and their rows name them."""
+        """Record a trace; see :meth:`Run.trace`. Its rows name the nodes, whose clocks are compared when it begins."""
         labels = [f"node {node}, worker {worker}" for node, count in enumerate(self._counts) for worker in range(count)]
         return Tracing(self._ask, self._whole.name, path, labels)
 
@@ -437,19 +437,19 @@ def start_federated(
     carrier: Carrier,
     on: On | None,
 ) -> FederatedRun:
-    """Start a program on the nodes of a carrier.
+    """Start a program on the nodes of a transport.
 
     Args:
         topology: The program.
         reactors: Its reactors, pickled.
-        setup: What runs in every process before reactors are built.
-        settings: How home and each node run their part; its ``workers`` do not count, for the carrier has them.
-        carrier: What carries the nodes.
-        on: Where the user wants what.
+        setup: Functions that every process runs before reactors are built.
+        settings: How home and each node run their part. ``workers`` is ignored, because the transport sets it.
+        carrier: The transport to the nodes.
+        on: The user's choice of nodes for some reactors.
 
     Raises:
-        ProgramError: If the program cannot run so.
-        RunError: If the nodes cannot be had.
+        ProgramError: If the program cannot run on these nodes.
+        RunError: If the nodes cannot be made.
     """
     if settings.tick_timeout is not None:
         carrier = TimedCarrier(carrier, settings.tick_timeout)

@@ -22,22 +22,22 @@ __all__ = ["InProcess", "GROUP", "carrier_for", "check_nodes"]
 
 
 class InProcess:
-    """A carrier of nodes that are threads.
+    """The transport to nodes that are threads of this process.
 
     Args:
         nodes: Number of nodes, home included; ``None`` for 2.
         workers: Workers of each node; ``None`` for the cores of this process.
-        inside: What their workers are.
+        inside: Executor of each node.
 
     Raises:
-        ProgramError: If ``nodes`` is no number of nodes.
+        ProgramError: If ``nodes`` is not a positive integer.
     """
 
     name = "federated"
 
     def __init__(self, nodes: int | None = None, workers: int | None = None, inside: NamedExecutor = "threads") -> None:
         if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
-            raise ProgramError(f"nodes={nodes!r}: a program needs at least one node, home")
+            raise ProgramError(f"nodes must be an integer >= 1, home included, got {nodes!r}")
         self.nodes, self.inside = nodes or 2, inside
         self.workers = (workers or usable_cores(),) * self.nodes
         self._parcels: tuple[bytes, ...] = ()
@@ -66,13 +66,13 @@ class InProcess:
                 return thread.node, answer
 
     def lose(self, node: int) -> None:
-        """Lose a node, as a cluster does: what it was doing comes to nothing."""
+        """Lose a node, as a cluster may: its call is never answered."""
         self._threads.pop(node).end(0.0)
         self._lost.append(node)
 
     def replace(self, node: int) -> None:
         if node in self._threads:
-            self._threads[node].hang_up(0.0)  # a thread cannot be killed: it ends after what it is doing
+            self._threads[node].hang_up(0.0)  # a thread cannot be killed: it ends after its call
         self._begin(node)
 
     def describe(self, node: int) -> str:
@@ -92,7 +92,7 @@ class InProcess:
 
 
 class _Thread(threading.Thread):
-    """One node."""
+    """The thread of one node."""
 
     def __init__(self, node: int, host: Host, answers: queue.SimpleQueue[tuple[_Thread, Answer]]) -> None:
         super().__init__(name=f"reactor_rl node {node}", daemon=True)
@@ -107,7 +107,7 @@ class _Thread(threading.Thread):
             self._host.close(self._timeout)
 
     def hang_up(self, timeout: float | None) -> None:
-        """Have it end after what it is doing."""
+        """Let the thread end after its call."""
         self._timeout = timeout
         self.calls.put(None)
 
@@ -117,29 +117,29 @@ class _Thread(threading.Thread):
 
 
 GROUP = "reactor_rl.carriers"
-"""Entry points by which plugins offer carriers: functions of ``nodes`` and ``workers``, under the name of the executor."""
+"""Entry points by which plugins offer transports: functions of ``nodes`` and ``workers``, under the name of the executor."""
 
 
 def check_nodes(executor: Any, nodes: Any) -> None:
-    """Refuse ``nodes`` where there is one machine.
+    """Refuse ``nodes`` for an executor of one machine.
 
     Raises:
-        ProgramError: Names both.
+        ProgramError: Naming both.
     """
     if nodes is not None and executor in LOCAL:
         raise ProgramError(f"nodes={nodes!r} needs an executor with several machines: executor='ray'")
 
 
 def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) -> Carrier | None:
-    """What carries a run over several nodes, ``None`` if it is to be on one machine.
+    """Find the transport of a run on several nodes; ``None`` for an executor of one machine.
 
     Args:
-        executor: What the user has said: a name, or a carrier itself.
-        nodes: How many nodes, or whatever else the carrier understands; ``None`` for all that it has.
+        executor: The user's choice: a name, or a transport itself.
+        nodes: Number of nodes, or another description that the transport understands; ``None`` for all that it has.
         workers: Number of workers of each node; ``None`` for the cores of each.
 
     Raises:
-        ProgramError: If ``nodes`` are asked for where there is one machine, or nobody offers that carrier, or it has other nodes.
+        ProgramError: If ``nodes`` is given for an executor of one machine, the name is unknown, or the transport has other nodes.
     """
     check_nodes(executor, nodes)
     if executor in LOCAL:
@@ -147,7 +147,7 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
     if not isinstance(executor, str):
         carrier: Carrier = executor
         if nodes is not None and carrier.nodes != nodes:
-            raise ProgramError(f"nodes={nodes!r}, but the carrier {carrier.name!r} has {carrier.nodes}: leave one of the two out")
+            raise ProgramError(f"nodes must be {carrier.nodes}, as many as the transport has, or left out, got {nodes!r}")
         return carrier
     if executor == InProcess.name:
         return InProcess(nodes, workers)

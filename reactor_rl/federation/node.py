@@ -30,15 +30,15 @@ __all__ = ["Host", "Parcel"]
 
 @dataclass(frozen=True)
 class Parcel:
-    """All that a node is made of.
+    """All that is needed to make a node.
 
     Attributes:
-        part: What is on it.
-        reactors: Its reactors, pickled, by their index there.
-        setup: What runs in every process before reactors are built.
-        settings: How it runs them.
-        arrivals: What comes from other nodes.
-        arithmetic: How the caller's process computes.
+        part: Its part of the program.
+        reactors: Its reactors, pickled, by their index in the part.
+        setup: Functions that every process runs before reactors are built.
+        settings: How it runs its part.
+        arrivals: Links that arrive from other nodes.
+        arithmetic: Settings of the caller's process that change results of arithmetic.
     """
 
     part: Part
@@ -49,15 +49,15 @@ class Parcel:
     arithmetic: Arithmetic
 
     def packed(self) -> bytes:
-        """As it travels."""
+        """Pickle it to be sent."""
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
 
 
 class Host:
-    """A node, in the thread that makes its calls.
+    """A node, used in the thread that makes its calls.
 
     Args:
-        parcel: What it is made of, as :meth:`Carrier.launch` gets it.
+        parcel: Everything that it is made of, as :meth:`Carrier.launch` gets it.
     """
 
     def __init__(self, parcel: bytes) -> None:
@@ -65,7 +65,7 @@ class Host:
         self._part: _PartRun | None = None
 
     def call(self, call: Call) -> Answer:
-        """Do what home wants, as far as it can be done with what is here. Never raises an ordinary error."""
+        """Do a call of home, as far as possible with the messages that have arrived. Never raises an ordinary error."""
         try:
             if self._part is None:
                 self._part = _PartRun(loads(self._packed))
@@ -77,18 +77,18 @@ class Host:
         """End its workers. May be called again.
 
         Args:
-            timeout: Seconds to wait for what is going on; ``None``: no limit.
+            timeout: Seconds to wait for work in progress; ``None``: no limit.
         """
         if self._part is not None:
             self._part.end(timeout)
 
 
 class _Waiting(Exception):
-    """The pass cannot go on without a letter."""
+    """The pass cannot go on before a message has arrived."""
 
 
 class _Desk:
-    """Where the gateway of a node leaves letters and finds them."""
+    """The mailbox in which the gateway of a node leaves and finds messages."""
 
     def __init__(self) -> None:
         self.arrived: dict[int, Letter] = {}
@@ -106,7 +106,7 @@ class _Desk:
 
 
 class _PartRun(Run):
-    """The run of one part. It does a pass when home calls, as far as it gets."""
+    """The run of one part, which does a pass when home calls, as far as it gets."""
 
     def __init__(self, parcel: Parcel) -> None:
         part, settings = parcel.part, parcel.settings
@@ -116,7 +116,7 @@ class _PartRun(Run):
         self._gateway = Gateway(part, self._desk)
         self._late_links = frozenset(link.index for link in part.links if link.late)
         plan, executor = equip(part.topology, parcel.setup, settings, parcel.arrivals)
-        if executor.name != "threads":  # which has seen to it
+        if executor.name != "threads":  # which runs them itself
             for function in parcel.setup:
                 function()
         given: dict[int, bytes | Reactor] = {**parcel.reactors, part.gateway: self._gateway}
@@ -126,10 +126,10 @@ class _PartRun(Run):
         self._gates = sum(bit for bit, reaction in self._kernel.reactions.items() if reaction in part.gates)
 
     def _start_up(self) -> None:
-        """Home calls for it."""
+        """Do nothing: home calls for the startup pass."""
 
     def call(self, call: Call) -> Answer:
-        """As :meth:`Host.call`, but raises what goes wrong outside of reactions."""
+        """Do a call; see :meth:`Host.call`. Raises errors from outside of reactions."""
         if self._state != "ready":
             raise RunClosedError("this node's part of the run is over")
         if call.question is not None:
@@ -192,7 +192,7 @@ class _PartRun(Run):
             return [Reply(perf_counter_ns())]
         if request == "workers":
             return [Reply(self.workers)]
-        if request == KEEP:  # by the indices of this part, and with what came from others
+        if request == KEEP:  # keeps the indices of this part, and the values of proxies
             whole, *others = [reply.get() for reply in self._helpers.ask("snapshot", argument)]
             for state in others:
                 whole.merge(state)
@@ -201,7 +201,7 @@ class _PartRun(Run):
             return self._helpers.ask("restore", argument)
         replies = self._helpers.ask(request, argument_for(self._part, request, argument))
         if request == "restore":
-            self._words[Words.STOP] = Stop.NO  # home knows
+            self._words[Words.STOP] = Stop.NO  # home keeps a stop that was requested
         return [of_whole(self._part, request, reply) for reply in replies]
 
     def end(self, timeout: float | None) -> None:

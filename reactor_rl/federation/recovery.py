@@ -22,29 +22,29 @@ from reactor_rl.settings import Recover, tell
 __all__ = ["BRING_BACK", "KEEP", "RecoveringCarrier"]
 
 KEEP, BRING_BACK = "keep", "bring back"
-"""Questions to a node: what its state is, as it is kept for another one in its place; and to go on from such a state."""
+"""Requests to a node: to return its state, for a new node in its place; and to go on from such a state."""
 NOTED = frozenset({"restore", "trace"})
-"""Questions that change a node."""
+"""Requests that change a node."""
 OFTEN = 10.0
-"""Seconds after which the state of a node is taken at the earliest, so that bringing one back takes no longer than that."""
+"""Seconds between two saves of a node's state, at least; bringing a node back then takes about that long at most."""
 SHARE = 200
-"""It is taken at most every so many times as long as it takes."""
+"""The pause between two saves is at least this many times as long as a save takes."""
 OVERHEAD = 200
-"""Bytes of a call without its letters."""
+"""Bytes of a call without its messages."""
 
 
 @dataclass
 class _Notes:
-    """What is known of a node.
+    """The log of one node.
 
     Attributes:
-        calls: All that it was given since its beginning, or the last time that its state was taken; the last one may be under way.
+        calls: All calls since its beginning, or since its state was last saved; the last one may be under way.
         start: The call for its startup reactions, the first one.
-        bytes: About how many the calls have.
+        bytes: Size of the calls, approximately.
         under_way: The call that it has not answered.
-        since: When the notes began.
-        pause: Seconds until its state is taken.
-        over: Why it is not replaced any more.
+        since: When the log began.
+        pause: Seconds until its state is saved.
+        over: The reason why it is not replaced any more.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -57,31 +57,31 @@ class _Notes:
 
 
 class RecoveringCarrier(Around):
-    """Another carrier, whose lost nodes are replaced.
+    """Wrap a transport so that lost nodes are replaced.
 
     Args:
-        carrier: That one.
-        recover: How often, and how much may be noted for it.
+        carrier: The transport to wrap.
+        recover: How often nodes may be replaced, and how large the log may be.
     """
 
     def __init__(self, carrier: Carrier, recover: Recover) -> None:
         super().__init__(carrier)
         self._recover = recover
         self._notes: dict[int, _Notes] = {}
-        self._answers: deque[tuple[int, Answer]] = deque()  # which came while a node was brought back
-        self._awaited: dict[int, Answer | None] = {}  # what those have answered that are being brought back, or kept
-        self._losses: list[tuple[int, int, str]] = []  # tick, node and what has happened to it
+        self._answers: deque[tuple[int, Answer]] = deque()  # those that came while a node was brought back
+        self._awaited: dict[int, Answer | None] = {}  # by node that is being brought back or saved
+        self._losses: list[tuple[int, int, str]] = []  # tick, node and cause
         self._time = 0
 
     def launch(self, parcels: Sequence[bytes]) -> None:
-        """As the other carrier."""
+        """Begin to make the nodes; see :meth:`Carrier.launch`."""
         self._notes = {node: _Notes() for node in range(1, len(parcels) + 1)}
         super().launch(parcels)
 
     # ------------------------------------------------------------------ calls and answers
 
     def send(self, node: int, call: Call) -> None:
-        """Give a node a call, and note it."""
+        """Send a node a call, and log it."""
         notes = self._notes[node]
         if call.command == "first":
             self._time = call.time
@@ -96,7 +96,7 @@ class RecoveringCarrier(Around):
         self._carrier.send(node, call)
 
     def receive(self, timeout: float) -> tuple[int, Answer]:
-        """The next answer of any node that has been called."""
+        """Return the next answer of any node that has been called, and the node."""
         if self._answers:
             return self._answers.popleft()
         try:
@@ -108,7 +108,7 @@ class RecoveringCarrier(Around):
         return node, answer
 
     def _received(self, timeout: float) -> tuple[int, Answer]:
-        """As the other carrier; a node is lost too when one of its workers has died, or hangs."""
+        """Receive an answer. A node with a worker that has died, or hangs, counts as lost."""
         node, answer = self._carrier.receive(timeout)
         error = None if answer.error is None else answer.error.error
         if isinstance(error, (WorkerDiedError, WorkerHungError)):
@@ -117,12 +117,12 @@ class RecoveringCarrier(Around):
         return node, answer
 
     def _answer_of(self, node: int) -> Answer:
-        """What a node answers; what others say meanwhile is kept for later.
+        """Wait for the answer of a node, and keep those of others for later.
 
         Raises:
-            LostError: If it is that node that is lost.
+            LostError: If that node is lost.
         """
-        nested = node in self._awaited  # it was lost while it was waited for
+        nested = node in self._awaited  # a call of this method waits for it already
         self._awaited[node] = None
         try:
             while (found := self._awaited[node]) is None:
@@ -150,7 +150,7 @@ class RecoveringCarrier(Around):
     # ------------------------------------------------------------------ notes
 
     def _keep(self, node: int, notes: _Notes, ticks: int, number: int) -> None:
-        """Take the state of a node before tick ``ticks``, whose first pass has this number, and begin its notes anew."""
+        """Save the state of a node before tick ``ticks``, whose first pass has this number, and begin its log anew."""
         began = time.monotonic()
         question = Call("ask", question=(KEEP, (ticks, number - (ticks > 0))))  # startup and tick 0 are one pass
         notes.under_way = question
@@ -163,7 +163,7 @@ class RecoveringCarrier(Around):
             return
         notes.under_way = None
         if answer.error is not None:
-            notes.pause = float("inf")  # not before there is no other way
+            notes.pause = float("inf")  # retry only when the log is too large
             if notes.bytes > self._recover.log_bytes and not notes.over:
                 self._give_up(notes, str(answer.error.error))
             return
@@ -175,7 +175,7 @@ class RecoveringCarrier(Around):
 
     def _give_up(self, notes: _Notes, why: str) -> None:
         notes.over = (
-            f"the notes up to tick {self._time} take more than Recover(log_bytes={self._recover.log_bytes}), and they cannot begin "
+            f"the log up to tick {self._time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot begin "
             f"anew because {why}"
         )
         notes.calls.clear()
@@ -184,10 +184,10 @@ class RecoveringCarrier(Around):
     # ------------------------------------------------------------------ losses
 
     def _bring_back(self, lost: LostError) -> None:
-        """Have another node in the place of a lost one, where that was.
+        """Put a new node in the place of a lost one, in the same state.
 
         Raises:
-            LostError: If it cannot be replaced, or should not.
+            LostError: If it cannot be replaced, or too many have been lost.
         """
         began, node = time.monotonic(), lost.node
         notes, where = self._notes[node], self._carrier.describe(node)
@@ -227,7 +227,7 @@ class RecoveringCarrier(Around):
 
 
 def _size(call: Call) -> int:
-    """About how many bytes the letters of a call have."""
+    """Estimate the bytes of the messages of a call."""
     return sum(
         len(value.data) if isinstance(value, Pickled) else getattr(value, "nbytes", 8)
         for letter in call.letters

@@ -40,11 +40,11 @@ answer a question between two passes."""
 
 
 class Content(NamedTuple):
-    """What was written of one output in one pass.
+    """The values written to one output in one pass.
 
     Attributes:
-        output: Its index in the whole program.
-        rows: The rows that were written one by one; none of them if all of it was written.
+        output: Index of the output in the whole program.
+        rows: The rows that were written one by one; empty if all of it was written.
         values: A value for each of those rows; else the array, or the object of each row, or the object. Objects are encoded.
     """
 
@@ -54,21 +54,21 @@ class Content(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """What crosses on one link in one pass. ``link`` is its index among the links of the whole program."""
+    """The values that cross on one link in one pass. ``link`` is its index among the links of the whole program."""
 
     link: int
     contents: tuple[Content, ...]
 
 
 class Call(NamedTuple):
-    """What home wants of a node.
+    """A request of home to a node.
 
     Attributes:
-        command: What to do.
+        command: The thing to do.
         time: The tick that begins (``"first"``), or that was the last one (``"stop"``).
         number: The number of the pass, the same on all nodes.
-        letters: What has come for this node since the call before.
-        question: Of ``"ask"``: the name of the question, and its argument.
+        letters: Messages that have arrived for this node since the call before.
+        question: For ``"ask"``: the name of the request to the workers, and its argument.
     """
 
     command: Command
@@ -79,17 +79,17 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a node says to a call.
+    """The answer of a node to a call.
 
     Attributes:
-        letters: What it has for others since its answer before, in the order in which it was written.
-        waits: The link that it needs a letter of to go on with this pass; ``None`` if the pass is done.
+        letters: Messages for others since its last answer, in the order in which they were written.
+        waits: The link whose message it needs to go on with this pass; ``None`` if the pass is done.
         again: Whether the tick needs a further microstep.
         stop: Whether a reaction has requested a stop.
-        failures: What reactions have raised in the pass, by the indices of the whole program.
-        next: The next time at which something is due on this node by itself.
-        replies: What its workers reply to a question.
-        error: What has ended the node's part of the run, if something has, such as the death of one of its workers.
+        failures: Failures of reactions in the pass, by index in the whole program.
+        next: The next time at which this node has something to do of its own.
+        replies: Replies of its workers to a request.
+        error: The failure that has ended the node's part of the run, such as the death of one of its workers.
     """
 
     letters: tuple[Letter, ...] = ()
@@ -103,12 +103,12 @@ class Answer(NamedTuple):
 
 
 class LostError(Exception):
-    """A carrier has lost a node. The run makes an error of it that names the node's reactors, or has the node replaced.
+    """A transport has lost a node. The run turns this into an error that names the node's reactors, or replaces the node.
 
     Attributes:
         node: Its number.
-        how: What has happened to it, as it fits behind its name: "was killed by SIGKILL".
-        hung: Whether it is there, and does not answer in time.
+        how: The cause, worded to follow its name: "was killed by SIGKILL".
+        hung: Whether the node still exists but does not answer in time.
     """
 
     def __init__(self, node: int, how: str, hung: bool = False) -> None:
@@ -117,15 +117,15 @@ class LostError(Exception):
 
 
 class Carrier(Protocol):
-    """Where nodes live, and how calls reach them. Node 0 is home and not the carrier's business.
+    """Makes the nodes and carries calls to them. Node 0, home, is not the transport's concern.
 
     Only the thread that drives the run calls it. It serves one run: :meth:`launch` comes first and once, :meth:`close` last.
 
     Attributes:
         name: As the user spells it, for messages and ``repr``.
         nodes: Number of nodes, home included.
-        inside: The executor that home and the nodes have for their own workers.
-        workers: Number of workers of each node, home's first: who divides work among all of them asks for it before the start.
+        inside: The executor that home and the nodes use for their own workers.
+        workers: Number of workers of each node, home's first; known before the start, to divide work among them.
     """
 
     name: str
@@ -138,49 +138,49 @@ class Carrier(Protocol):
     def nodes(self) -> int: ...
 
     def launch(self, parcels: Sequence[bytes]) -> None:
-        """Begin to make nodes 1, 2, ... of these parcels. May return before they are up.
+        """Begin to make nodes 1, 2, ... from these parcels. May return before they are up.
 
         Raises:
-            RunError: If the nodes cannot be had.
+            RunError: If the nodes cannot be made.
         """
 
     def send(self, node: int, call: Call) -> None:
-        """Give a node a call. Does not wait for what comes of it."""
+        """Send a node a call. Does not wait for the answer."""
 
     def receive(self, timeout: float) -> tuple[int, Answer]:
-        """The next answer of any node that has been called, and who gives it.
+        """Return the next answer of any node that has been called, and the node.
 
         Args:
-            timeout: Seconds to wait at most; 0 to look only.
+            timeout: Most seconds to wait; 0 not to wait.
 
         Raises:
-            TimeoutError: If there is none yet.
+            TimeoutError: If no answer has come.
             LostError: If one of the nodes that have been called cannot answer any more.
         """
 
     def replace(self, node: int) -> None:
-        """Make a node of its parcel anew, in the place of one that is lost, or hangs and is to be ended; its call is forgotten.
+        """Make a node anew from its parcel, in place of one that is lost, or that hangs and is ended; its call is dropped.
 
         Raises:
-            RunError: If there is no place for it.
+            RunError: If no machine has room for it.
         """
 
     def describe(self, node: int) -> str:
-        """Where a node is, for people: a host's name or address; empty if there is nothing to say."""
+        """Describe where a node is, for messages: a host's name or address, or an empty string."""
 
     def close(self, timeout: float | None) -> None:
-        """End all nodes: their ``Host.close(timeout)``, then what carries them. May be called again, also when it was interrupted.
+        """End all nodes (``Host.close(timeout)``), then their processes. May be called again, even if it was interrupted.
 
         Args:
-            timeout: Seconds for what is still going on there; ``None``: no limit.
+            timeout: Seconds to wait for work in progress; ``None``: no limit.
         """
 
 
 class Around:
-    """A carrier that does everything as another one.
+    """Base of transports that wrap another one and change some of what it does.
 
     Args:
-        carrier: That one.
+        carrier: The transport to wrap.
     """
 
     def __init__(self, carrier: Carrier) -> None:
@@ -215,13 +215,13 @@ class Around:
 
 
 class TimedCarrier(Around):
-    """Another carrier, whose nodes have to answer within some seconds, but for their startup reactions, which take their time.
+    """Wrap a transport so that a node that does not answer in time counts as lost. Startup reactions are not limited.
 
-    Only what home spends waiting counts. A node that has an answer ready while home does something else is not late.
+    Only the time that home spends waiting counts. A node that has an answer ready while home does something else is not late.
 
     Args:
-        carrier: That one.
-        limit: Seconds.
+        carrier: The transport to wrap.
+        limit: Most seconds that home waits for an answer.
     """
 
     def __init__(self, carrier: Carrier, limit: float) -> None:
@@ -231,7 +231,7 @@ class TimedCarrier(Around):
         self._waited: dict[int, float] = {}  # seconds, for each node that is called
 
     def send(self, node: int, call: Call) -> None:
-        """Give a node a call."""
+        """Send a node a call, and start its limit."""
         if call.command == "start":
             self._starting.add(node)
         elif call.command != "on":
@@ -240,16 +240,17 @@ class TimedCarrier(Around):
         super().send(node, call)
 
     def receive(self, timeout: float) -> tuple[int, Answer]:
-        """The next answer of any node that has been called.
+        """Return the next answer of any node that has been called, and the node.
 
         Raises:
-            LostError: Also if one has not answered in time.
+            LostError: If a node is lost, or has not answered in time.
         """
         try:
             node, answer = super().receive(timeout)
         except TimeoutError:
             for node in self._waited.keys() - self._starting:
-                self._waited[node] += timeout  # and no more: that a node is started anew may take longer than was asked for
+                self._waited[node] += timeout  # not the real time, which may be longer if the wrapped transport starts a node anew
+
                 if self._waited[node] > self._limit:
                     raise LostError(node, f"has not answered for {self._limit} s", hung=True) from None
             raise
@@ -257,6 +258,6 @@ class TimedCarrier(Around):
         return node, answer
 
     def replace(self, node: int) -> None:
-        """Make a node anew."""
+        """Make a node anew, without a limit for its call."""
         self._waited.pop(node, None)
         super().replace(node)

@@ -294,13 +294,13 @@ def test_a_node_that_hangs_is_named() -> None:
     [
         ({"executor": "inline", "on": {"search": 0}}, "on= needs an executor with several nodes"),
         ({"executor": "threads", "nodes": 2}, "nodes=2 needs an executor"),
-        ({"executor": "federated", "nodes": 0}, "nodes=0: a program needs"),
+        ({"executor": "federated", "nodes": 0}, "nodes must be an integer >= 1"),
         ({"executor": "federated", "on": {"zebra": 0}}, "on names 'zebra', which the program does not have; it has: rolls, search"),
         ({"executor": "federated", "on": {"rolls": 2}}, "names node 2: nodes are counted from 0, home, to 1"),
         ({"executor": "federated", "on": {"rolls": [0, 1]}}, r"on\['rolls'\] has 2 node"),
         ({"executor": "federated", "placement": {"zebra": 0}}, "placement names reactors"),
         ({"executor": "federated", "costs": {"zebra": 1.0}}, "costs name reactors"),
-        ({"executor": InProcess(2), "nodes": 3}, "nodes=3, but the carrier 'federated' has 2"),
+        ({"executor": InProcess(2), "nodes": 3}, "nodes must be 2, as many as the transport has, or left out, got 3"),
     ],
 )
 def test_what_cannot_be_meant(how: dict[str, Any], message: str) -> None:
