@@ -114,7 +114,7 @@ def _measured(spin: float | None, away: float, context: str | None, work: float)
 
 
 def _number(work: float) -> int:
-    """How far a worker with a core to itself counts in ``work`` seconds."""
+    """Measure how far a worker with a core to itself counts in ``work`` seconds."""
     took = []
     for _ in range(5 if work else 0):
         begin = time.perf_counter()

@@ -65,7 +65,7 @@ class _Rows(PortRef):
                 raise ProgramError(f"{self}: a block of rows is written rows[start:stop] with 0 <= start < stop")
             return PortRef(self.owner, self.name, slice(int(index.start), int(index.stop)))
         if index < 0:
-            raise ProgramError(f"{self}: rows are counted from 0, not {index}")
+            raise ProgramError(f"{self}: rows are counted from 0, got {index}")
         return PortRef(self.owner, self.name, int(index))
 
 
@@ -179,10 +179,10 @@ class Composition:
         """Add ``n`` reactors of one class. An ``__init__`` that takes ``bank_index`` is given it.
 
         Raises:
-            ProgramError: As for :meth:`add`, or if ``n < 1``.
+            ProgramError: See :meth:`add`; or if ``n < 1``.
         """
         if n < 1:
-            raise ProgramError(f"a bank needs at least one member, not {n}")
+            raise ProgramError(f"a bank needs at least one member, got n={n}")
         base = self._fresh_name(cls, name)
         wants_index = "bank_index" in inspect.signature(cls.__init__).parameters
         members = []
@@ -228,11 +228,11 @@ class Composition:
             ProgramError: If the ends do not fit together, the input has a source already, or ``after < 1``.
         """
         if not isinstance(source, PortRef) or not isinstance(target, PortRef):
-            raise ProgramError(f"connect() takes two ports, not {source!r} and {target!r}")
+            raise ProgramError(f"connect() takes two ports, got {source!r} and {target!r}")
         if after is not None and (isinstance(after, bool) or not isinstance(after, int | np.integer) or after < 1):
             raise ProgramError(
-                f"connect({source}, {target}, after={after!r}): a delay is a whole number of ticks >= 1. For the same tag leave "
-                "`after` out; for the next microstep (Lingua Franca's `after 0`) use a logical action"
+                f"connect({source}, {target}): after must be an integer >= 1, got {after!r}. For the same tag leave it out; for "
+                "the next microstep (Lingua Franca's `after 0`) use a logical action"
             )
         if initial is not topo.MISSING and after is None:
             raise ProgramError(f"connect({source}, {target}): `initial` is for delayed connections; add after=1 or more")
@@ -266,7 +266,7 @@ class Composition:
 
     def _fresh_name(self, cls: type[declare.Reactor], name: str | None) -> str:
         if not (isinstance(cls, type) and issubclass(cls, declare.Reactor)):
-            raise ProgramError(f"expected a subclass of Reactor, not {cls!r}")
+            raise ProgramError(f"expected a subclass of Reactor, got {cls!r}")
         if name is None:
             base = name = _snake(cls.__name__)
             number = 2
@@ -279,7 +279,7 @@ class Composition:
 
     def _boundary_name(self, name: str) -> None:
         if not name.isidentifier() or name.startswith("_"):
-            raise ProgramError(f"a boundary port's name must be an identifier without a leading underscore, not {name!r}")
+            raise ProgramError(f"a boundary port's name must be an identifier without a leading underscore, got {name!r}")
         if name in self.reserved:
             raise ProgramError(f"a boundary port cannot be named {name!r}: a run has a method of that name")
         if name in self.boundary_inputs or name in self.boundary_outputs:

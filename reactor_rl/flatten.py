@@ -145,13 +145,13 @@ def _gathered(
         if dtype is None:
             if part.block and outputs[part.output].rows != part.width:
                 raise ProgramError(
-                    f"{name}: {part.width} rows are to come from an output of {outputs[part.output].rows or 'no'} rows"
+                    f"{name}: cannot take {part.width} rows from an output of {outputs[part.output].rows or 'no'} rows"
                 )
             rows.add(None)
             continue
         assert shape is not None
         if part.block and (not shape or shape[0] != part.width):
-            raise ProgramError(f"{name}: {part.width} rows are to come from an output of shape {shape}")
+            raise ProgramError(f"{name}: cannot take {part.width} rows from an output of shape {shape}")
         rows.add(shape[1:] if part.block else shape)
     if len(rows) > 1:
         raise ProgramError(f"{name}: its rows have different shapes: {', '.join(sorted(map(str, rows)))}")

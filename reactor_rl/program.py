@@ -83,23 +83,23 @@ class Program(Composition):
             executor: ``"inline"`` (the caller's thread), ``"threads"``, ``"processes"``, or ``"auto"``, which measures
                 a throw-away copy and chooses. For several nodes: ``"federated"`` (all in this process, to try it out),
                 ``"ray"``, or a transport that a plugin makes. Never changes a result.
-            workers: Number of workers, the caller's thread included; ``None`` for the cores that this process may use. With several
-                nodes, of each.
-            context: How processes start: ``"forkserver"`` (default where there is one), ``"spawn"`` or ``"fork"``.
-            caller_works: Whether the caller's thread takes its share of the reactors; if not, all are left to helpers.
+            workers: Number of workers (of each node), the caller's thread included; ``None`` for the cores that this process may
+                use.
+            context: How processes start: ``"forkserver"`` (the default if the system has it), ``"spawn"`` or ``"fork"``.
+            caller_works: Whether the caller's thread takes its share of the reactors; if not, helpers have all of them.
             debug: Fill every array slot with a pattern before it is written and after its last reader.
             fingerprint: Which ports :meth:`Run.fingerprint` covers: the boundary's outputs, all ports, or none.
-            costs: Seconds per tick by reactor name, for placement, in place of declared ones.
-            placement: Which worker gets which reactor, by name, counted from 0 among those that share the reactors; every
-                reactor or none. Needs a named executor, because ``"auto"`` chooses the workers. Never changes a result.
-            spin: Seconds that a worker waits awake, yielding the processor, before it parks; by default 200 us. More for a caller
-                that has something to do for so long between two ticks, none where there are more workers than cores.
-            recover: Whether, and how often, helper processes that die are replaced, with the same results; see
-                :class:`reactor_rl.Recover`. ``None``: the run is over when one dies. With several nodes it is nodes that are
-                replaced, also if one of their workers dies or hangs, and home's workers are not.
-            tick_timeout: Seconds that the caller waits at most for a helper or another node in a tick, or for its part of a
-                snapshot and the like. After that it raises :class:`WorkerHungError` or, with ``recover``, replaces that one. The
-                caller's own share is not timed.
+            costs: Expected seconds per tick, by name of reactor, in place of the declared costs. Never changes a result.
+            placement: The worker of every reactor, by name, counted from 0 among those that share the reactors. Needs a named
+                executor, because ``"auto"`` chooses the workers. Never changes a result.
+            spin: Seconds that a waiting worker spins, yielding the processor, before it parks; by default 200 us. Set more for a
+                caller that is busy for longer between two ticks, and 0 if workers outnumber cores.
+            recover: Replace helper processes that die, with the same results; see :class:`reactor_rl.Recover`. ``None``: the run
+                is over when one dies. With several nodes, lost nodes are replaced, and nodes whose workers die or hang; home's own
+                workers are not.
+            tick_timeout: Most seconds that the caller waits for a helper or another node, in a tick or for a snapshot. Then it
+                raises :class:`WorkerHungError` or, with ``recover``, replaces that one. The caller's own share is not timed.
+
             nodes: Number of nodes, home included, or another description that the executor understands; ``None`` for all that it
                 has.
             on: The node of a reactor, by name of the reactor or of a bank (one node for all its members, or a sequence with one
@@ -109,7 +109,7 @@ class Program(Composition):
         Raises:
             ProgramError: If the program cannot run: a causality loop, rows without a source, ``workers < 1``, a placement that
                 does not fit, a ``spin`` out of range, settings that ``recover`` cannot be combined with.
-            ArenaError: If there is not enough shared memory.
+            ArenaError: If not enough memory is available to share.
         """
         carrier = carrier_for(executor, nodes, workers)
         if carrier is None and on is not None:

@@ -82,7 +82,7 @@ class Output(Port):
     Args:
         shape: Shape of an array port; with ``dtype``. The leading axis is what ``.rows`` addresses.
         dtype: dtype of an array port. Without it, the port carries any picklable object.
-        rows: For an object port whose ``.rows`` are connected one by one: how many there are.
+        rows: Number of rows of an object port whose ``.rows`` are connected one by one.
 
     At run time, in a reaction that declares it as an effect:
 
@@ -104,7 +104,7 @@ class Output(Port):
         if rows is not None and self.shape is not None:
             raise ProgramError("`rows` is for object ports; the rows of an array port are its leading axis")
         if rows is not None and rows < 1:
-            raise ProgramError(f"an output needs at least one row, not rows={rows}")
+            raise ProgramError(f"rows must be >= 1, got {rows}")
         self.rows_declared = rows
 
 
@@ -117,9 +117,9 @@ class Timer(Declaration):
 
     def __init__(self, offset: int = 0, period: int | None = None) -> None:
         if offset < 0:
-            raise ProgramError(f"a timer's offset is a number of ticks >= 0, not {offset}")
+            raise ProgramError(f"a timer's offset must be a number of ticks >= 0, got {offset}")
         if period is not None and period < 1:
-            raise ProgramError(f"a timer's period is a number of ticks >= 1, not {period}; leave it out to fire once")
+            raise ProgramError(f"a timer's period must be a number of ticks >= 1, got {period}; leave it out to fire once")
         self.offset, self.period = int(offset), None if period is None else int(period)
 
 

@@ -223,7 +223,7 @@ def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, 
         raise ProgramError(f"placement must name every reactor; missing: {', '.join(missing)}")
     for name, worker in placement.items():
         if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < workers:
-            raise ProgramError(f"placement[{name!r}] is {worker!r}: the workers are counted from 0 to {workers - 1}")
+            raise ProgramError(f"placement[{name!r}] must be a worker from 0 to {workers - 1}, got {worker!r}")
     return [placement[name] for name in names]
 
 
@@ -286,7 +286,7 @@ def _synchronise(
                 needed[home[other]] = max(needed.get(home[other], 0), position[other])
         for source in sorted(needed):
             if any(source != via and clock(via, needed[via])[source] >= needed[source] for via in needed):
-                # What another wait brings along. Two waits cannot imply each other: one of the two reactions is done first.
+                # Another wait implies this one. Two waits cannot imply each other, because one of the two reactions is done first.
                 continue
             waits.setdefault(index, []).append(source)
             signals.setdefault((source, needed[source]), []).append(worker)
@@ -304,6 +304,7 @@ def _synchronise(
             lists[worker].append(Await(arrivals.gateway, arrivals.due[index][0]))
         lists[worker].append(Exec(index))
         lists[worker] += [Signal(target) for target in signals.get((worker, position[index]), ())]
+    # The caller must know that every helper is done before it reads outputs or begins the next pass.
     for worker in range(1, workers):
         if not (lists[worker] and lists[worker][-1] == Signal(0)):
             lists[worker].append(Signal(0))

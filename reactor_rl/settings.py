@@ -64,4 +64,4 @@ class Recover:
         for name, least in (("restarts", 1), ("log_bytes", 1)):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ProgramError(f"Recover({name}={number!r}): an integer of at least {least}; recover=None recovers nothing")
+                raise ProgramError(f"{name} must be an integer >= {least}, got {number!r}; recover=None recovers nothing")

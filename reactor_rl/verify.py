@@ -89,8 +89,8 @@ class Row:
     """One way of running.
 
     Attributes:
-        executor: As asked for.
-        workers: As asked for; a program of fewer reactors uses fewer.
+        executor: The executor asked for.
+        workers: The number of workers asked for; a program of fewer reactors uses fewer.
         fingerprint: Fingerprint of the run, empty if it failed.
         error: How it failed, empty if it did not.
         ran: The executor it really ran on, if that is another: a program of one reactor needs no helpers.
@@ -186,17 +186,17 @@ def verify(
     """
     unknown = sorted(set(executors) - set(EXECUTORS))
     if unknown or not executors:
-        raise ProgramError(f"executors={tuple(executors)!r}: choose among {', '.join(EXECUTORS)}")
+        raise ProgramError(f"executors must be among {', '.join(map(repr, EXECUTORS))}, got {tuple(executors)!r}")
     if not workers or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in workers):
-        raise ProgramError(f"workers={tuple(workers)!r}: numbers of workers are whole numbers >= 1")
+        raise ProgramError(f"workers must be integers >= 1, got {tuple(workers)!r}")
     if ticks < 1:
-        raise ProgramError(f"ticks={ticks}: at least one tick has to run")
+        raise ProgramError(f"ticks must be >= 1, got {ticks}")
     rows: list[Row] = []
     touched: tuple[str, ...] = ()
     for executor, count in _ways(executors, workers):
         subject = target()
         if not isinstance(subject, Program | Verifiable):
-            raise ProgramError(f"a target makes a Program, or an object with a method fingerprint(); this one made {subject!r}")
+            raise ProgramError(f"a target must make a Program, or an object with a method fingerprint(), got {subject!r}")
         before = generator_states()
         rows.append(_run(subject, executor, count, ticks))
         if executor == "inline":

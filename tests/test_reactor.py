@@ -21,9 +21,9 @@ from reactor_rl import Input, LogicalAction, Output, Program, ProgramError, Reac
         (lambda: Output((-1,), "f4"), "negative shape"),
         (lambda: Output((2,), object), "cannot have dtype object"),
         (lambda: Output((2,), "f4", rows=2), "leading axis"),
-        (lambda: Output(rows=0), "at least one row"),
-        (lambda: Timer(offset=-1), "offset is a number of ticks >= 0"),
-        (lambda: Timer(period=0), "period is a number of ticks >= 1"),
+        (lambda: Output(rows=0), "rows must be >= 1"),
+        (lambda: Timer(offset=-1), "offset must be a number of ticks >= 0"),
+        (lambda: Timer(period=0), "period must be a number of ticks >= 1"),
         (lambda: reaction(), "at least one trigger"),
         (lambda: reaction(lambda self: None), "at least one trigger"),
         (lambda: reaction(Output()), "cannot trigger"),
@@ -179,7 +179,7 @@ def test_actions_look_forward_only() -> None:
 
     program = Program()
     program.add(Back)
-    with pytest.raises(ValueError, match="cannot be scheduled 1 ticks ago"):
+    with pytest.raises(ValueError, match="delay must be >= 0, got -1"):
         program.start(executor="inline")
 
 

@@ -747,7 +747,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_it_does_not_go_with_is_refused_at_the_start(how: dict[str, Any], why: str) -> None:
     with pytest.raises(ProgramError, match=why):
         adders().start(**{"recover": Recover(), "workers": 2, **how})
-    with pytest.raises(ProgramError, match="restarts=0"):
+    with pytest.raises(ProgramError, match="restarts must be an integer >= 1, got 0"):
         Recover(restarts=0)
 
 

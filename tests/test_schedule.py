@@ -224,10 +224,10 @@ def test_costs_and_workers() -> None:
     [
         ({"r0": 0, "r1": 1, "zebra": 0}, "placement names reactors that the program does not have: zebra"),
         ({"r1": 1}, "placement must name every reactor; missing: r0"),
-        ({"r0": 0, "r1": 2}, r"placement\['r1'\] is 2: the workers are counted from 0 to 1"),
-        ({"r0": -1, "r1": 0}, r"placement\['r0'\] is -1"),
-        ({"r0": True, "r1": 0}, r"placement\['r0'\] is True"),
-        ({"r0": 0.0, "r1": 0}, r"placement\['r0'\] is 0.0"),
+        ({"r0": 0, "r1": 2}, r"placement\['r1'\] must be a worker from 0 to 1, got 2"),
+        ({"r0": -1, "r1": 0}, r"placement\['r0'\] must be a worker from 0 to 1, got -1"),
+        ({"r0": True, "r1": 0}, r"placement\['r0'\] must be a worker from 0 to 1, got True"),
+        ({"r0": 0.0, "r1": 0}, r"placement\['r0'\] must be a worker from 0 to 1, got 0.0"),
     ],
 )
 def test_a_placement_that_does_not_fit(placement: Any, says: str) -> None:

@@ -180,5 +180,5 @@ def test_arguments_are_checked_before_anything_runs(options):
 
 
 def test_a_target_must_make_something_that_can_be_verified():
-    with pytest.raises(ProgramError, match="a target makes a Program"):
+    with pytest.raises(ProgramError, match="a target must make a Program"):
         verify(lambda: 3)  # type: ignore[arg-type, return-value]

@@ -76,7 +76,7 @@ def checked_number(name: str, number: Any, least: int) -> None:
 
 def checked_executor(executor: Any) -> None:
     if executor not in CHOICES:
-        raise ValueError(f"executor={executor!r}: choose {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}")
+        raise ValueError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")
 
 
 def checked_batch_size(batch_size: int | None, num_envs: int) -> int:

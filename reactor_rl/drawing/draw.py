@@ -61,7 +61,8 @@ def draw(
 
     Args:
         topology: The program.
-        path: Where to write the picture; nowhere if it is ``None``.
+        path: File to write; ``None`` to write none.
+
         format: ``"mermaid"``, ``"dot"`` or ``"svg"``. Without it the ending of ``path`` chooses, and without that Mermaid.
         schedule: Schedule from which the worker of each reactor is shown.
         nodes: Node of each reactor, shown in place of the worker.
@@ -77,10 +78,12 @@ def draw(
     if format is None:
         ending = Path(path).suffix.lower() if path is not None else ".mmd"
         if ending not in ENDINGS:
-            raise ProgramError(f"cannot tell the format from the ending of {str(path)!r}: use .mmd, .dot or .svg, or give format=")
+            raise ProgramError(
+                f"the format does not follow from the ending of {str(path)!r}: use .mmd, .dot or .svg, or give format="
+            )
         format = ENDINGS[ending]
     elif format not in writers:
-        raise ProgramError(f"format={format!r}: choose 'mermaid', 'dot' or 'svg'")
+        raise ProgramError(f"format must be 'mermaid', 'dot' or 'svg', got {format!r}")
     text = writers[format](picture(topology, schedule, nodes))
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")

@@ -163,7 +163,7 @@ def _said(topology: Topology, nodes: int, on: On) -> dict[int, int]:
             )
         for index, node in zip(indices, each, strict=True):
             if isinstance(node, bool) or not isinstance(node, int) or not 0 <= node < nodes:
-                raise ProgramError(f"on[{name!r}] names node {node!r}: nodes are counted from 0, home, to {nodes - 1}")
+                raise ProgramError(f"on[{name!r}] must be a node from 0, home, to {nodes - 1}, got {node!r}")
             said[index] = node
     return said
 

@@ -127,6 +127,7 @@ class PostOffice:
             if link.early and command == "first":
                 self._nodes[link.target].held.append(self.gateway.pack(link, number, when))
             elif link.source != HOME and not self._nodes[link.source].open:
+                # The source takes no part in this pass, so an empty message keeps the target from waiting for it.
                 self._nodes[link.target].held.append(Letter(link.index, ()))
         for index, node in self._nodes.items():
             if node.open:
@@ -317,6 +318,7 @@ class Home(Helpers):
         command = _COMMANDS.get(words[Words.COMMAND])
         if command is not None:
             if command in ("first", "again"):
+                # No port triggers a gateway's reactions: what has arrived is not stamped yet, and what leaves is looked up.
                 self.kernel.pending |= self._gates
             self.office.begin(command, words[Words.TIME], words[Words.PASS])
 

@@ -168,6 +168,7 @@ class RecoveringCarrier(Around):
                 self._give_up(notes, str(answer.error.error))
             return
         state = answer.replies[0].get()
+        # Startup reactions build what a state does not contain, so a new node runs them before it gets the state.
         notes.calls = [] if notes.start is None else [notes.start]
         notes.calls.append(Call("ask", question=(BRING_BACK, (state, number))))
         notes.bytes, notes.since = 0, time.monotonic()

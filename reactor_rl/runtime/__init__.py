@@ -1,1 +1,1 @@
-"""How a schedule is executed: one protocol, several executors."""
+"""Execution of a schedule: one protocol, several executors."""

@@ -35,7 +35,7 @@ __all__ = ["Stop", "Words", "LATE", "LONGEST", "SHARE", "Patience", "Channel", "
 
 
 class Words:
-    """Numbers of the words."""
+    """Indices of the words in the control block."""
 
     COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
     NEXT = 8  # the next time at which worker w has something to do, at NEXT + w
@@ -56,7 +56,7 @@ LONGEST = 1.0
 
 
 class Patience:
-    """How one worker waits, in all its channels: spinning first, or parked at once on a contended core.
+    """Decides how one worker waits, in all its channels: spinning first, or parked at once on a contended core.
 
     Attributes:
         spin: Seconds that it spins for a token before it parks, on a core of its own.

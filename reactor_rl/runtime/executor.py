@@ -53,7 +53,7 @@ class Aborted(BaseException):
 
 
 class Executor(Protocol):
-    """Where helpers live.
+    """Holds the helpers of a run, and carries messages to them.
 
     Attributes:
         name: As the user spells it.

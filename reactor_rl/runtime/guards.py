@@ -36,8 +36,8 @@ class LockGuard:
 
 
 FORKED = (
-    "it belongs to the process that made it, and this is a forked child: its workers, and what they hold, are only there once. "
-    "Make another one in the child, after the fork"
+    "it belongs to the process that made it, and this is a forked child, which does not have its workers. Make another one in the "
+    "child, after the fork"
 )
 
 

@@ -153,7 +153,7 @@ def context_named(name: str | None) -> BaseContext:
     if name is None:
         name = "forkserver" if "forkserver" in methods else "spawn"
     if name not in methods:
-        raise ValueError(f"context={name!r}: this system can start processes by {', '.join(sorted(methods))}")
+        raise ValueError(f"context must be one of {', '.join(map(repr, sorted(methods)))} on this system, got {name!r}")
     return multiprocessing.get_context(name)
 
 

@@ -80,6 +80,8 @@ class Lifetime:
         raised: BaseException | None = None
         try:
             state, self._state, self._closer = self._state, "closing", get_ident()
+            # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
+            # error in __init__ may have left no kernel.
             self._left = state != "busy" or "_kernel" not in self.__dict__ or self._kernel.is_in_this_thread()
             if terminate:
                 grace: float | None = 0.0
@@ -118,6 +120,7 @@ class Lifetime:
     def _tear_down(self, grace: float | None) -> None:
         """End the workers, wherever they are. May be interrupted and called again."""
         words = self._words
+        # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
         words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
         for give in self._start:
             give()
@@ -229,7 +232,7 @@ class Lifetime:
         """
         if self._closer not in (-1, get_ident()) and isinstance(error, Exception):
             self._left = True
-            raise RunClosedError("the run was closed by another thread, while this one was in the middle of something") from None
+            raise RunClosedError("the run was closed by another thread, in the middle of an operation of this one") from None
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
@@ -245,7 +248,7 @@ class Lifetime:
         if self._state != "closed":
             self._state = "foreign"
             if "_boundary" in self.__dict__:
-                self._boundary.open, self._boundary.shut = False, f"for {FORKED}"
+                self._boundary.open, self._boundary.shut = False, f"because {FORKED}"
 
     def _unusable(self, what: str, hint: str = "") -> RunError:
         if self._state == "ready":
@@ -253,9 +256,9 @@ class Lifetime:
         if self._state == "ticking":
             return RunError(f"cannot {what} while a tick is going on; call tick_wait() first")
         if self._state == "busy":
-            return RunError(f"cannot {what} while the run is in the middle of something; if that was interrupted, close() it")
+            return RunError(f"cannot {what} while another operation is in progress; if it was interrupted, close() the run")
         if self._state == "foreign":
-            return RunError(f"cannot {what}, for {FORKED}")
+            return RunError(f"cannot {what}, because {FORKED}")
         why = f" because {self._why}" if self._why else ""
         return RunClosedError(f"cannot {what}: the run is over{why}. Start a new one with Program.start()")
 

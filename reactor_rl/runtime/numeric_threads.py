@@ -44,7 +44,7 @@ _BY_THREAD = ("mkl", "openmp")
 
 
 class _Library(NamedTuple):
-    """How to read and write the number of threads of one library, for the process or for the thread that asks.
+    """Functions that read and write the number of threads of one library, for the process or for the calling thread.
 
     ``put`` sets it to one, and back to its old value, in the fastest way; ``word`` is the memory where it lies, if known.
     """

@@ -199,7 +199,7 @@ def lay(notes: bytes, memory: memoryview, sides: Sequence[Side | None], worker: 
     while at < end:
         owner, side, offset, length = _SPOT.unpack_from(notes, at)
         at += _SPOT.size + length
-        if owner == worker:
+        if owner == worker:  # replay writes it again; laid now, it would seem present before it is written
             continue
         data = notes[at - length : at]
         if side < 0:
@@ -249,6 +249,7 @@ class Stand:
             stamps.clear(words)
         kernel, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)
         self._run(kernel, past, tell)
+        # From here on views that reactors have kept are views of the live arena, so no other worker may see the steps before.
         self._arena.map_over(self._map)
         for side, block in zip(self.sides, self._blocks, strict=True):
             if side is not None and block is not None:

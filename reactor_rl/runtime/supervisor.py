@@ -32,7 +32,7 @@ LONGEST_SPIN = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """How a program is to be run; see :meth:`reactor_rl.Program.start`."""
+    """Settings of a run; see :meth:`reactor_rl.Program.start`."""
 
     executor: ExecutorName = "inline"
     workers: int | None = None

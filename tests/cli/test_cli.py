@@ -231,7 +231,7 @@ def test_a_round_trip_is_timed():
         (["trace", "mine:Traced"], "with it.trace(path)"),
         (["trace", "mine:good", "-o", "nowhere/t.json"], "nowhere"),
         (["trace", "mine:good", "--ticks", "-3"], "--ticks"),
-        (["verify", "mine:number"], "a target makes a Program"),
+        (["verify", "mine:number"], "a target must make a Program"),
         (["verify", "mine:broken"], "LookupError"),
         (["verify", "mine:good", "--executors", "ray"], "ray"),
         (["verify", "mine:good", "--workers", "two"], "two"),

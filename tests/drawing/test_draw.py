@@ -331,7 +331,7 @@ def test_a_wrong_ending_is_an_error_before_anything_is_written(tmp_path: Path, n
 
 
 def test_an_unknown_format_is_an_error():
-    with pytest.raises(ProgramError, match="choose 'mermaid'"):
+    with pytest.raises(ProgramError, match="format must be 'mermaid'"):
         draw(one().topology(), None, "gif")
 
 

@@ -296,7 +296,7 @@ def test_a_node_that_hangs_is_named() -> None:
         ({"executor": "threads", "nodes": 2}, "nodes=2 needs an executor"),
         ({"executor": "federated", "nodes": 0}, "nodes must be an integer >= 1"),
         ({"executor": "federated", "on": {"zebra": 0}}, "on names 'zebra', which the program does not have; it has: rolls, search"),
-        ({"executor": "federated", "on": {"rolls": 2}}, "names node 2: nodes are counted from 0, home, to 1"),
+        ({"executor": "federated", "on": {"rolls": 2}}, "must be a node from 0, home, to 1, got 2"),
         ({"executor": "federated", "on": {"rolls": [0, 1]}}, r"on\['rolls'\] has 2 node"),
         ({"executor": "federated", "placement": {"zebra": 0}}, "placement names reactors"),
         ({"executor": "federated", "costs": {"zebra": 1.0}}, "costs name reactors"),

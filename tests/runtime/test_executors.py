@@ -696,5 +696,5 @@ def test_how_long_workers_stay_awake_never_matters_but_must_make_sense(way: dict
             run.run(5)
             assert run.fingerprint() == expected
     for wrong in (-1.0, 1.0):
-        with pytest.raises(ProgramError, match="spin="):
+        with pytest.raises(ProgramError, match="spin must be between"):
             memory_program().start(**way, spin=wrong)

@@ -65,7 +65,7 @@ class ActionHandle(Handle):
         elif delay > 0:
             kernel.schedule_at(kernel.time + int(delay), self.index, kept)
         else:
-            raise ValueError(f"{self.name}: an action cannot be scheduled {-delay} ticks ago")
+            raise ValueError(f"{self.name}: delay must be >= 0, got {delay}")
 
     def clear(self) -> None:
         """Make the action absent and drop all waiting values."""

@@ -25,7 +25,8 @@ LONG_AGO = -1
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Where the stamps of one output lie among the words that all workers share.
+    """The place of one output's stamps among the words that all workers share.
+
 
     Attributes:
         whole: The word that is the stamp of all of it.

@@ -111,5 +111,5 @@ def test_copies_that_do_not_return_are_named_or_replaced(tmp_path: Path, restart
 
 @pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
 def test_limits_that_are_none_are_refused(seconds: Any) -> None:
-    with pytest.raises(ValueError, match=r"^step_timeout="):
+    with pytest.raises(ValueError, match=r"^step_timeout must be"):
         MultiAgentRunner(spread, RandomPolicy(), executor="inline", step_timeout=seconds)

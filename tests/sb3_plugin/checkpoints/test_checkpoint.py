@@ -707,7 +707,7 @@ def test_nodes_do_not_go_to_another_executor(place: dict[str, Any], tmp_path: Pa
 def test_what_is_wrong_with_the_call_is_not_the_files_fault(tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip", learner_threads=2)
     for changed, said in (
-        ({"nodes": 2}, "nodes=2 needs an executor that has several machines"),
+        ({"nodes": 2}, "nodes=2 needs an executor with several machines"),
         ({"executor": "threads"}, "needs learner_threads=1"),
         ({"watch": "film.txt"}, r"choose .*a path that ends with"),
     ):

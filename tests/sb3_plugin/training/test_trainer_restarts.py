@@ -119,7 +119,7 @@ def test_an_actor_that_does_not_return_is_named_or_replaced(tmp_path: Path, rest
 
 @pytest.mark.parametrize("seconds", [0, -1.0, True, "1", float("nan")])
 def test_limits_that_are_none_are_refused(seconds: Any) -> None:
-    with pytest.raises(ValueError, match="round_timeout="):
+    with pytest.raises(ValueError, match="round_timeout must be"):
         SyncDQN("MlpPolicy", "CartPole-v1", round_timeout=seconds)
 
 
