@@ -379,7 +379,6 @@ class _Action:
         self._interpreter.declared(self._node.index, ("effect_actions",), self._node.name)
         if delay < 0:
             raise ValueError(f"{self._node.name}: delay must be >= 0, got {delay}")
-
         event = copy.deepcopy(value)
         if delay == 0:
             self._interpreter.waiting[self._node.index].append(event)

@@ -99,7 +99,6 @@ class Program(Composition):
                 workers are not.
             tick_timeout: Most seconds that the caller waits for a helper or another node, in a tick or for a snapshot. Then it
                 raises :class:`WorkerHungError` or, with ``recover``, replaces that one. The caller's own share is not timed.
-
             nodes: Number of nodes, home included, or another description that the executor understands; ``None`` for all that it
                 has.
             on: The node of a reactor, by name of the reactor or of a bank (one node for all its members, or a sequence with one

@@ -75,7 +75,6 @@ def load_target(name: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
             raise UsageError(f"module {module_name!r} has no {path!r}") from None
     if not callable(target):
         raise UsageError(f"{name} must be a function, got {target!r}")
-
     positional = [_value(text) for text in arguments if not _is_keyword(text)]
     keywords = {key: _value(text) for key, _, text in (a.partition("=") for a in arguments if _is_keyword(a))}
     try:

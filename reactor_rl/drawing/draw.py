@@ -62,7 +62,6 @@ def draw(
     Args:
         topology: The program.
         path: File to write; ``None`` to write none.
-
         format: ``"mermaid"``, ``"dot"`` or ``"svg"``. Without it the ending of ``path`` chooses, and without that Mermaid.
         schedule: Schedule from which the worker of each reactor is shown.
         nodes: Node of each reactor, shown in place of the worker.

@@ -250,7 +250,6 @@ class TimedCarrier(Around):
         except TimeoutError:
             for node in self._waited.keys() - self._starting:
                 self._waited[node] += timeout  # not the real time, which may be longer if the wrapped transport starts a node anew
-
                 if self._waited[node] > self._limit:
                     raise LostError(node, f"has not answered for {self._limit} s", hung=True) from None
             raise

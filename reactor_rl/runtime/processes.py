@@ -337,7 +337,6 @@ def _main(
 ) -> None:
     """Run a worker process."""
     take_environment(variables)  # before any code of the user is loaded
-
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
     numeric_threads.for_good()

@@ -119,7 +119,6 @@ class RecoveringHelpers(Helpers):
         """Begin the log anew from what the helpers hold now."""
         # Startup reactions build what a state does not contain, so a successor runs them before it gets the state.
         self._past = Past(self._past.startup, Checkpoint(*self._crossings.everything(), workers))
-
         self._bytes = 0
 
     def _give_up(self, why: str) -> None:

@@ -140,7 +140,6 @@ class Threads:
             for block in self._blocks:
                 block.close()
         # Otherwise the last reference frees the memory.
-
         numeric_threads.ended(id(self.memory))
         self._threads, self._blocks, self._lines = [], [], []
 

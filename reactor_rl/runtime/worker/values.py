@@ -251,7 +251,6 @@ class Values:
 
     def _read_part(self, part: Part) -> Read:
         """Make the reader of one part of an input: one value, or the list of the rows that it selects of a port with rows."""
-
         output, cells = self._topology.outputs[part.output], self.cells[part.output]
         ring, rows = output.ring, output.rows
         if rows is None:
