@@ -176,7 +176,7 @@ class Composition:
         return self._instance(cls, args, params, self._fresh_name(cls, name), None)
 
     def bank(self, cls: type[declare.Reactor], n: int, /, *args: Any, name: str | None = None, **params: Any) -> Bank:
-        """Add ``n`` reactors of one class. An ``__init__`` that takes ``bank_index`` is given it.
+        """Add ``n`` reactors of one class. An ``__init__`` with a parameter ``bank_index`` receives it.
 
         Raises:
             ProgramError: See :meth:`add`; or if ``n < 1``.

@@ -33,8 +33,8 @@ LIBRARIES = (
 """Distributions whose versions are reported; nothing is imported."""
 
 TORCH = (
-    "torch takes a thread for each core unless told; where others want the cores these wait for each other, and an update takes "
-    "many times as long. The trainers and MultiAgentRunner keep to one thread; in yours, torch.set_num_threads(1) or "
+    "torch uses a thread for each core by default. On busy cores these threads wait for each other, and an update takes many times "
+    "as long. The trainers and MultiAgentRunner use one thread; in code of your own call torch.set_num_threads(1) or set "
     "OMP_NUM_THREADS=1"
 )
 """The warning about torch's threads on a busy machine."""
@@ -126,7 +126,7 @@ def _facts(warnings: list[str]) -> Iterator[tuple[str, str]]:
     versions = [f"{name} {_version(name) or '-'}" for name in LIBRARIES]
     yield "libraries", ", ".join(versions)
     if sys.platform == "linux" and not _has_pidfd():
-        warnings.append("this kernel has no pidfd_open: a worker notices that its caller was killed through the fork server only")
+        warnings.append("this kernel has no pidfd_open: a worker notices only through the fork server that its caller was killed")
 
 
 def _of_plugins(warnings: list[str]) -> Iterator[tuple[str, str]]:

@@ -150,7 +150,7 @@ class Deadline:
 
 
 class Inline:
-    """Runs a plan of one worker."""
+    """The executor without helpers: the caller's thread does everything."""
 
     name = "inline"
     spin = 0.0

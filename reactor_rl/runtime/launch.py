@@ -219,8 +219,8 @@ def begin(context: BaseContext) -> None:
         os.getcwd()
     except FileNotFoundError as error:
         raise RunError(
-            "cannot start workers: the working directory of this process has been deleted, and they begin in it; os.chdir() to one "
-            "that is there"
+            "cannot start workers: the working directory of this process, in which they begin, has been deleted; os.chdir() to one "
+            "that exists"
         ) from error
     if context.get_start_method() == "forkserver" and may_start_processes():
         with LockGuard(_lock), _environment(), _swapped(connection, "arbitrary_address", _address):
@@ -253,7 +253,7 @@ _arbitrary_address: Callable[[str], str] = connection.arbitrary_address  # type:
 
 
 def _address(family: str) -> str:
-    """A path for the fork server's socket: in a temporary directory of its own where the path in the usual one is too long."""
+    """Choose a path for the fork server's socket, in a temporary directory of its own if the usual one makes it too long."""
     if len(os.fsencode(os.path.join(util.get_temp_dir(), "listener-12345678"))) < LONGEST_ADDRESS:
         return _arbitrary_address(family)
     for parent in ("/tmp", "/var/tmp", "/dev/shm", tempfile.gettempdir()):

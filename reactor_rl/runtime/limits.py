@@ -86,12 +86,9 @@ def shortage(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
         most = "" if _resource is None else f", here {_resource.getrlimit(_resource.RLIMIT_NOFILE)[0]}"
-        return f"This process has as many open files as it may have (ulimit -n{most}); raise that limit, or use fewer workers"
+        return f"This process has reached its limit of open files (ulimit -n{most}); raise it, or use fewer workers"
     if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
-        return (
-            "There are as many processes and threads as there may be (ulimit -u, or the limit of the container); raise that limit, "
-            "or use fewer workers"
-        )
+        return "The limit of processes and threads is reached (ulimit -u, or that of the container); raise it, or use fewer workers"
     return None
 
 

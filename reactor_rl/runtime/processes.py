@@ -221,7 +221,7 @@ class Processes:
         named = WorkerDiedError(
             f"worker {worker}, or the fork server that starts workers, was killed while it was started ({type(error).__name__}), "
             "or there was no room for another process (ulimit -u, or the limit of the container); "
-            f"it was to hold {', '.join(names)}. Start again: another server is started if need be",
+            f"it was to hold {', '.join(names)}. Start again; a new server is started if necessary",
             worker, names, None,
         )  # fmt: skip
         named.__cause__ = error

@@ -290,7 +290,9 @@ class Stand:
     def _check(self, kernel: Kernel) -> None:
         if kernel.failures:
             failure = kernel.failures[0]
-            raise RunError(f"reaction {failure.where} raised what it has not raised before: {failure.error!r}") from failure.error
+            raise RunError(
+                f"reaction {failure.where} raised an error that it did not raise before: {failure.error!r}"
+            ) from failure.error
 
 
 def _wait(worker: int) -> None:

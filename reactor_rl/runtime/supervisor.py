@@ -92,7 +92,7 @@ def _check_recovery(settings: Settings) -> None:
     elif settings.context == "fork":
         why = "context='fork': a new worker must begin as the first one did; use 'forkserver' or 'spawn'"
     elif settings.debug:
-        why = "debug=True: the pattern in the slots hides what was in them; use one of the two"
+        why = "debug=True: the pattern in the slots hides their content; use one of the two"
     elif settings.fingerprint == "all":
         why = "fingerprint='all': the hashes of a worker die with it; use fingerprint='boundary'"
     elif os.name != "posix":

@@ -151,7 +151,7 @@ def test_a_working_directory_that_was_deleted_is_named(tmp_path: Path, monkeypat
     deleted.mkdir()
     monkeypatch.chdir(deleted)
     deleted.rmdir()
-    with pytest.raises(RunError, match="the working directory of this process has been deleted"):
+    with pytest.raises(RunError, match=r"the working directory of this process, .*, has been deleted"):
         bank().start(executor="processes", workers=2)
     monkeypatch.chdir(tmp_path)
     with bank().start(executor="processes", workers=2) as run:

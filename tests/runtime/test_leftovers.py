@@ -184,7 +184,7 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(*args)
 
     monkeypatch.setattr(shared_memory.os, "memfd_create", scarce)
-    with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise that limit"):
+    with pytest.raises(RunError, match=r"cannot start the workers: Too many open files.*ulimit -n, here \d+\); raise it"):
         start()
     gc.collect()
     assert (names(), memory_files()) == ([], 0)
