@@ -201,6 +201,7 @@ class Ticking(Lifetime):
         begin = self._ticks
         end = begin + ticks
         words, nexts = self._words, range(Words.NEXT, Words.NEXT + self._plan.schedule.workers)
+        # A tick with new boundary inputs, or with outputs of startup reactions, is never skipped.
         if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()
         while self._ticks < end and self._state == "ready":

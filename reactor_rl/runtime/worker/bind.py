@@ -316,6 +316,6 @@ def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Ker
                 continue
             last = step[1]
         elif step[0] == kernel.mark:
-            last = None
+            last = None  # a mark may trigger reactions of the same mask again
         kept.append(step)
     return kept

@@ -104,6 +104,7 @@ class Kernel(Moment):
             self.execute()
         self._starting = None
         if self.soon:
+            # Written at time 0, so due at tick 1; but tick 0 is still to come, and its first pass would take `soon` for its own.
             self.wake_at(1, self.soon)
             self.soon = 0
 
@@ -242,7 +243,7 @@ class Kernel(Moment):
             self._limit.enter()
             for step, argument in self.steps[self._at :] if self._at else self.steps:
                 step(argument)
-                self._at += 1
+                self._at += 1  # only after the step: a WAIT that raises is taken again when the pass is continued
             self._at = -1
         finally:
             self.current = ALL  # an interrupt may have left it in a reaction
@@ -309,7 +310,7 @@ class Kernel(Moment):
         while True:
             try:
                 while ready := self.pending:
-                    if ready in calls:
+                    if ready in calls:  # a single bit, as at most ticks, needs no splitting
                         bit, self.pending = ready, 0
                     else:
                         bit = ready & -ready
