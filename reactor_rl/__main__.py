@@ -1,4 +1,4 @@
-"""``python -m reactor_rl COMMAND``: the engine's own commands, and what plugins add as entry points ``reactor_rl.commands``."""
+"""``python -m reactor_rl COMMAND``: the engine's own commands, and those of plugins (entry points ``reactor_rl.commands``)."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def choose(
     costs: Mapping[str, float] | None = None,
     replaced: bool = False,
 ) -> Choice:
-    """Choose for a whole program.
+    """Choose executor, number of workers and costs for a program.
 
     Args:
         topology: The program.
@@ -209,7 +209,7 @@ def fastest(
     caller_works: bool = True,
     replaced: bool = False,
 ) -> Choice:
-    """The number of workers, and the executor, with which a tick is expected to take the shortest time."""
+    """Find the number of workers, and the executor, with which a tick is expected to take the least time."""
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
     best, best_time = 1, alone
     shared = {

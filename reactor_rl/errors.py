@@ -42,7 +42,7 @@ class UndeclaredPortError(RuntimeError):
 
 
 class RunError(RuntimeError):
-    """A run cannot do what was asked of it in its present state."""
+    """An operation is not possible in the present state of a run."""
 
 
 class RunClosedError(RunError):

@@ -141,10 +141,10 @@ class Program(Composition):
         return self.pickled_reactors(by_reference=by_reference)
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
-        """The program as a picture: returns its text, and writes it to ``path`` if one is given.
+        """Draw the program: return the text of the picture, and write it to ``path`` if one is given.
 
         Args:
-            path: Where to write it. The ending (``.mmd``, ``.dot``, ``.svg``) chooses the format if ``format`` does not.
+            path: File to write. Its ending (``.mmd``, ``.dot``, ``.svg``) chooses the format if ``format`` does not.
             format: ``"mermaid"``, ``"dot"`` or ``"svg"``.
         """
         return draw(self.topology(), path, format)
@@ -157,7 +157,7 @@ class Program(Composition):
             return None
 
     def topology(self) -> Topology:
-        """The program as plain data, checked for completeness.
+        """Return the program as plain data, checked for completeness.
 
         Raises:
             ProgramError: If an input lacks rows, or ports do not fit.

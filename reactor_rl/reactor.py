@@ -72,7 +72,7 @@ class Input(Port):
     * ``.present``: whether there is a value at this tag; for an input made of rows, a mask of shape ``(n,)``.
 
     Raises:
-        ProgramError: If there is a shape without a dtype, a negative shape, or a dtype of objects.
+        ProgramError: If a shape is negative or lacks a dtype, or the dtype is one of objects.
     """
 
 
@@ -91,7 +91,7 @@ class Output(Port):
     * ``.rows[i].set(value)`` writes one row.
 
     Raises:
-        ProgramError: If there is a shape without a dtype, a negative shape, or a dtype of objects; if ``rows`` is not positive, or
+        ProgramError: If a shape is negative or lacks a dtype, the dtype is one of objects, ``rows`` is not positive, or ``rows``
             is given for an array port.
     """
 

@@ -83,7 +83,7 @@ class Schedule:
         workers: Number of workers, the caller (worker 0) included.
         placement: Worker of each reactor.
         lists: The list of each worker. Worker 0 starts with one SIGNAL per helper and ends with one WAIT per helper.
-        makespan: Seconds that a tick is expected to take on the costs that were given.
+        makespan: Seconds that a tick is expected to take, by the given costs.
     """
 
     workers: int

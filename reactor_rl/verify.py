@@ -131,11 +131,11 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every way of running gave the same."""
+        """Whether every way of running gave the same fingerprint."""
         return not self.differing
 
     def __str__(self) -> str:
-        """An aligned table with a verdict, for people."""
+        """Format the report as an aligned table with a verdict."""
         differing = self.differing
         width = max((len(row.executor) for row in self.rows), default=0)
         digits = max((len(str(row.workers)) for row in self.rows), default=0)

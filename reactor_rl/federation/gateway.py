@@ -155,7 +155,7 @@ class Gateway(Gate):
             self.unpack(letter)
 
     def __getstate__(self) -> None:
-        """A gateway keeps nothing from one pass to the next."""
+        """Return nothing: a gateway keeps nothing from one pass to the next."""
 
     def __setstate__(self, state: None) -> None:
         pass

@@ -232,8 +232,8 @@ class Ticking(Lifetime):
 class Run(Ticking):
     """A running program. Made by :meth:`Program.start`; a context manager.
 
-    The boundary's outputs are attributes: ``run.best`` is the caller's own copy of what was written in the last tick, ``None`` if
-    nothing was.
+    The boundary's outputs are attributes: ``run.best`` is the caller's own copy of the value written in the last tick, ``None`` if
+    it was not written.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class Kernel(Moment):
             self.soon = 0
 
     def stop_pass(self, time: int, number: int) -> None:
-        """Run the shutdown reactions, and what they trigger at the same tag: one microstep after tick ``time``, the last one."""
+        """Run the shutdown reactions, and those that they trigger, one microstep after tick ``time``, the last one."""
         if self.time == time:
             self.microstep = number - self.tick_number
         else:  # that tick was skipped because nothing was due
