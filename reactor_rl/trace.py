@@ -54,7 +54,7 @@ class Tracing:
         self.reactions = 0
         # Fail now, not after an hour of recording.
         if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"cannot write a trace to {str(path)!r}: there is no directory {str(self.path.parent)!r}")
+            raise FileNotFoundError(f"cannot write a trace to {str(path)!r}: directory {str(self.path.parent)!r} does not exist")
         if self.path.is_dir():
             raise IsADirectoryError(f"cannot write a trace to {str(path)!r}: it is a directory")
         if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):

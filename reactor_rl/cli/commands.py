@@ -255,7 +255,7 @@ def _check_writable(path: str) -> None:
     """Refuse a path that cannot be written, before anything is made or run."""
     directory = os.path.dirname(path) or "."
     if not os.path.isdir(directory):
-        raise UsageError(f"cannot write {path!r}: there is no directory {directory!r}")
+        raise UsageError(f"cannot write {path!r}: directory {directory!r} does not exist")
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else directory, os.W_OK):
         raise UsageError(f"cannot write {path!r}: it is a directory, or you may not write it")
 
