@@ -22,11 +22,24 @@ from reactor_rl.runtime.limits import usable_cores
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Read when torch is loaded. Else its threads spin between two operations, where four tests share two cores: a fifth of the time.
 
+_HERE = Path(__file__).parent
+
 _SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""
 
 _LIBRARIES = {"ale_py", "cv2", "gymnasium", "hypothesis", "mpe2", "mujoco", "pettingzoo", "pygame", "pymunk", "pytest"}
 """Of environments and of the modules of tests that they are in."""
+
+
+_MARKED = {"host": "host", "soak": "slow"}
+"""Folders whose tests all have a marker. Modules and tests elsewhere name their own."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if mark := _MARKED.get(item.path.relative_to(_HERE).parts[0]):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -155,7 +168,7 @@ def run_script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
     """
     # Where other programs are busy, threads of torch wait for each other: see the page on training.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    command = [sys.executable, str(Path(__file__).parent / "script_runner.py")]
+    command = [sys.executable, str(_HERE / "script_runner.py")]
     output = tmp_path_factory.mktemp("scripts") / "output.txt"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as runner:
         assert runner.stdin and runner.stdout

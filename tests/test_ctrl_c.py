@@ -29,7 +29,7 @@ gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
 sharded, program_env = (importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "program_env"))
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
 
 # ---------------------------------------------------------------------- every line

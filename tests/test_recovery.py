@@ -40,6 +40,8 @@ from reactor_rl import (
 )  # fmt: skip
 from reactor_rl.runtime import launch, processes, recovery
 
+pytestmark = pytest.mark.faults
+
 
 @contextlib.contextmanager
 def silently() -> Iterator[list[warnings.WarningMessage]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "reactor_rl", "reactor_gymnasium", "reactor_pettingzoo", "reactor_ray", "reactor_ray.rllib", "reactor_sb3", "reactor_sb3.zoo",

@@ -37,6 +37,8 @@ from reactor_rl.federation import recovery
 from reactor_rl.federation.in_process import InProcess
 from reactor_rl.federation.transport import Call
 
+pytestmark = pytest.mark.faults
+
 
 class Careless(InProcess):
     """Loses nodes now and then, in the middle of a call or just after it was given one, and each at most once in a tick."""

@@ -34,6 +34,7 @@ from reactor_rl import (
 )  # fmt: skip
 
 pytestmark = [
+    pytest.mark.faults,
     pytest.mark.timeout(60),
     pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc"),
 ]

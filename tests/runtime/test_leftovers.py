@@ -24,6 +24,7 @@ from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.shared_memory import Block
 
 pytestmark = [
+    pytest.mark.faults,
     pytest.mark.timeout(60),
     pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc"),
 ]

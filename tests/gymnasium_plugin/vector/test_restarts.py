@@ -24,6 +24,8 @@ from reactor_gymnasium.plugin import AtariGame
 from reactor_rl import RecoveryWarning, WorkerHungError
 from reactor_rl.runtime import recovery
 
+pytestmark = pytest.mark.faults
+
 gymnasium.register_envs(ale_py)
 
 

@@ -22,7 +22,7 @@ from scripts import alive, end_within, run, shared_memory
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_rl import RunError, WorkerDiedError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
+pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")]
 
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},

@@ -23,6 +23,8 @@ from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import RecoveryWarning
 
+pytestmark = pytest.mark.faults
+
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=25)
 POLICIES: dict[str, Any] = {"by row": lambda: {"all": RandomPolicy()}, "together": lambda: {"all": mlp(0, 18, 5)}}
 

@@ -21,6 +21,8 @@ from reactor_rl import RecoveryWarning, RunError, WorkerHungError
 from reactor_rl.plugin import canonical, new_hash
 from reactor_rl.runtime import recovery
 
+pytestmark = pytest.mark.faults
+
 spread = partial(simple_spread_v3.parallel_env, N=3, max_cycles=7)
 STEPS = 30
 

@@ -33,6 +33,8 @@ from trainers import (
 
 from reactor_rl import WorkerDiedError
 
+pytestmark = pytest.mark.faults
+
 # ---------------------------------------------------------------------- errors
 
 

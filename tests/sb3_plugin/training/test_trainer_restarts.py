@@ -20,6 +20,8 @@ from stalling import check_named_or_replaced, stall
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import ReactorVecEnv, SyncDQN, SyncPPO
 
+pytestmark = pytest.mark.faults
+
 
 class Killing(BaseCallback):
     """Kills a helper when some rounds begin."""
