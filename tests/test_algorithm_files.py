@@ -10,12 +10,16 @@ import pytest
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 ALGORITHMS = sorted((PLUGINS / "reactor_sb3" / "algorithms").glob("*.py"))
-COMMON = [
-    *(PLUGINS / "reactor_sb3" / "trainers").glob("*.py"),
-    *(PLUGINS / "reactor_sb3" / "acting").glob("*.py"),
-    *(PLUGINS / "reactor_sb3" / "checkpoints").glob("*.py"),
-    *(PLUGINS / "reactor_torch").rglob("*.py"),
-]
+FOLDERS = {
+    folder: sorted(folder.rglob("*.py"))
+    for folder in (*(PLUGINS / "reactor_sb3" / name for name in ("trainers", "acting", "checkpoints")), PLUGINS / "reactor_torch")
+}
+COMMON = [path for paths in FOLDERS.values() for path in paths]
+
+
+def test_every_folder_has_files() -> None:
+    assert len(ALGORITHMS) > 4
+    assert [str(folder) for folder, paths in FOLDERS.items() if not paths] == []
 
 
 def own_lines(path: Path) -> int:

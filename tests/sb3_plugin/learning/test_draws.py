@@ -1,0 +1,80 @@
+"""Which networks may draw from torch's generator: our own are trusted by name, so each of them is tried."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from reactor_sb3 import PQN, algorithms
+from reactor_sb3.algorithms import pqn_policies
+from reactor_torch.slicing import draws
+
+IMAGES = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
+TRIED = {
+    "MlpPolicy": NUMBERS,
+    "CnnPolicy": IMAGES,
+    "MultiInputPolicy": spaces.Dict(numbers=NUMBERS, images=IMAGES),
+}
+
+
+def classes_below(parent: type) -> Iterator[type]:
+    for child in parent.__subclasses__():
+        yield child
+        yield from classes_below(child)
+
+
+def drawn(policy: Any, space: spaces.Space[Any]) -> bool:
+    """Whether gradients of a network that learns move torch's generator."""
+    seen = space.sample()
+    tensors = {key: torch.tensor(value)[None] for key, value in (seen if isinstance(seen, dict) else {"": seen}).items()}
+    policy.train()
+    before = torch.get_rng_state()
+    policy.q_net(tensors if isinstance(seen, dict) else tensors[""]).sum().backward()
+    return not torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_networks_of_pqn_draw_nothing(name: str) -> None:
+    policy = getattr(pqn_policies, name)(TRIED[name], spaces.Discrete(2), lambda _: 1e-3)
+    assert not drawn(policy, TRIED[name])
+    assert not draws(SimpleNamespace(modules=lambda: [policy]))  # type: ignore[arg-type]
+
+
+def test_all_modules_of_ours_are_tried() -> None:
+    for module in pkgutil.iter_modules(algorithms.__path__, f"{algorithms.__name__}."):
+        importlib.import_module(module.name)
+    of_ours = {one for one in classes_below(nn.Module) if one.__module__.startswith("reactor_sb3.")}
+    policies = [getattr(pqn_policies, name)(space, spaces.Discrete(2), lambda _: 1e-3) for name, space in TRIED.items()]
+    tried = {family for policy in policies for module in policy.modules() for family in type(module).__mro__}
+    assert of_ours and of_ours <= tried
+
+
+class Unknown(nn.Module):
+    """Draws nothing, which nobody can know."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features
+
+
+class Dropping(nn.Dropout):
+    """Has a name that is like one of ours."""
+
+
+Dropping.__module__ = "reactor_sb3x.layers"
+
+
+@pytest.mark.parametrize("activation", [Unknown, Dropping, nn.Dropout, nn.RReLU])
+def test_modules_that_nobody_knows_count_as_drawing(activation: type[nn.Module]) -> None:
+    model = PQN("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": activation})
+    assert draws(model.nets)
+    assert not draws(PQN("MlpPolicy", "CartPole-v1").nets)
