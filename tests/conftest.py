@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from reactor_rl.plugin import preload
@@ -23,6 +24,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Read when torch is loaded. Else its threads spin between two operations, where four tests share two cores: a fifth of the time.
 
 _HERE = Path(__file__).parent
+
+hypothesis.settings.register_profile("tests", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("tests")
 
 _SERVICES = (b"resource_tracker", b"forkserver", b"semaphore_tracker")
 """Processes that ``multiprocessing`` keeps for as long as the interpreter lives."""

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from compare import assert_like_sync, rollout
 from envs import INFOS, Facts, Named, Reuses, Rewarded, Samples
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from hypothesis import example, given, settings
 
 Box, Dict, Discrete, Tuple = spaces.Box, spaces.Dict, spaces.Discrete, spaces.Tuple
 Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text = (
@@ -75,50 +77,67 @@ def facts(n: int, **kwargs: Any) -> list[Any]:
     return [partial(Facts, i, **kwargs) for i in range(n)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+modes, places, copies, seeds = st.sampled_from(MODES), st.sampled_from(PLACES), st.booleans(), st.integers(0, 2**31 - 1)
+
+
+def spaces_of(leaves: list[Any]) -> st.SearchStrategy[Any]:
+    """These spaces, and dicts and tuples of them."""
+
+    def combined(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        return st.lists(parts, max_size=3).map(Tuple) | st.dictionaries(st.sampled_from("abc"), parts, max_size=3).map(Dict)
+
+    return st.recursive(st.sampled_from(leaves), combined, max_leaves=5)
+
+
+@settings(max_examples=80)
+@given(spaces_of(FIXED), modes, places, copies, st.booleans(), seeds)
+def test_observations_of_a_fixed_size(space: Any, mode: Any, place: Any, copy: bool, memory: bool, seed: int) -> None:
+    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
+    assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=memory, copy=copy, **place)
+
+
+@settings(max_examples=40)
+@given(spaces_of(FIXED + DYNAMIC), modes, places, copies, seeds)
+def test_observations_of_any_size(space: Any, mode: Any, place: Any, copy: bool, seed: int) -> None:
+    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
+    assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=False, copy=copy, **place)
+
+
 @pytest.mark.parametrize("space", FIXED + DYNAMIC, ids=str)
-def test_every_space(space: Any, mode: AutoresetMode) -> None:
-    for number, memory in enumerate((True, False) if space in FIXED else (False,)):
-        copy = (number + MODES.index(mode)) % 2 == 0
-        env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
-        place = PLACES[(number + len(mode.value)) % len(PLACES)]
-        assert_like_sync(
-            env_fns, rollout(seed=number), autoreset_mode=mode, shared_memory=memory, copy=copy, **place
-        )  # fmt: skip
+def test_every_space(space: Any) -> None:
+    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
+    assert_like_sync(env_fns, rollout(), shared_memory=space in FIXED, executor="threads", workers=2)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_space_in_processes(mode: AutoresetMode) -> None:
-    every = Dict({f"leaf{i}": space for i, space in enumerate(FIXED + DYNAMIC)})
-    env_fns = [partial(Samples, every, length=2 + i) for i in range(3)]
-    assert_like_sync(env_fns, rollout(), autoreset_mode=mode, shared_memory=False, executor="processes", workers=2)
+    of_a_fixed_size = [space for space in FIXED if not isinstance(space, (Text, OneOf))]
+    for memory, leaves in ((False, FIXED + DYNAMIC), (True, of_a_fixed_size)):
+        every = Dict({f"leaf{i}": space for i, space in enumerate(leaves)})
+        env_fns = [partial(Samples, every, length=2 + i) for i in range(3)]
+        assert_like_sync(env_fns, rollout(), autoreset_mode=mode, shared_memory=memory, executor="processes", workers=2)
 
 
-@pytest.mark.parametrize("space", [s for s in FIXED if not isinstance(s, (Text, OneOf))][::3], ids=str)
-def test_spaces_in_processes(space: Any) -> None:
-    env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
-    assert_like_sync(env_fns, rollout(), executor="processes", workers=2)
+@settings(max_examples=30)
+@example(3, [3, None, 1], MODES[0], 2)
+@given(st.integers(1, 5), st.none() | seeds | st.lists(st.none() | seeds, min_size=5, max_size=5), modes, st.integers(1, 4))
+def test_seeds(n: int, seed: Any, mode: Any, workers: int) -> None:
+    seed = seed[:n] if isinstance(seed, list) else seed
+    assert_like_sync(facts(n), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", [0, 5, None, [3, None, 1, 8, 0]], ids=str)
-def test_facts(mode: AutoresetMode, workers: int, seed: Any) -> None:
-    assert_like_sync(facts(5), rollout(seed, steps=20), autoreset_mode=mode, executor="threads", workers=workers)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_many_seeds(seed: int) -> None:
+@settings(max_examples=15)
+@given(seeds, modes, places, copies)
+def test_long_rollouts(seed: int, mode: Any, place: Any, copy: bool) -> None:
     env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=9 + i) for i in range(4)]
-    place = PLACES[seed % len(PLACES)]
-    assert_like_sync(env_fns, rollout(seed, steps=60), autoreset_mode=MODES[seed % 3], copy=seed % 2 == 0, **place)
+    assert_like_sync(env_fns, rollout(seed, steps=60), autoreset_mode=mode, copy=copy, **place)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", sorted(INFOS))
-def test_infos(kind: str, mode: AutoresetMode) -> None:
-    for place in (PLACES[0], PLACES[2]):
-        assert_like_sync(facts(4, infos=kind), rollout(steps=15), autoreset_mode=mode, **place)
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from(sorted(INFOS)), min_size=4, max_size=4), st.booleans(), modes, places)
+def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
+    env_fns = [partial(Facts, i, infos=kinds[0] if one else kind) for i, kind in enumerate(kinds)]
+    assert_like_sync(env_fns, rollout(steps=15), autoreset_mode=mode, **place)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -139,6 +158,7 @@ REAL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("name", "kwargs"), REAL, ids=[name for name, _ in REAL])
 def test_real_environments(
@@ -224,9 +244,11 @@ ACTIONS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
-@pytest.mark.parametrize(("space", "actions"), ACTIONS, ids=str)
-def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(space: Any, actions: Any, place: dict[str, Any]) -> None:
+@settings(max_examples=60)
+@given(st.sampled_from(ACTIONS), places)
+def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(case: tuple[Any, Any], place: dict[str, Any]) -> None:
+    space, actions = case
+
     def play(envs: Any) -> list[Any]:
         envs.reset(seed=0)
         for _ in range(2):
