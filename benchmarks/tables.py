@@ -339,7 +339,7 @@ def against(found: dict[str, Any], rival: str) -> dict[str, float] | None:
 
 
 def front(*results: Result) -> str:
-    """The README's five rows: beside what most people use, and beside the fastest that there is."""
+    """The README's five rows: against what most people use, and against the fastest that there is."""
     files = {result["benchmark"]: result for result in results}
     rows = []
     for name, file, case, ours, rivals in FRONT:
@@ -347,7 +347,7 @@ def front(*results: Result) -> str:
         ratios = [against(found, rival) for rival in rivals]
         cells = [f"{digits(ratio['median'])}x {rival}" if ratio else "-" for ratio, rival in zip(ratios, rivals, strict=True)]
         rows.append([name, f"{found['rates'][ours]['median']:,.0f}", ", ".join(cells[:-1]), cells[-1]])
-    return table(["", "steps/s", "beside the usual", "beside the fastest"], rows)
+    return table(["", "steps/s", "against the usual", "against the fastest"], rows)
 
 
 def _milliseconds(rate: float) -> str:
