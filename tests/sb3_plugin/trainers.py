@@ -37,12 +37,11 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sac": (SyncSAC, _CONTINUOUS),
     "td3": (SyncTD3, {**_CONTINUOUS, "action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.full(1, 2.0))}),
 }  # fmt: skip
-PLACES: list[dict[str, Any]] = [
-    {"executor": "inline"},
-    *({"executor": "threads", "workers": workers} for workers in (2, 3)),
-    *({"executor": "processes", "workers": workers} for workers in (1, 2, 3, 4)),
-]
-INLINE = PLACES[0]
+INLINE: dict[str, Any] = {"executor": "inline"}
+THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
+PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
+PLACES = [INLINE, THREADS, PROCESSES]
+"""Other numbers of workers are the engine's matter: see tests/test_oracle.py."""
 BOX, CHOICE = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3)
 SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
     "box": ("MlpPolicy", BOX),

@@ -28,10 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* raised .*:UserWarning")
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "auto"},
-    *({"executor": "threads", "workers": workers} for workers in (1, 2, 3, 4)),
+    {"executor": "threads", "workers": 2},
     {"executor": "threads", "workers": 2, "caller_works": False},
     {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 4},
     {"executor": "processes", "workers": 2, "caller_works": False},
 ]
 NESTED = spaces.Dict(
@@ -239,7 +238,7 @@ def play(envs: Any) -> list[Any]:
 
 @pytest.mark.parametrize("work", ["CartPole", "nested spaces", "some infos", "sync, same step"])
 def test_one_fingerprint(work: str) -> None:
-    places = PLACES if work == "CartPole" else [PLACES[0], PLACES[4], PLACES[7]]
+    places = PLACES if work == "CartPole" else [PLACES[0], PLACES[2], PLACES[4]]
     found = {str(place): fingerprint(played(ReactorVectorEnv.of(WORKS[work], **place), play)) for place in places}
     assert len(set(found.values())) == 1, found
     other = played(ReactorVectorEnv.of(WORKS[work][::-1], executor="inline"), play)

@@ -18,7 +18,6 @@ PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
     {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 3},
 ]
 HABITS: list[dict[str, Any]] = [
     {"shared": shared, "views": views, "observations": seen, "actions": done, "masks": masks}
@@ -92,7 +91,7 @@ def test_as_a_plain_loop(kind: Any, chunk: int) -> None:
         wanted = [loop(make(), 7 + copy, 3) for copy in range(4)]
         space = ACTIONS[habits["actions"]]
         prints = set()
-        for place in (PLACES[0], PLACES[(2 if habits["shared"] else 1) + number % 2]):
+        for place in (PLACES[0], PLACES[2 if habits["shared"] else 1 + number % 2]):
             report = ran(make, {"all": ByRow(space)}, 4, 7, record=number % 2 == 0, episodes=12, **place)
             found: list[list[Episode]] = [[], [], [], []]
             for one in report.episodes:

@@ -23,7 +23,6 @@ PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
     {"executor": "processes", "workers": 2},
-    {"executor": "processes", "workers": 4},
 ]
 
 

@@ -133,7 +133,7 @@ def test_actions_of_another_shape_and_type(cls: Any, kind: Any) -> None:
 def test_others_draw_by_themselves(cls: Any, policy: Any, arguments: dict[str, Any]) -> None:
     """From a stream of torch's that belongs to the actor; the same on any executor."""
     found = []
-    for place in (INLINE, PLACES[1], PLACES[4]):
+    for place in PLACES:
         model = new(cls, policy, policy_kwargs=arguments, **place)
         assert isinstance(model.acting()[1].actor, TorchForward)
         with model:
@@ -236,7 +236,7 @@ def observed_after(model: Any) -> Array:
 @pytest.mark.parametrize("noise", [Counting(), OrnsteinUhlenbeckActionNoise(np.zeros(2), np.ones(2))], ids=["own", "ou"])
 def test_noise_is_the_same_everywhere_and_goes_on_after_resume(cls: Any, noise: Any, tmp_path: Any) -> None:
     found = []
-    for place in (INLINE, PLACES[2], PLACES[4], PLACES[6]):
+    for place in PLACES:
         with new(cls, action_noise=noise, pipeline=1, **place) as model:
             model.learn(96)
             if place is INLINE:

@@ -15,7 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
-from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, Seen, Toy, each, new, outcome, suited
+from trainers import ALGORITHMS, EVALUATED, INLINE, PLACES, PROCESSES, Seen, Toy, each, new, outcome, suited
 
 pytestmark = pytest.mark.timeout(60)
 WIDE = spaces.Box(-30, 90, (3,), np.float32)
@@ -38,7 +38,7 @@ def statistics(venv: VecNormalize) -> list[Any]:
 @each
 def test_statistics_are_the_same_everywhere(algorithm: str, pipeline: int) -> None:
     found = []
-    for place in (INLINE, PLACES[2], PLACES[4], PLACES[6]):
+    for place in PLACES:
         with new(algorithm, (venv := toys(algorithm=algorithm)), pipeline=pipeline, **{**place, **EVALUATED}) as model:
             found.append((outcome(model.learn(320)), statistics(venv)))
     for one in found:
@@ -48,7 +48,7 @@ def test_statistics_are_the_same_everywhere(algorithm: str, pipeline: int) -> No
 
 def test_learner_shards_add_to_them_too() -> None:
     found = []
-    for place in (INLINE, PLACES[4]):
+    for place in (INLINE, PROCESSES):
         with new("ppo", (venv := toys()), n_learners=2, **place) as model:
             found.append((outcome(model.learn(256)), statistics(venv)))
     np.testing.assert_equal(found[0], found[1])

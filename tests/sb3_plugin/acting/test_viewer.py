@@ -20,7 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainers import INLINE, PLACES, SPACES, Toy, new
+from trainers import INLINE, PLACES, PROCESSES, SPACES, Toy, new
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SyncDQN
@@ -258,11 +258,7 @@ def filmed(algorithm: str, how: int) -> dict[str, bytes]:
 
 CASES = [
     *(("dqn", how, place) for how in range(3) for place in PLACES[how % 2 :: 2]),
-    *(
-        (algorithm, how, place)
-        for algorithm, how in (("pqn", 1), ("ppo", 2), ("sac", 3), ("td3", 1))
-        for place in (PLACES[0], PLACES[2], PLACES[5])
-    ),
+    *((algorithm, how, place) for algorithm, how in (("pqn", 1), ("ppo", 2), ("sac", 3), ("td3", 1)) for place in PLACES),
 ]
 
 
@@ -448,7 +444,7 @@ class Fragile(Painted):
         return super().render()
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]])
+@pytest.mark.parametrize("place", PLACES)
 def test_what_was_filmed_before_an_error_is_a_whole_film(place: dict[str, Any], tmp_path: Path) -> None:
     with new("dqn", Fragile, watch=tmp_path / "run.gif", **{**WATCHED, **place}) as model:
         with pytest.raises(ZeroDivisionError, match="nine") as caught:
@@ -476,7 +472,7 @@ class Interrupt(BaseCallback):
         return True
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES])
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
 def test_what_was_filmed_before_an_interrupt_too(suffix: str, place: dict[str, Any], tmp_path: Path) -> None:
     with new("dqn", Painted, watch=tmp_path / f"run{suffix}", **{**WATCHED, **place}) as model:

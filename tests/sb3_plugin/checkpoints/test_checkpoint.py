@@ -28,8 +28,9 @@ from trainers import (
     BUFFERS,
     EVALUATED,
     INLINE,
-    PLACES,
+    PROCESSES,
     SPACES,
+    THREADS,
     Remembering,
     Seen,
     Toy,
@@ -130,7 +131,7 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_
     assert manifest["environments"] == {way: 5}  # the evaluator's too
 
 
-@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], place=[PLACES[2], PLACES[4], PLACES[5]])
+@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], place=[THREADS, PROCESSES, PROCESSES | {"workers": 3}])
 def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any], tmp_path: Path) -> None:
     """There and back: saved by one executor, resumed and saved by another, resumed by the first."""
     first, second = tmp_path / "first.zip", tmp_path / "second.zip"
@@ -161,7 +162,7 @@ def test_killed(
     script.write_text(f"""if True:
         import os, signal, sys
         sys.path.insert(0, {str(HERE)!r})
-        from trainers import EVALUATED, PLACES, new
+        from trainers import EVALUATED, PROCESSES, new
         from reactor_sb3 import SaveCheckpoint
 
         def die(*_):
@@ -176,7 +177,7 @@ def test_killed(
                         die()
                 super()._on_rollout_end()
 
-        model = new({algorithm!r}, {env!r}, pipeline={pipeline}, **EVALUATED, **PLACES[4])
+        model = new({algorithm!r}, {env!r}, pipeline={pipeline}, **EVALUATED, **PROCESSES)
         model.learn(640, callback=Killed({str(path)!r}, every=2))
     """)
     status, said = run_script(script, tmp_path)
@@ -318,7 +319,7 @@ class Noisy(FlattenExtractor):
 def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     network = {"net_arch": [16], "features_extractor_class": Noisy}
-    with new(algorithm, pipeline=1, policy_kwargs=network, **PLACES[4]) as model:
+    with new(algorithm, pipeline=1, policy_kwargs=network, **PROCESSES) as model:
         torch.manual_seed(1)
         model.learn(640, callback=SaveCheckpoint(path, every=7))
         expected = outcome(model)
@@ -355,7 +356,7 @@ def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) ->
         assert resumed.get_env().envs[0].get_wrapper_attr("spec").max_episode_steps == 500
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 def test_what_can_neither_be_saved_nor_replayed(place: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with new("dqn", Global, **place) as model:

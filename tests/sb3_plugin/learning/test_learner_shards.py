@@ -15,7 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
-from trainers import BOX, INLINE, PLACES, SPACES, AfterRounds, Toy, both, outcome
+from trainers import BOX, INLINE, PLACES, PROCESSES, SPACES, THREADS, AfterRounds, Toy, both, outcome
 from trainers import new as new_trainer
 
 from reactor_sb3 import SaveCheckpoint, SyncPPO
@@ -42,8 +42,9 @@ def alone(learners: int, pipeline: int) -> dict[str, Any]:
         return outcome(model.learn(STEPS))
 
 
-named = pytest.mark.parametrize("place", [PLACES[0], PLACES[2], *PLACES[4:]], ids=lambda place: "-".join(map(str, place.values())))
-"""The caller's thread, threads, and two to four processes."""
+THREE = PROCESSES | {"workers": 3}
+"""As many processes as learners."""
+named = pytest.mark.parametrize("place", [*PLACES, THREE], ids=lambda place: "-".join(map(str, place.values())))
 
 
 @named
@@ -114,7 +115,7 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 def test_one_result_of_others(name: str) -> None:
     env, policy, given = OTHERS[name]
     results = []
-    for place in (INLINE, INLINE, PLACES[1], PLACES[4]) if name != "image" else (INLINE, PLACES[4]):
+    for place in (INLINE, INLINE, THREADS, PROCESSES) if name != "image" else (INLINE, PROCESSES):
         with new(env, policy, pipeline=1, **given, **place) as model:
             results.append(outcome(model.learn(180, callback=Rescales() if name == "frozen" else None)))
     assert all(one == results[0] for one in results)
@@ -160,7 +161,7 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path, run_script: Callabl
     """)
     status, said = run_script(script, tmp_path)
     assert status == -signal.SIGKILL, said
-    for place in (INLINE, PLACES[5]):
+    for place in (INLINE, THREE):
         with SyncPPO.resume(path, **place) as model:
             assert model.num_timesteps == 2 * 62
             assert outcome(model.learn(model.remaining_timesteps, reset_num_timesteps=False)) == alone(3, pipeline)
@@ -214,7 +215,7 @@ def test_resumed_q_learning(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with q_learning(algorithm, n_learners=3, pipeline=1, **EVALUATED) as model:
         model.learn(320, callback=SaveCheckpoint(path, every=3))
-    with type(model).resume(path, **PLACES[4]) as resumed:
+    with type(model).resume(path, **PROCESSES) as resumed:
         assert resumed.remaining_timesteps > 0
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == q_alone(algorithm, 3)
 
@@ -239,7 +240,7 @@ class Fails(Dropping):
         return super().forward(observations)
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[5]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("place", [INLINE, THREADS, THREE], ids=lambda place: "-".join(map(str, place.values())))
 def test_errors_of_shards_are_raised(place: dict[str, Any]) -> None:
     kwargs = {"net_arch": [16], "features_extractor_class": Fails}
     with new(Toy, n_learners=3, policy_kwargs=kwargs, **place) as model, pytest.raises(ArithmeticError, match="ten rows") as raised:

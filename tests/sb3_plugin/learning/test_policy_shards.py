@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from test_learner_shards import Dropping
 from torch import nn
-from trainers import BOX, INLINE, PLACES, SPACES, Toy, outcome
+from trainers import BOX, INLINE, PLACES, PROCESSES, SPACES, Toy, outcome
 from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
@@ -62,7 +62,7 @@ def alone(algorithm: str, learners: int, split: bool) -> dict[str, Any]:
         return outcome(model.learn(STEPS))
 
 
-@pytest.mark.parametrize("place", [PLACES[1], *PLACES[4:]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("place", PLACES[1:], ids=lambda place: "-".join(map(str, place.values())))
 @pytest.mark.parametrize(("learners", "split"), [(3, False), (1, True), (2, True)])
 @each
 def test_one_result(algorithm: str, learners: int, split: bool, place: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
     env, policy, given = OTHERS[name]
     results = []
-    for place in (INLINE, PLACES[1], PLACES[4]) if name == "dropout" else (INLINE, PLACES[4]):
+    for place in PLACES if name == "dropout" else (INLINE, PROCESSES):
         with new(algorithm, env, policy, n_learners=2, split=split, pipeline=1, **given, **place) as model:
             results.append(outcome(model.learn(96)))
     assert all(one == results[0] for one in results)
@@ -145,7 +145,7 @@ def test_resumed(algorithm: str, tmp_path: Any) -> None:
     path = tmp_path / "run.zip"
     with new(algorithm, n_learners=2, split=True, pipeline=1, **EVALUATED) as model:
         model.learn(STEPS, callback=SaveCheckpoint(path, every=4))
-    with type(model).resume(path, actor_device="cpu:0", **PLACES[4]) as resumed:  # as on another device
+    with type(model).resume(path, actor_device="cpu:0", **PROCESSES) as resumed:  # as on another device
         assert resumed.remaining_timesteps > 0 and resumed.split and resumed.n_learners == 2
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, 2, True)
 
@@ -194,13 +194,13 @@ def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"split": True, "pipeline": 1, "policy_kwargs": network, **EVALUATED}
     with new(algorithm, **given) as model:
         expected = outcome(model.learn(STEPS))
-    with new(algorithm, **given, **PLACES[4]) as model:
+    with new(algorithm, **given, **PROCESSES) as model:
         with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*gradient_worker"):
             model.learn(STEPS, callback=[SaveCheckpoint(path, every=4), flags := Flags(flag, 96)])
         assert time.monotonic() - flags.when < 5 and not model.running
     flag.unlink()
     assert os.listdir(tmp_path) == ["run.zip"]
-    with type(model).resume(path, **PLACES[4]) as resumed:
+    with type(model).resume(path, **PROCESSES) as resumed:
         assert resumed.num_timesteps == 64
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == expected
 
@@ -214,7 +214,7 @@ class Fails(FlattenExtractor):
         return super().forward(observations)
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
 def test_errors_of_the_policys_shards_are_raised(place: dict[str, Any]) -> None:
     kwargs = {"net_arch": [16], "features_extractor_class": Fails}
     model = new("sac", Pushed, policy_kwargs=kwargs, batch_size=15, split=True, n_learners=1, **place)
@@ -232,7 +232,7 @@ class WithoutCuda(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=lambda place: "-".join(map(str, place.values())))
 @each
 def test_devices_of_critics_and_actor(algorithm: str, place: dict[str, Any], device: str) -> None:
     """Both on the processor: the bits of no devices named. By its index it is another device, whose shard copies what it gets."""

@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
-from trainers import (
-    BUFFERS,
-    INLINE,
-    PLACES,
-    SPACES,
-    Again,
-    Remembering,
-    Seen,
-    Toy,
-    new,
-    same_draws,
-)
+from trainers import BUFFERS, INLINE, PROCESSES, SPACES, Again, Remembering, Seen, Toy, new, same_draws
 
 from reactor_sb3.streams import Purpose, drawing_from, seed_of, stream
 from reactor_sb3.trainers.replay import store
@@ -61,7 +50,7 @@ def at(column: Any, step: int, number: int) -> Any:
     return {key: part[step, number] for key, part in column.items()} if isinstance(column, dict) else column[step, number]
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 @pytest.mark.parametrize("name", ["box", "image", "dict", "discrete", "CartPole"])
 def test_what_is_stored_is_what_happened(name: str, place: dict[str, Any]) -> None:
     policy, space = SPACES.get(name, SPACES["box"])
@@ -167,7 +156,7 @@ def test_another_replay_buffer_is_sampled() -> None:
 @pytest.mark.parametrize("env", [Toy, Again])
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("pipeline", [0, 1])
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 def test_a_replay_buffer_of_your_own_is_given_infos(place: dict[str, Any], pipeline: int, watched: bool, env: Any) -> None:
     with new("dqn", env, replay_buffer_class=Remembering, pipeline=pipeline, **place) as model:
         model.learn(320, callback=Seen() if watched else None)

@@ -22,29 +22,14 @@ from stable_baselines3.common.callbacks import (
 )
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
-from trainers import (
-    ALGORITHMS,
-    EVALUATED,
-    INLINE,
-    PLACES,
-    SPACES,
-    Again,
-    Seen,
-    Toy,
-    alone,
-    both,
-    each,
-    new,
-    outcome,
-    suited,
-)
+from trainers import ALGORITHMS, EVALUATED, INLINE, PROCESSES, SPACES, Again, Seen, Toy, alone, both, each, new, outcome, suited
 
 from reactor_rl import RunError
 from reactor_sb3 import StopOnEvaluation
 
 
 @pytest.mark.parametrize("env", [Toy, Again])
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 def test_callbacks_see_every_step(place: dict[str, Any], env: Any) -> None:
     with new("dqn", env, n_actors=2, envs_per_actor=2, **place) as model:
         model.learn(320, callback=(seen := Seen()))
@@ -242,7 +227,7 @@ class Ends(BaseCallback):
         self._end("round")
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 @pytest.mark.parametrize("when", ["step", "round"])
 @pytest.mark.parametrize("how", ["close", "set_env"])
 def test_a_callback_that_ends_the_run_is_told_so(how: str, when: str, place: dict[str, Any]) -> None:

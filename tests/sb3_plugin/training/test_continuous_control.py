@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.noise import NormalActionNoise
-from trainers import BUFFERS, EVALUATED, INLINE, PLACES, SPACES, Remembering, Toy, new, outcome, same_draws, suited
+from trainers import BUFFERS, EVALUATED, INLINE, PROCESSES, SPACES, Remembering, Toy, new, outcome, same_draws, suited
 
 from reactor_sb3 import SyncSAC, SyncTD3
 from reactor_sb3.streams import Purpose, seed_of, stream
@@ -133,7 +133,7 @@ def test_every_replay_buffer(algorithm: str, name: str) -> None:
     kind, arguments = BUFFERS[name]
     policy, space = SPACES[kind]
     found = []
-    for place in (INLINE, PLACES[4]):
+    for place in (INLINE, PROCESSES):
         with new(algorithm, partial(Toy, space), policy, buffer_size=160, **arguments, **place) as model:
             found.append(outcome(model.learn(256)))
             assert model.replay_buffer.full

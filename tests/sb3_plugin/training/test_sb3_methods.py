@@ -23,7 +23,7 @@ from trainers import (
     BUFFERS,
     EVALUATED,
     INLINE,
-    PLACES,
+    PROCESSES,
     AfterRounds,
     Seen,
     Toy,
@@ -136,7 +136,7 @@ def test_set_env(algorithm: str) -> None:
         model.learn(128)
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 @pytest.mark.parametrize("pipeline", [0, 1])
 @both
 def test_set_parameters_is_seen_by_the_actors(algorithm: str, pipeline: int, place: dict[str, Any]) -> None:

@@ -310,7 +310,7 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 def test_one_result_of_other_policies(name: str) -> None:
     env, policy, given = OTHERS[name]
     found = []
-    for place in (INLINE, PLACES[1], PLACES[5]):
+    for place in PLACES:
         with new(env, policy, pipeline=1, n_actors=3, envs_per_actor=2, **given, **EVALUATED, **place) as model:
             found.append(outcome(model.learn(300)))
     assert found[0]["evaluations"] and all(one == found[0] for one in found)

@@ -21,15 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
-from trainers import (
-    ALGORITHMS,
-    INLINE,
-    PLACES,
-    Toy,
-    discrete,
-    each,
-    new,
-)
+from trainers import ALGORITHMS, INLINE, PLACES, PROCESSES, Toy, discrete, each, new
 
 from reactor_rl import WorkerDiedError
 
@@ -145,7 +137,7 @@ class Third(Toy):
         return observation, reward, terminated, truncated, info
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[4]], ids=["inline", "processes"])
+@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 @pytest.mark.parametrize("how", ["step", "reset", "shape", "lock", "reference"])
 def test_an_error_names_the_environment_of_an_actor_that_has_several(how: str, place: dict[str, Any]) -> None:
     envs = DummyVecEnv([partial(Third, index, how) for index in range(4)])
@@ -187,7 +179,7 @@ def told(error: BaseException) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=["inline", "threads", "processes"])
+@pytest.mark.parametrize("place", PLACES, ids=["inline", "threads", "processes"])
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [
@@ -259,7 +251,7 @@ def test_another_action_space(algorithm: str) -> None:
         model.learn(64)
 
 
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=["inline", "threads", "processes"])
+@pytest.mark.parametrize("place", PLACES, ids=["inline", "threads", "processes"])
 def test_interrupted(place: dict[str, Any]) -> None:
     def interrupt(found: Any, _: Any) -> bool:
         if found["self"].num_timesteps > 100:
@@ -293,4 +285,4 @@ def test_an_interrupt_is_not_dropped_by_numpy(algorithm: str, changed: dict[str,
 
 
 def test_a_model_that_is_forgotten_leaves_nothing() -> None:
-    new("dqn", **PLACES[4]).learn(128)
+    new("dqn", **PROCESSES).learn(128)

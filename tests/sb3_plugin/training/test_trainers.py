@@ -12,18 +12,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.monitor import Monitor
-from trainers import (
-    EVALUATED,
-    INLINE,
-    PLACES,
-    SPACES,
-    Toy,
-    alone,
-    each,
-    most,
-    new,
-    outcome,
-)
+from trainers import EVALUATED, INLINE, PLACES, PROCESSES, SPACES, THREADS, Toy, alone, each, most, new, outcome
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
@@ -39,7 +28,7 @@ def test_one_result(algorithm: str, pipeline: int, place: dict[str, Any]) -> Non
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("place", [INLINE, PLACES[1], PLACES[4]], ids=lambda place: "-".join(map(str, place.values())))
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
 def test_trainings_in_several_threads_do_not_know_of_each_other(place: dict[str, Any]) -> None:
     def train(algorithm: str) -> str:
         with new(algorithm, **{**INLINE, **place}) as model:
@@ -61,7 +50,7 @@ def test_other_seeds_and_pipelines_give_other_results(algorithm: str) -> None:
 @each
 def test_two_halves(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     found = []
-    for place in ({}, PLACES[1], PLACES[4]):
+    for place in ({}, THREADS, PROCESSES):
         with new(algorithm, pipeline=pipeline, **EVALUATED, **{**INLINE, **place}) as model:
             model.learn(320)
             if place:
@@ -79,7 +68,7 @@ def test_two_halves(algorithm: str, pipeline: int, tmp_path: Path) -> None:
 def test_a_second_training_begins_anew(algorithm: str) -> None:
     """With the same numbers on any executor, whatever has been learned before."""
     found = []
-    for place in (INLINE, PLACES[4]):
+    for place in (INLINE, PROCESSES):
         with new(algorithm, pipeline=1, evaluate_every=1, evaluate_episodes=1, **place) as model:
             model.learn(192)
             first = len(model.evaluations)
@@ -113,7 +102,7 @@ def test_one_result_with_other_observations(algorithm: str, name: str) -> None:
     policy, space = SPACES[name]
     env = "FrozenLake-v1" if name == "discrete" else partial(Toy, space)
     found = []
-    for place in (INLINE, PLACES[1], PLACES[4]):
+    for place in PLACES:
         with new(algorithm, env, policy, envs_per_actor=3, n_actors=2, pipeline=1, **place) as model:
             found.append(outcome(model.learn(384)))
     assert all(one == found[0] for one in found)
