@@ -48,6 +48,7 @@ CASES = [
 DISTRIBUTION = {"stable_baselines3": "stable-baselines3", "ale_py": "ale-py", "cv2": "opencv-python-headless"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "extra", "code", "before"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
 def test_what_is_missing_names_its_extra(missing: str, extra: str, code: str, before: str, tmp_path: Path) -> None:
     for name in dict.fromkeys([before.partition("import ")[0].removeprefix("from ").strip() or "numpy", missing]):

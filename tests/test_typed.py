@@ -31,6 +31,7 @@ LEFT_OUT = ("torch", "jax", "jaxlib", "matplotlib", "IPython", "cv2", "pygame")
 """What hosts and we import here and there, and a user's file does not touch: it takes five times as long as all the rest."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_user_s_file_is_checked_against_our_types(tmp_path: Path) -> None:
     for name in ("mypy", "gymnasium"):

@@ -89,6 +89,7 @@ class Page(HTMLParser):
         self.text += data
 
 
+@pytest.mark.slow
 def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benchmarks: Path) -> None:
     process = bench(benchmarks, "--seconds", "7", "engine", "atari", "learner")
     said, _ = process.communicate(timeout=60)
@@ -262,6 +263,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.slow
 def test_a_rival_that_ends_the_process_does_not_end_the_suite(benchmarks: Path) -> None:
     (benchmarks / "engine.py").write_text(FATAL)
     process = bench(benchmarks, "--quick", "--seconds", "40", "engine")

@@ -116,6 +116,7 @@ def test_the_version(here):
     assert run(here, "--version").stdout.split() == ["reactor_rl", reactor_rl.__version__]
 
 
+@pytest.mark.slow
 def test_plugins_add_commands_and_a_broken_one_is_listed_with_its_reason(here):
     (here / "plug.py").write_text(
         'def main(argv):\n    """Says hello.\n\n    At length."""\n    print("hello", *argv)\n    return 7\n'
@@ -179,6 +180,7 @@ def test_verify_tells_good_from_bad(here):
     assert bad.stdout.count("DIFFERS") == 1
 
 
+@pytest.mark.slow
 def test_verify_without_a_target_verifies_what_plugins_register(here):
     info = here / "plug-1.0.dist-info"
     info.mkdir()

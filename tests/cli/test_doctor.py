@@ -52,6 +52,7 @@ def test_a_plugin_whose_library_is_missing_is_skipped(tmp_path: Path) -> None:
     assert "frames" in found and "[gymnasium]" in found["frames"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False])
 def test_torch_on_a_busy_machine_is_warned_of(busy: bool, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -79,6 +79,7 @@ def test_an_environment_that_does_not_return(restarts: int) -> None:
         Sleepy.let_go.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 def test_a_training(pipeline: int) -> None:
     def trained(**how: Any) -> str:

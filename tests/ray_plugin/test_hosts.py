@@ -81,6 +81,7 @@ CASES: dict[str, tuple[str, Callable[..., str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_on_nodes_in_this_process(name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import ProgramSpec, build
@@ -37,6 +38,7 @@ def extents(topology: Topology, layout: ArenaLayout) -> Iterator[tuple[int, int,
         yield buffer.offset, buffer.offset + buffer.nbytes, -1
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=100)
 @given(programs(), st.integers(1, 4))
 def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramSpec, workers: int) -> None:

@@ -108,6 +108,7 @@ def test_numpys_errors_are_those_of_the_caller() -> None:
     assert {over for over, _ in outcome(executor="processes", workers=4, caller_works=False)[1]} == {"warn"}
 
 
+@pytest.mark.slow
 def test_torchs_settings_are_those_of_the_caller() -> None:
     torch = pytest.importorskip("torch")
     try:
@@ -170,6 +171,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_numbers_in_source_are_read_as_they_are_written(tmp_path: Path) -> None:
     """The caller has imported the module before it changed anything, and no compiled one was kept."""
     pytest.importorskip("torch")

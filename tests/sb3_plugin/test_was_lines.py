@@ -113,6 +113,7 @@ def updates(model: BaseAlgorithm) -> tuple[int, int]:
     return model.num_timesteps, saved_data(model)["_n_updates"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.page}: {line.before}")

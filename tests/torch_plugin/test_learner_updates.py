@@ -45,6 +45,7 @@ PPO_CASES = {
 PPO_KINDS = [(case, kind) for number, case in enumerate(PPO_CASES) for kind in (ACTIONS if number < 2 else ["discrete", "box"])]
 
 
+@pytest.mark.slow
 @every_other(case_and_kind=PPO_KINDS, way=WAYS)
 def test_ppo(case_and_kind: tuple[str, str], way: str) -> None:
     case, kind = case_and_kind
@@ -74,6 +75,7 @@ DQN_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("discounts", [False, True])
 @pytest.mark.parametrize("case", DQN_CASES)

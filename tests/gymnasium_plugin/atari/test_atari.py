@@ -148,6 +148,7 @@ OPTIONS: list[tuple[str, dict[str, Any], bool]] = [
 """Every other one is tried where time is short."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(0, len(OPTIONS), 1 if LONG else 2), ids=lambda i: f"{OPTIONS[i][0]}-{OPTIONS[i][1]}")
 def test_without_random_no_ops(number: int) -> None:
     game, options, ends = OPTIONS[number]
@@ -163,6 +164,7 @@ RANDOM: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("number", range(len(RANDOM)), ids=lambda i: f"{RANDOM[i][0]}-{RANDOM[i][1]}")
 def test_with_random_no_ops(number: int) -> None:
@@ -246,6 +248,7 @@ EVERYWHERE: list[dict[str, Any]] = [
 POISONED = {"max_num_frames_per_episode": 20, "autoreset_mode": SAME, "repeat_action_probability": 0.25, "img_height": 20}
 
 
+@pytest.mark.slow
 def test_one_fingerprint() -> None:
     actions = np.random.default_rng(0).integers(0, 4, (15, 4))
 
@@ -257,6 +260,7 @@ def test_one_fingerprint() -> None:
         assert fingerprint(played(AtariVectorEnv("breakout", 4, **POISONED, **place), play)) == expected, place
 
 
+@pytest.mark.slow
 def test_masks_and_resets_are_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(envs: Any) -> list[Any]:
         envs.action_space.seed(3)
@@ -274,6 +278,7 @@ def test_masks_and_resets_are_the_same_everywhere(monkeypatch: pytest.MonkeyPatc
         assert_same(played(AtariVectorEnv("breakout", 4, **POISONED, **place), play), expected)
 
 
+@pytest.mark.slow
 def test_threads_that_play_what_another_one_has_made() -> None:
     begin = threading.Barrier(2)
 

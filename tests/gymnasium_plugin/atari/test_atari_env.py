@@ -66,6 +66,7 @@ def assert_like_vector(game: str, steps: int, seed: int, options: dict[str, Any]
     return ends, seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(OPTIONS)), ids=lambda i: f"{OPTIONS[i][0]}-{OPTIONS[i][1]}")
 def test_the_same_as_the_vector_environment(number: int) -> None:
     game, options = OPTIONS[number]

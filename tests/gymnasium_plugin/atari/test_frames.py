@@ -211,6 +211,7 @@ def test_every_size(rows: int, size: tuple[int, int], grayscale: bool, maxpool: 
         both.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["pong", "breakout", "space_invaders"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_games_as_in_ales_own_vector_environment(kind: str, game: str) -> None:

@@ -40,6 +40,7 @@ def some_actions(env: gymnasium.Env[Any, Any], count: int, seed: int) -> list[An
     return [env.action_space.sample() for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", STATE)
 def test_a_loaded_environment_goes_on_as_the_saved_one(name: str, seed: int) -> None:
@@ -110,6 +111,7 @@ def test_windows_and_logs_stay_the_new_ones(tmp_path: Path) -> None:
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [
@@ -170,6 +172,7 @@ sys.stdout.write(repr(t.trajectory(env, t.some_actions(env, 60, 5))))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CartPole", "Breakout, SB3", "script"])
 def test_another_process_goes_on(name: str, tmp_path: Path, run_script: Callable[..., tuple[int, str]]) -> None:
     env = STATE[name]()

@@ -91,6 +91,7 @@ def test_columns_become_what_gymnasium_makes_of_the_infos(data: Any, schema: Any
     assert_as_gymnasium(infos, cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_two_kinds_under_one_key(kind: str) -> None:
     one = _example(kind)
@@ -266,6 +267,7 @@ PLACES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_like_sync(name: str, mode: AutoresetMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

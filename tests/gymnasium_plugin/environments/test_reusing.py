@@ -66,6 +66,7 @@ def actions_of(actions: str, envs: int) -> list[Any]:
     return [space.sample() for _ in range(STEPS)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place['executor']}{place.get('workers', '')}")

@@ -122,6 +122,7 @@ def by_batch(envs: Any, actions: Any, batch_size: int, seed: int = 4) -> list[li
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("work", sorted(WORKS))
 def test_each_batch_returns_what_a_sync_vector_env_of_its_own_does(
@@ -143,6 +144,7 @@ def test_each_batch_returns_what_a_sync_vector_env_of_its_own_does(
                 assert_same(by_batch(Batches(envs), actions, batch_size), expected, f"{place}, batch_size={batch_size}, ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("work", ["CartPole", "Blackjack", "spaces", "objects", "nested infos", "joysticks"])
 def test_each_environment_returns_what_it_does_without_batches(
@@ -251,6 +253,7 @@ def test_steps_that_were_begun_are_taken_before_a_reset(place: dict[str, Any]) -
             assert second[:, 4].tolist() == [before[2] + taken[1], before[3] + taken[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_calls_in_the_middle_lose_nothing(batch_size: int, place: dict[str, Any], tmp_path: Path) -> None:
@@ -338,6 +341,7 @@ class InTwo(Batches):
         return self.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("send", "recv"), ("step_async", "step_wait"), ("send", "step_wait")], ids=str)
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_a_step_is_send_and_recv(place: dict[str, Any], names: tuple[str, str]) -> None:
@@ -465,6 +469,7 @@ def spoil(actions: Any) -> None:
                 part[i] = -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("form", range(len(FORMS)))
 def test_actions_may_be_changed_once_they_were_sent(form: int, place: dict[str, Any]) -> None:
@@ -491,6 +496,7 @@ def test_actions_may_be_changed_once_they_were_sent(form: int, place: dict[str, 
 # ---------------------------------------------------------------------- what goes wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("where", ["step", "reset", "call"])
 def test_an_exception_in_the_second_batch_names_the_environment(where: str, place: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ def test_the_fingerprint_is_the_one_on_record(env_id: str, executor: str, worker
     assert rollout(env_id, num_envs=8, seed=0).fingerprint(executor, workers, ticks=100) == GOLDEN[env_id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "workers", "batch_size"), [("inline", 1, 0), ("threads", 3, 2), ("processes", 2, 0), ("processes", 3, 2)]
 )

@@ -187,6 +187,7 @@ def assert_infos(joined: dict[str, Any], parts: Sequence[dict[str, Any]], rows: 
             assert joined[key].dtype == values[0].dtype
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", sorted(WORKS))
 def test_rows_are_those_of_the_shards_alone(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
     debugged(monkeypatch)
@@ -236,6 +237,7 @@ def play(envs: Any) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["CartPole", "nested spaces", "some infos", "sync, same step"])
 def test_one_fingerprint(work: str) -> None:
     places = PLACES if work == "CartPole" else [PLACES[0], PLACES[2], PLACES[4]]

@@ -72,6 +72,7 @@ def goes_on_alike(envs: gymnasium.vector.VectorEnv[Any, Any, Any], steps: int) -
         assert_same([envs.step(action) for action in actions[steps // 2 :]], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("name", EXACT)
 def test_a_restored_run_goes_on_bit_for_bit(name: str, place: dict[str, Any]) -> None:
@@ -125,6 +126,7 @@ def sticky_pong() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("ALE/Pong-v5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "why"),
     [(Locked, "cannot pickle .*lock"), (Unruly, "did not go on as it did"), (sticky_pong, "the action that it may repeat")],

@@ -161,6 +161,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [None, "spawn", "fork"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_environments_that_print_start_threads_and_processes_and_hold_what_cannot_be_pickled(

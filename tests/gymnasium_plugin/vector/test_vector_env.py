@@ -251,6 +251,7 @@ BAD_ACTIONS: list[tuple[Any, Any, type[Exception]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("through", ["step", "step_async"])
 @pytest.mark.parametrize(("space", "actions", "kind"), BAD_ACTIONS, ids=label)

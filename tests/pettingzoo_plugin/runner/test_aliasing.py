@@ -82,6 +82,7 @@ def plain_turns(env: Any, seed: int, episodes: int) -> list[Episode]:
     return played
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Hoarders, Players])
 @pytest.mark.parametrize("chunk", range(6))
 def test_as_a_plain_loop(kind: Any, chunk: int) -> None:

@@ -101,6 +101,7 @@ CONTINUOUS: dict[str, tuple[spaces.Box, Make, Make, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_it_is_drawn_from_the_very_distribution(name: str) -> None:
     space, make, same, _ = CONTINUOUS[name]
@@ -162,6 +163,7 @@ DISCRETE: dict[str, tuple[spaces.Space[Any], Make, Array, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISCRETE)
 def test_whole_numbers(name: str) -> None:
     space, make, chances, mode = DISCRETE[name]
@@ -300,6 +302,7 @@ LATER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LATER)
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("policy", ["network", "module", "random", "function"])

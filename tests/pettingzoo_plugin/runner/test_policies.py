@@ -93,6 +93,7 @@ SCORING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("policy", SCORING.values(), ids=SCORING)
 def test_actions_are_drawn_by_their_scores(policy: nn.Module, masked: bool) -> None:
@@ -101,6 +102,7 @@ def test_actions_are_drawn_by_their_scores(policy: nn.Module, masked: bool) -> N
     is_drawn_from(actions_of(policy, mask=mask), weights / weights.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("policy", SCORING.values(), ids=SCORING)
 def test_the_best_action_is_taken(policy: nn.Module, masked: bool) -> None:
@@ -108,6 +110,7 @@ def test_the_best_action_is_taken(policy: nn.Module, masked: bool) -> None:
     assert (actions == (3 if masked else 4)).all()
 
 
+@pytest.mark.slow
 def test_actions_that_begin_elsewhere() -> None:
     space = spaces.Discrete(5, start=-3)
     for policy in (always(), Scores()):
@@ -121,6 +124,7 @@ def test_other_seeds_draw_other_actions() -> None:
     assert np.array_equal(one, same) and abs((one == other).mean() - (one == np.roll(one, 1, 0)).mean()) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "independent"])
 def test_normal_distributions(kind: str) -> None:
     space = spaces.Box(-9, 9, (3,), np.float32)
@@ -310,6 +314,7 @@ def test_models_act_as_they_predict(algorithm: Any, space: Any, whole: bool) -> 
         assert (done == space.low).any() and (done == space.high).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
 def test_models_draw_from_their_distribution(algorithm: Any) -> None:
     space = spaces.Box(-1, 1, (2,), np.float32)

@@ -300,6 +300,7 @@ def piston(observations: Any) -> Any:
     return np.tanh(observations.astype(np.float32).mean((1, 2)).sum(1) / 50 - 3)[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continuous", [True, False], ids=["continuous", "discrete"])
 def test_pistons_everywhere(continuous: bool) -> None:
     pytest.importorskip("pymunk")
@@ -313,6 +314,7 @@ def test_pistons_everywhere(continuous: bool) -> None:
         reports_are_equal(reports[0], report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("world", ["spread", "tictactoe", "herd", "table"])
 def test_again_with_the_same_seed(world: str, place: dict[str, Any]) -> None:
@@ -421,6 +423,7 @@ class Late(Herd):
         return super().step(actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [mlp(0, 4, 5), RandomPolicy(), by_sum], ids=["stacked", "random", "function"])
 def test_the_first_exception_is_raised_wherever_it_runs(policy: Any) -> None:
     """The first by steps, and then by copies; however many steps a worker takes by itself."""
@@ -459,6 +462,7 @@ class Odd(Junction):
         return observation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "double", "list"])
 @pytest.mark.parametrize("policies", ["each", "one"])
 def test_unusual_observations(kind: str, policies: str) -> None:

@@ -182,6 +182,7 @@ def assert_like_a_loop(
 # ---------------------------------------------------------------------- as a loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_like_a_loop(kind: str, mode: AutoresetMode) -> None:
@@ -210,6 +211,7 @@ def test_views() -> None:
         assert not np.shares_memory(first, envs.step(np.zeros(8, int))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_simple_spread(mode: AutoresetMode) -> None:
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
@@ -217,6 +219,7 @@ def test_simple_spread(mode: AutoresetMode) -> None:
         assert_like_a_loop(partial(simple_spread_v3.parallel_env, max_cycles=25), 3, 60, mode, **place)
 
 
+@pytest.mark.slow
 def test_knights_archers_zombies() -> None:
     pytest.importorskip("pygame")
     from pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies import parallel_env
@@ -478,6 +481,7 @@ def test_breaches(how: str) -> None:
 # ---------------------------------------------------------------------- from a script
 
 
+@pytest.mark.slow
 def test_lambdas_in_a_script(tmp_path: Path) -> None:
     """What is defined in ``__main__``, without a guard, works in other processes."""
     script = tmp_path / "script.py"
@@ -527,6 +531,7 @@ def _plain_rows(env: Any, seed: int, space: Any, steps: int) -> list[Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("seen", OBSERVATIONS)
 @pytest.mark.parametrize(("shared", "views"), [(True, False), (True, True), (False, True)])

@@ -232,6 +232,7 @@ def observed_after(model: Any) -> Array:
     return actions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [SyncSAC, SyncTD3])
 @pytest.mark.parametrize("noise", [Counting(), OrnsteinUhlenbeckActionNoise(np.zeros(2), np.ones(2))], ids=["own", "ou"])
 def test_noise_is_the_same_everywhere_and_goes_on_after_resume(cls: Any, noise: Any, tmp_path: Any) -> None:

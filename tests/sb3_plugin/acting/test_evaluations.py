@@ -88,6 +88,7 @@ def trained(algorithm: str, **changed: Any) -> tuple[list[Any], dict[int, Any]]:
         return model.evaluations, weights.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "pipeline", "steps"),
     [(1, 0, 10_000), (1, 0, 7), (1, 1, 10_000), (1, 1, 7), (2, 0, 7), (3, 1, 7)],  # all at once, or while the weights change

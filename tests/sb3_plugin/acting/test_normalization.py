@@ -34,6 +34,7 @@ def statistics(venv: VecNormalize) -> list[Any]:
     return [venv.obs_rms.mean, venv.obs_rms.var, venv.obs_rms.count, venv.ret_rms.mean, venv.ret_rms.var, venv.returns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each
 def test_statistics_are_the_same_everywhere(algorithm: str, pipeline: int) -> None:
@@ -107,6 +108,7 @@ class Normalized(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.seen(observation), reward, terminated, truncated, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_reward", [False, True])
 @each
 def test_the_policy_sees_what_it_would_see_through_a_wrapper(algorithm: str, norm_reward: bool) -> None:

@@ -130,6 +130,7 @@ class Policies(BaseCallback):
         self.found[model.learned_timesteps] = deepcopy(model.policy), deepcopy(model.get_vec_normalize_env())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "image", "stacked", "normalised", "sac", "td3"])
 def test_it_acts_as_the_policy_did(kind: str, tmp_path: Path) -> None:
     """Action by action, on what the policy sees: transposed images, stacked frames, statistics of that time."""
@@ -262,6 +263,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "how", "place"), CASES)
 def test_no_bit_is_changed(algorithm: str, how: int, place: dict[str, Any], tmp_path: Path) -> None:
     env = FITTING[algorithm]

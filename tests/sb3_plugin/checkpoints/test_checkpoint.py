@@ -131,6 +131,7 @@ def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_
     assert manifest["environments"] == {way: 5}  # the evaluator's too
 
 
+@pytest.mark.slow
 @every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], place=[THREADS, PROCESSES, PROCESSES | {"workers": 3}])
 def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any], tmp_path: Path) -> None:
     """There and back: saved by one executor, resumed and saved by another, resumed by the first."""
@@ -144,6 +145,7 @@ def test_resumed_elsewhere(algorithm: str, pipeline: int, place: dict[str, Any],
     assert finished(resume(algorithm, second)) == alone(algorithm, pipeline, env=env)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "env", "pipeline", "when"),
     [
@@ -211,6 +213,7 @@ class SavedOnStep(BaseCallback):
         assert self.path.exists() == self.saved
 
 
+@pytest.mark.slow
 @every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], stop=[False, True])
 def test_saved_within_a_round(algorithm: str, pipeline: int, stop: bool, tmp_path: Path) -> None:
     """It is written when the round is over, and is as exact."""
@@ -240,6 +243,7 @@ def test_a_round_that_fails_saves_nothing(tmp_path: Path) -> None:
         assert path.exists()
 
 
+@pytest.mark.slow
 @each
 def test_between_two_trainings(algorithm: str, tmp_path: Path) -> None:
     """Before the first one, after one, and when the workers have been ended."""
@@ -257,6 +261,7 @@ def test_between_two_trainings(algorithm: str, tmp_path: Path) -> None:
     model.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer_size", [55 * 4, 17 * 4])
 @pytest.mark.parametrize("name", BUFFERS)
 def test_replay_buffers(name: str, buffer_size: int, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def ppo_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_uninterrupted(tmp_path: Path) -> None:
     names = ["PPO", "DQN", "SAC"]
     command = [sys.executable, str(CHILD), str(tmp_path), *names]

@@ -214,6 +214,7 @@ def weights(name: str, cls: type[VecEnv], **kwargs: Any) -> list[Any]:
     return [parameter.detach().numpy().copy() for parameter in model.policy.parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", sorted(TRAINED))
 def test_the_same_weights(name: str) -> None:

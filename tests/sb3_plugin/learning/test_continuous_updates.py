@@ -44,6 +44,7 @@ def check_weights(ours: Any, theirs: Any, update: int) -> None:
         torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "discounts"),
     [*((case, False) for case in CASES), *((case, True) for case in ("SAC", "TD3", "SAC, dict", "TD3, dict"))],

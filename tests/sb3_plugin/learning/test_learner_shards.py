@@ -47,6 +47,7 @@ THREE = PROCESSES | {"workers": 3}
 named = pytest.mark.parametrize("place", [*PLACES, THREE], ids=lambda place: "-".join(map(str, place.values())))
 
 
+@pytest.mark.slow
 @named
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("learners", [2, 3])
@@ -111,6 +112,7 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_one_result_of_others(name: str) -> None:
     env, policy, given = OTHERS[name]
@@ -122,6 +124,7 @@ def test_one_result_of_others(name: str) -> None:
     assert (model.n_updates < 2 * 2) == (name == "stopped")  # the third round is still under way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clipped", "image", "noise", "frozen"])
 def test_slices_add_up_to_the_minibatch(name: str) -> None:
     """Updates in slices end where those without do, but for rounding; so do the statistics."""
@@ -140,6 +143,7 @@ def test_slices_add_up_to_the_minibatch(name: str) -> None:
                 assert statistics[key] == pytest.approx(value, rel=1e-4, abs=1e-6), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 def test_resumed_after_a_kill(pipeline: int, tmp_path: Path, run_script: Callable[..., tuple[int, str]]) -> None:
     path, script = tmp_path / "run.zip", tmp_path / "script.py"
@@ -185,6 +189,7 @@ def q_alone(algorithm: str, learners: int) -> dict[str, Any]:
         return outcome(model.learn(320))
 
 
+@pytest.mark.slow
 @named
 @both
 def test_one_result_of_q_learning(algorithm: str, place: dict[str, Any]) -> None:
@@ -193,6 +198,7 @@ def test_one_result_of_q_learning(algorithm: str, place: dict[str, Any]) -> None
     assert len({q_alone(algorithm, learners)["weights"] for learners in (1, 2, 3)}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["CartPole-v1", "image", "dict", "discrete"])
 @both
 def test_slices_of_q_learning_add_up(algorithm: str, env: str) -> None:

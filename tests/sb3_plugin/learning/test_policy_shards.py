@@ -62,6 +62,7 @@ def alone(algorithm: str, learners: int, split: bool) -> dict[str, Any]:
         return outcome(model.learn(STEPS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES[1:], ids=lambda place: "-".join(map(str, place.values())))
 @pytest.mark.parametrize(("learners", "split"), [(3, False), (1, True), (2, True)])
 @each
@@ -85,6 +86,7 @@ OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @every_other(algorithm=ALGORITHMS, name=OTHERS, split=[False, True])
 def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
     env, policy, given = OTHERS[name]
@@ -110,6 +112,7 @@ SUMS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SUMS)
 @splits
 def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
@@ -140,6 +143,7 @@ def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -
         assert outcome(model.learn(STEPS)) == expected
 
 
+@pytest.mark.slow
 @each
 def test_resumed(algorithm: str, tmp_path: Any) -> None:
     path = tmp_path / "run.zip"
@@ -186,6 +190,7 @@ class Flags(BaseCallback):
             self.flag.write_text(str(os.getpid()))
 
 
+@pytest.mark.slow
 @each
 def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
     """An error in time that names what the worker held; what was saved before goes on to the same bits."""

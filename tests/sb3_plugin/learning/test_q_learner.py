@@ -61,6 +61,7 @@ CASES: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_each_update_is_that_of_sb3(case: str) -> None:
     gradients, kind, policy, changed = CASES[case]

@@ -50,6 +50,7 @@ def at(column: Any, step: int, number: int) -> Any:
     return {key: part[step, number] for key, part in column.items()} if isinstance(column, dict) else column[step, number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 @pytest.mark.parametrize("name", ["box", "image", "dict", "discrete", "CartPole"])
 def test_what_is_stored_is_what_happened(name: str, place: dict[str, Any]) -> None:
@@ -153,6 +154,7 @@ def test_another_replay_buffer_is_sampled() -> None:
         assert np.isfinite(model.logger.name_to_value["train/loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [Toy, Again])
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("pipeline", [0, 1])

@@ -46,6 +46,7 @@ def close(found: Any, expected: list[Any]) -> None:
 SGD = {"net_arch": [32], "optimizer_class": torch.optim.SGD}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("double_q", [False, True])
 @pytest.mark.parametrize("loss", ["huber", "mse"])
@@ -122,6 +123,7 @@ class DriftingSyncDQN(SyncDQN):
         return {}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The number of environments used is greater")  # SB3's, about an interval of 1
 @pytest.mark.parametrize("tau", [1.0, 0.25, 0.005])
 @pytest.mark.parametrize(

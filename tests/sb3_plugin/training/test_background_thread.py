@@ -68,6 +68,7 @@ def trained(case: str, on: bool, **changed: Any) -> dict[str, Any]:
             return outcome(model.learn(256, log_interval=None))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_weights_are_those_of_a_quiet_program(case: str) -> None:

@@ -40,6 +40,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed_of(0, Purpose.EPISODES, 0, self.episode))
 
 
+@pytest.mark.slow
 @each
 def test_one_environment_leaves_in_the_replay_buffer_what_sb3_would(algorithm: str) -> None:
     ours, theirs = PAIRS[algorithm]
@@ -75,6 +76,7 @@ UPDATES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UPDATES)
 def test_a_round_of_updates_is_that_of_sb3(name: str) -> None:
     """From the same state, transitions and generators, whose numbers are drawn in the same order."""
@@ -112,6 +114,7 @@ LEARNING: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @each
 def test_pendulum_is_learned(algorithm: str) -> None:
     with PAIRS[algorithm][0](
@@ -127,6 +130,7 @@ def test_pendulum_is_learned(algorithm: str) -> None:
 # ---------------------------------------------------------------------- replay buffers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUFFERS)
 @each
 def test_every_replay_buffer(algorithm: str, name: str) -> None:

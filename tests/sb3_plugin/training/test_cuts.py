@@ -107,6 +107,7 @@ CUTS: dict[str, Callable[[SyncDQN, Any], None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [Counting, Ending])
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("cut", CUTS)

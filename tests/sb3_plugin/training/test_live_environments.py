@@ -39,6 +39,7 @@ def numbered(count: int = 4, algorithm: str = "dqn") -> VecEnv:
 FORKED = partial(SubprocVecEnv, start_method="fork")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [DummyVecEnv, FORKED, ReactorVecEnv], ids=["dummy", "subproc", "reactor"])
 @each
 def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str, kind: Any) -> None:
@@ -49,6 +50,7 @@ def test_environments_like_those_of_an_id_give_what_the_id_gives(algorithm: str,
     venv.close()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each

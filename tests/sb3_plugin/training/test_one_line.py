@@ -38,6 +38,7 @@ def theirs_of(name: str, env: Any = None, **given: Any) -> Any:
     return theirs("MlpPolicy", env or usual, **{**small(), **given})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", sorted(PAIRS))
 def test_with_no_numbers_given_it_learns_as_often(name: str) -> None:

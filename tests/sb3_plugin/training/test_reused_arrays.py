@@ -34,6 +34,7 @@ def trained(algorithm: str, habits: tuple[str, ...], steps: int = 640, **changed
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @each
 def test_each_habit_by_itself(algorithm: str) -> None:
@@ -42,6 +43,7 @@ def test_each_habit_by_itself(algorithm: str) -> None:
         assert trained(algorithm, (habit,)) == expected, habit
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @each
 @pytest.mark.parametrize("place", PLACES, ids=["inline", "processes2", "processes3"])
@@ -71,6 +73,7 @@ class Locked(Reusing):
         raise TypeError("cannot be pickled")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "ppo"])
 @pytest.mark.parametrize("habit", ["changes actions", "keeps actions", "own observation", "own reward"])

@@ -256,6 +256,7 @@ def test_a_replay_buffer_is_saved_and_loaded(tmp_path: Path) -> None:
         assert other.replay_buffer.pos == (256 + 128) // 4 and other._n_updates > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("executor", ["auto", "processes"])
 @each

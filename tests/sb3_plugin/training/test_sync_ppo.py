@@ -236,6 +236,7 @@ def test_what_actors_compute(name: str) -> None:
         check_round(model, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acted", ACTIONS)
 @pytest.mark.parametrize("observed", SPACES)
 def test_spaces(observed: str, acted: str) -> None:
@@ -306,6 +307,7 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_one_result_of_other_policies(name: str) -> None:
     env, policy, given = OTHERS[name]
@@ -319,6 +321,7 @@ def test_one_result_of_other_policies(name: str) -> None:
 # ---------------------------------------------------------------------- checkpoints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", *OTHERS])
 def test_resumed_is_uninterrupted(name: str, tmp_path: Path) -> None:
     env, policy, given = OTHERS.get(name, ("CartPole-v1", "MlpPolicy", {}))

@@ -40,12 +40,14 @@ def test_trainings_in_several_threads_do_not_know_of_each_other(place: dict[str,
         assert list(pool.map(train, algorithms)) == expected
 
 
+@pytest.mark.slow
 @most
 def test_other_seeds_and_pipelines_give_other_results(algorithm: str) -> None:
     found = [alone(algorithm, pipeline, seed) for pipeline in (0, 1) for seed in (0, 1)]
     assert len({one["weights"] for one in found}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 @each
 def test_two_halves(algorithm: str, pipeline: int, tmp_path: Path) -> None:
@@ -96,6 +98,7 @@ def test_wrappers_that_only_watch(algorithm: str) -> None:
         assert outcome(model.learn(640)) == alone(algorithm, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image", "dict", "discrete"])
 @each
 def test_one_result_with_other_observations(algorithm: str, name: str) -> None:

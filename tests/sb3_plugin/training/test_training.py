@@ -40,6 +40,7 @@ def test_it_is_registered(name: str) -> None:
     assert EntryPoint(name, value, "reactor_rl.verify").load() is TARGETS[name]
 
 
+@pytest.mark.slow
 @each
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["verify", f"reactor_sb3.trainers.verify_targets:{name}", "--ticks", str(TICKS), "--workers", "1,2,3"])
@@ -56,6 +57,7 @@ def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixt
     assert len(fingerprints.pop()) == 32
 
 
+@pytest.mark.slow
 @each
 def test_it_learns_and_evaluates(name: str) -> None:
     training = TARGETS[name]()
@@ -70,6 +72,7 @@ def test_it_learns_and_evaluates(name: str) -> None:
         assert {len(one.returns) for one in model.evaluations} == {training.arguments["evaluate_episodes"]}
 
 
+@pytest.mark.slow
 @each
 def test_the_fingerprint_depends_on_what_is_trained(name: str) -> None:
     asked: list[tuple[dict[str, Any], int]] = [({}, 3), ({}, 3), ({}, 4), ({"seed": 5}, 3)]
