@@ -169,7 +169,7 @@ def struck(how: str, phase: str, line: int) -> str:
         PHASES[phase](envs)
     let_go()
     try:
-        with at_most(5.0):
+        with at_most(30.0):
             envs.close()
     except Stuck:
         envs.close(terminate=True)

@@ -23,7 +23,7 @@ def test_helpers_that_are_killed_change_no_result() -> None:
 def test_helpers_that_are_killed_are_reported() -> None:
     found = helpers_reported(short, 1, 0.2)
     assert found.kills == len(found.seconds) == 1
-    assert found.seconds[0] < 5.0  # other tests run beside this one
+    assert found.seconds[0] < 20.0  # other tests run beside this one
     assert left_behind() == []
 
 

@@ -143,7 +143,7 @@ class Busy(gym.Env):
         queue = context.Queue()
         process = context.Process(target=child, args=(queue,))
         process.start()
-        found = queue.get(timeout=10)
+        found = queue.get(timeout=60)
         process.join()
         return found
     def close(self):

@@ -358,7 +358,7 @@ def test_after_a_timeout_waiting_again_gives_the_result(place: dict[str, Any], t
         with pytest.raises(AlreadyPendingCallError):
             envs.step(zeros(2))
         gates.open(0, 1, name="step-0")
-        assert envs.step_wait(timeout=10)[0][:, 3].tolist() == [1, 1]
+        assert envs.step_wait(timeout=60)[0][:, 3].tolist() == [1, 1]
         envs.reset_async(seed=7)
         with pytest.raises(multiprocessing.TimeoutError, match="`reset_wait` has timed out"):
             envs.reset_wait(timeout=TIMEOUT)

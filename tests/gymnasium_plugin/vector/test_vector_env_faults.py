@@ -399,7 +399,7 @@ print("closed", flush=True)
     begin = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # a terminal interrupts them all
     out, err = process.communicate(timeout=20)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
     assert out.split("\n")[:3] == ["interrupted", "RunError True", "closed"], (out, err)
     assert process.returncode == 0
     assert err == ""

@@ -202,7 +202,7 @@ def test_the_policys_shard_is_killed(algorithm: str, tmp_path: Path) -> None:
     with new(algorithm, **given, **PROCESSES) as model:
         with pytest.raises(WorkerDiedError, match=r"(?s)SIGKILL.*gradient_worker"):
             model.learn(STEPS, callback=[SaveCheckpoint(path, every=4), flags := Flags(flag, 96)])
-        assert time.monotonic() - flags.when < 5 and not model.running
+        assert time.monotonic() - flags.when < 20 and not model.running
     flag.unlink()
     assert os.listdir(tmp_path) == ["run.zip"]
     with type(model).resume(path, **PROCESSES) as resumed:

@@ -226,7 +226,7 @@ def test_a_killed_worker(algorithm: str, pipeline: int) -> None:
     with new(algorithm, Toy, pipeline=pipeline, executor="processes", workers=2) as model:
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             model.learn(100_000, callback=(killer := Killer(40)))
-        assert time.monotonic() - killer.when < 5
+        assert time.monotonic() - killer.when < 20
         assert not model.running
         model.learn(256)
         assert model.num_timesteps == 256
