@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``python -m sphinx -W --keep-going -n docs OUT``. Nothing is fetched from anywhere."""
+"""How Sphinx builds the site: ``python -m sphinx -W --keep-going -n docs OUT``. Nothing is fetched."""
 
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -16,7 +16,9 @@ myst_heading_anchors = 4  # links to headings are written as on any forge: page.
 autodoc_default_options = {
     "members": True,
     # What our classes have from our own base classes, down to the host's class.
-    "inherited-members": "VectorEnv,VecEnv,Env,BaseAlgorithm,DQN,PPO,SAC,TD3,BaseCallback,ABC,Exception,Protocol",
+    "inherited-members": (
+        "VectorEnv,VecEnv,Env,BaseAlgorithm,DQN,PPO,SAC,TD3,BaseCallback,ABC,Exception,Protocol"
+    ),
 }
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -28,7 +30,7 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 highlight_language = "none"  # blocks of Python say so
 python_maximum_signature_line_length = 80
-# A name that a package of ours exports has to be found. What is within them, or another project's, stays plain text.
+# A name that a package of ours exports has to be found. Others, and those of other projects, stay plain text.
 nitpick_ignore_regex = [("py:.*", r"(?!reactor_\w+\.[A-Z]).*")]
 
 html_theme = "furo"
@@ -36,12 +38,13 @@ pygments_style = "tango"
 html_title = f"reactor_rl {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_copyright = False
 
 
 def copy_llms_txt(app, error):
-    """In the repository the links of llms.txt are to pages as they are written, on the site as they are shown."""
+    """In the repository the links of llms.txt lead to sources, on the site to pages."""
     if error is None and app.builder.format == "html":
         text = (Path(app.srcdir) / "llms.txt").read_text()
         (Path(app.outdir) / "llms.txt").write_text(text.replace(".md):", ".html):"))
