@@ -30,7 +30,7 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 highlight_language = "none"  # blocks of Python say so
 python_maximum_signature_line_length = 80
-# A name that a package of ours exports has to be found. Others, and those of other projects, stay plain text.
+# A name that a package of ours exports has to be found. Those of other projects stay plain text.
 nitpick_ignore_regex = [("py:.*", r"(?!reactor_\w+\.[A-Z]).*")]
 
 html_theme = "furo"
