@@ -133,6 +133,7 @@ def test_a_suite_that_fails_or_takes_too_long_is_shown_and_the_others_go_on(benc
         assert shown in page.text, shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
 def test_an_interrupted_run_leaves_a_report_of_what_was_done(benchmarks: Path) -> None:
     process = bench(benchmarks, "engine", "learner")

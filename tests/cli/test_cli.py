@@ -104,6 +104,7 @@ def run(here: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_help_lists_every_command_with_a_line(here):
     found = run(here, "--help")
     assert found.returncode == 0
@@ -155,6 +156,7 @@ def test_draw_asks_what_is_no_program(here):
     assert found.stdout.splitlines() == ["closed", "wrote there.svg"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("executor", "rows"), [("inline", 1), ("threads", 2), ("processes", 2)])
 def test_trace_writes_a_timeline(here, executor, rows):
     found = run(here, "trace", "mine:good", "-o", "t.json", "--ticks", "6", "--executor", executor, "--workers", "2")
@@ -170,6 +172,7 @@ def test_trace_asks_what_is_no_program(here):
     assert (here / "t.json").read_text() == "6 auto 2"
 
 
+@pytest.mark.slow
 def test_verify_tells_good_from_bad(here):
     good = run(here, "verify", "mine:good", "n=2", "step=0.5", "--ticks", "8", "--workers", "1,2")
     assert good.returncode == 0, good.stderr
@@ -198,6 +201,7 @@ def test_verify_without_a_target_verifies_what_plugins_register(here):
     assert "or is one of" in unknown.stderr and "z-good" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_doctor_measures_and_reports(here):
     found = run(here, "doctor")
     assert found.returncode == 0, found.stderr

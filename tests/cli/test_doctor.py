@@ -24,6 +24,7 @@ def doctor(folder: Path, before: str = "") -> dict[str, str]:
     return found | {"warnings": "\n".join(line for line in said if line.startswith("warning: "))}
 
 
+@pytest.mark.slow
 def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     pytest.importorskip("torch")
@@ -35,6 +36,7 @@ def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     assert "C compiler" in found["warnings"]
 
 
+@pytest.mark.slow
 def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
     for name in ("gymnasium", "torch"):
         pytest.importorskip(name)
@@ -47,6 +49,7 @@ def test_kernels_that_are_in_use_are_told(tmp_path: Path) -> None:
     assert "C compiler" not in found["warnings"]
 
 
+@pytest.mark.slow
 def test_a_plugin_whose_library_is_missing_is_skipped(tmp_path: Path) -> None:
     found = doctor(tmp_path, "sys.modules['gymnasium'] = None")
     assert "frames" in found and "[gymnasium]" in found["frames"]

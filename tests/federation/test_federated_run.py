@@ -168,6 +168,7 @@ class TakesItsTime(Reactor):
         self.out.set(self.tag[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_startup_reactions_take_their_time(workers: int) -> None:
     program = Program("slow to start")

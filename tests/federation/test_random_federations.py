@@ -22,6 +22,7 @@ def agree(data: Any, spec: ProgramSpec) -> None:
     check(spec, record, **data.draw(federations(spec)), **data.draw(MANNERS))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @settings(QUIET, max_examples=60)
 @given(st.data(), programs())

@@ -57,6 +57,7 @@ def test_ping_pong_between_threads(pair: tuple[Channel, Channel], spin: float) -
     assert not thread.is_alive() and not there.poll(False) and not back.poll(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spin", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_ping_pong_between_processes(pair: tuple[Channel, Channel], method: str, spin: float) -> None:

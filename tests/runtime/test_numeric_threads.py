@@ -85,6 +85,7 @@ def multiplies(kind: type[Reactor] = Multiplies) -> Program:
     return program
 
 
+@pytest.mark.slow
 def test_one_result_and_one_thread_everywhere() -> None:
     with one_numeric_thread():
         expected = []
@@ -215,6 +216,7 @@ with program.start(executor="inline") as run:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(usable_cores() < 2, reason="libraries take one thread on one core")
 def test_a_library_that_a_startup_reaction_loads(tmp_path: Any) -> None:
     script, said = tmp_path / "loads.py", tmp_path / "said"

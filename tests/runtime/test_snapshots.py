@@ -115,6 +115,7 @@ def check(data: Any, spec: ProgramSpec, executors: tuple[str, ...], restores: in
             ended(run)
 
 
+@pytest.mark.slow
 @settings(QUIET, max_examples=40)
 @given(st.data(), programs())
 def test_a_restored_program_goes_on_as_it_would_have(data: Any, spec: ProgramSpec) -> None:

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], dict[str, Any]
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["autograd", "written"])
 @pytest.mark.parametrize("case", CASES)
 def test_any_policy_by_autograd(case: str, way: str) -> None:

@@ -196,6 +196,7 @@ def test_sac(
     assert found[1] == pytest.approx(likely.mean().item(), rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(**SHAPES)
 @settings(max_examples=25, deadline=None)

@@ -172,6 +172,7 @@ def test_with_random_no_ops(number: int) -> None:
     compare(game, 3, PLACES[2 if number == 0 else 3], seeds=number < 2, **options)
 
 
+@pytest.mark.slow
 @on_linux
 def test_every_number_of_no_ops_is_drawn_as_ale_draws_it() -> None:
     for most in (0, 1, 2, 3, 30, 31) if LONG else (3, 30):
@@ -201,6 +202,7 @@ def both(game: str, steps: int, actions: int, **options: Any) -> list[Any]:
         return seen
 
 
+@pytest.mark.slow
 def test_a_life_that_is_lost_at_the_last_frame_is_no_truncation() -> None:
     lost = next(i for i, results in enumerate(both("breakout", 150, 1, frameskip=1, life_loss_info=True)) if results[2])
     for options in ({"life_loss_info": True}, {"episodic_life": True}, {}):
@@ -227,6 +229,7 @@ def test_seeds_of_every_kind() -> None:
             assert_same(envs.reset(seed=seeds), expected)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actions", [[3, 0], (np.int16(3), 0), np.array([3, 0], np.uint8), np.array([9, 3, 9, 0])[1::2]], ids=repr)
 def test_actions_of_every_kind(actions: Any) -> None:
     with AtariVectorEnv("breakout", 2, **INLINE) as envs:
@@ -338,6 +341,7 @@ def test_metadata_is_a_dict_of_its_own() -> None:
         one.close()
 
 
+@pytest.mark.slow
 def test_what_is_returned_is_yours() -> None:
     for place in (PLACES[0], PLACES[2]):
         with AtariVectorEnv("breakout", 2, max_num_frames_per_episode=12, autoreset_mode=SAME, **place) as envs:
@@ -355,6 +359,7 @@ def test_what_is_returned_is_yours() -> None:
             assert_same(envs.reset(seed=0)[1]["lives"], np.zeros(2, np.int32) + 5)
 
 
+@pytest.mark.slow
 def test_without_copies_observations_are_views() -> None:
     for place in (PLACES[0], PLACES[2]):
         with AtariVectorEnv("breakout", 2, **place) as envs, AtariVectorEnv("breakout", 2, copy=False, **place) as views:
@@ -445,6 +450,7 @@ def descendants() -> set[int]:
 # ---------------------------------------------------------------------- make_vec
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("name", ["ALE/Breakout-v5", "reactor/ALE.Breakout-v5"])
 def test_make_vec_as_gymnasium_makes_it(name: str) -> None:
@@ -480,6 +486,7 @@ def test_make_vec_refuses_what_makes_no_sense() -> None:
             make_vec(**{"id": "ALE/Pong-v5", "num_envs": 2, "preprocess": True, **arguments})  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_an_id_of_gymnasiums_names_its_game() -> None:
     for by_id, by_name in (("ALE/Pong-v5", "pong"), ("ALE/MsPacman-v5", "ms_pacman")):
         with AtariVectorEnv(by_id, 2, **INLINE) as one, AtariVectorEnv(by_name, 2, **INLINE) as other:
@@ -559,6 +566,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [PLACES[0], PLACES[1]], ids=str)
 def test_refused_calls_change_nothing(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, noop_max=0, **place) as envs:
@@ -658,6 +666,7 @@ def fail() -> None:
     raise LookupError("lost")
 
 
+@pytest.mark.slow
 @every_other(place=HERE, batch_size=[4, 2])
 def test_an_exception_names_the_environment(place: dict[str, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Patched(monkeypatch, fail)
@@ -675,6 +684,7 @@ def test_an_exception_names_the_environment(place: dict[str, Any], batch_size: i
         assert envs.closed
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     caller = os.getpid()
     Patched(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != caller else None)
@@ -705,6 +715,7 @@ def test_nothing_works_after_close(place: dict[str, Any]) -> None:
             call()
 
 
+@pytest.mark.slow
 def test_what_is_dropped_or_closed_in_a_step_leaves_nothing() -> None:
     envs = AtariVectorEnv("pong", 4, batch_size=2, workers=2, executor="processes")
     envs.reset()

@@ -124,6 +124,7 @@ def draw(rng: np.random.Generator, ale: FakeALE, colours: npt.NDArray[np.int64])
             ale.screen[top : top + rng.integers(1, 12), left : left + rng.integers(1, 12)] = rng.choice(colours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("maxpool", [True, False], ids=["maxpool", "last"])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)

@@ -140,6 +140,7 @@ class Samples(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), 0.5, self.t % 4 == 0, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("space", EMPTY, ids=range(len(EMPTY)))
 def test_empty_leaves_are_batched_as_sync_batches_them(space: Any, place: dict[str, Any]) -> None:

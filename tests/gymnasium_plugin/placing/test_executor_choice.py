@@ -107,6 +107,7 @@ def test_threads_are_not_chosen_where_workers_are_to_be_replaced(monkeypatch: py
 INLINE = "executor='inline', workers=1 [a daemonic process may not start others]"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(parallel_executor() != "processes", reason="threads may be started anywhere")
 def test_in_a_worker_of_a_pool_everything_runs_inline() -> None:
     """As in ``multiprocessing.Pool`` and torch's ``DataLoader``."""

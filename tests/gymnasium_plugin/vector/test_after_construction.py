@@ -81,6 +81,7 @@ def by_value() -> tuple[Any, type[Exception], type[Any]]:
     return Env, Refused, Given
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's vector environments log what happened
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_classes_are_known_again_on_both_sides(way: dict[str, Any]) -> None:

@@ -74,6 +74,7 @@ def test_it_is_the_turn_of_one_batch() -> None:
             envs.send(np.zeros(2, np.int64), ids)
 
 
+@pytest.mark.slow
 def test_games_in_envpools_loop() -> None:
     pytest.importorskip("ale_py", reason="ale-py is not installed")
     seen = []

@@ -158,6 +158,7 @@ def test_each_environment_returns_what_it_does_without_batches(
         assert_same(found, expected, f"{place}, batch_size={batch_size}, ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_helpers_of_any_number(batch_size: int) -> None:
     expected = played(ReactorVectorEnv(WORKS["CartPole"], executor="inline"), play("CartPole"))
@@ -224,6 +225,7 @@ def test_the_choice_says_what_it_is() -> None:
 # ---------------------------------------------------------------------- what comes between
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_reset_forgets_what_goes_on(batch_size: int, place: dict[str, Any]) -> None:

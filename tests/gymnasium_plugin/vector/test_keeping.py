@@ -81,6 +81,7 @@ def test_a_restored_run_goes_on_bit_for_bit(name: str, place: dict[str, Any]) ->
         envs.get_attr("np_random")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("colour", [{}, {"grayscale": False, "autoreset_mode": "SameStep"}], ids=["grey", "colour"])
 def test_restored_games_go_on_bit_for_bit(colour: dict[str, Any], place: dict[str, Any]) -> None:

@@ -86,6 +86,7 @@ def test_what_an_environment_raises_names_reactor_vec_env() -> None:
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapper", [wrappers.RecordEpisodeStatistics, wrappers.NormalizeReward, wrappers.DictInfoToList])
 @pytest.mark.parametrize("make", [
     lambda: ReactorVectorEnv([cartpole] * 4, batch_size=2, executor="inline"),

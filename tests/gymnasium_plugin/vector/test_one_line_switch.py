@@ -75,6 +75,7 @@ def check(done: Any) -> None:
     assert end_within(pids, 1.0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "not closed"])
 @pytest.mark.parametrize("context", ["forkserver", "spawn", "fork"])
 def test_unguarded_scripts(context: str, close: bool) -> None:
@@ -85,6 +86,7 @@ def test_unguarded_scripts(context: str, close: bool) -> None:
     assert shared_memory() - before == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["-c", "stdin"])
 @pytest.mark.parametrize("context", [None, "spawn"])
 def test_code_without_a_file(how: str, context: str | None) -> None:

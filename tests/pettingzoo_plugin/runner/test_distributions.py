@@ -125,6 +125,7 @@ def test_the_mode_is_taken_or_named_as_missing(name: str) -> None:
         assert np.allclose(drawn(space, make, deterministic=True), mode, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_correlated_ones() -> None:
     covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]])
     make = lambda n: D.MultivariateNormal(torch.ones(n, 2), covariance.expand(n, 2, 2))  # noqa: E731

@@ -120,6 +120,7 @@ def test_actions_of_another_shape_and_type(cls: Any, kind: Any) -> None:
             np.testing.assert_allclose(row[3], kept.predict(seen[step])[0], atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cls", "policy", "arguments"),
     [

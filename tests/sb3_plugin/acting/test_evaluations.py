@@ -98,6 +98,7 @@ def test_evaluations_are_those_of_sb3(algorithm: str, workers: int, pipeline: in
     assert compared(algorithm, workers, pipeline, steps) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sac", "td3"])
 def test_evaluations_of_continuous_actions(algorithm: str) -> None:
     assert compared(algorithm, workers=2, pipeline=1, steps=7) > 1

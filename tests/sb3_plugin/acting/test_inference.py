@@ -106,6 +106,7 @@ def check(way: Any, q_net: QNetwork, rows: Array) -> None:
 # ---------------------------------------------------------------------- what is computed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), max_size=6),

@@ -290,6 +290,7 @@ def test_logs_of_episodes_are_those_of_the_training(tmp_path: Path) -> None:
         assert len((tmp_path / f"{number}.monitor.csv").read_text().splitlines()) == 2 + 64 // LENGTH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [0, 1])
 def test_checkpoints_know_nothing_of_it(pipeline: int, tmp_path: Path) -> None:
     """A run is resumed with a viewer or without one, whether there was one or not."""

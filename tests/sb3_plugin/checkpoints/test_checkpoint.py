@@ -334,6 +334,7 @@ def test_networks_that_draw(algorithm: str, tmp_path: Path) -> None:
     assert len(statistics) == {"dqn": 2, "pqn": 1}[algorithm] and all(tensor.abs().sum() > 0 for tensor in statistics)
 
 
+@pytest.mark.slow
 @each
 def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
     """A checkpoint after set_parameters() goes on with them."""
@@ -348,6 +349,7 @@ def test_weights_that_were_put_in(algorithm: str, tmp_path: Path) -> None:
             assert outcome(model.learn(192, reset_num_timesteps=False)) == outcome(resumed)
 
 
+@pytest.mark.slow
 @each
 def test_another_environment_of_the_same_kind(algorithm: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
@@ -462,6 +464,7 @@ def test_a_failure_leaves_the_old_file(where: str, tmp_path: Path, monkeypatch: 
         assert path.read_bytes() != before and os.listdir(tmp_path) == ["run.zip"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_error", ["warn", "raise"])
 @pytest.mark.parametrize("how", ["no space", "limit"])
 def test_a_full_disk(how: str, on_error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -608,6 +611,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         PQN.resume(tmp_path / "nothing.zip")
 
 
+@pytest.mark.slow
 def test_flipped_bytes(tmp_path: Path) -> None:
     """Either it is noticed, or what is read is what was written."""
     path, broken = tmp_path / "run.zip", tmp_path / "broken.zip"

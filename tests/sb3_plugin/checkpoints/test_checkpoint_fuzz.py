@@ -161,6 +161,7 @@ def edit(manifest: Any, place: int, how: Any) -> None:
 EDITS = st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from(["remove", "double", *OTHERS])), min_size=1, max_size=2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="measures memory as Linux does")
 @pytest.mark.parametrize("name", ["small", "whole"])
 def test_every_node(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -194,6 +195,7 @@ def test_every_node(name: str, request: pytest.FixtureRequest, tmp_path: Path) -
     assert peak() - before < 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["small", "whole"])
 def test_every_entry(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     path, flag = request.getfixturevalue(name), tmp_path / "flag"

@@ -96,6 +96,7 @@ def test_killed_and_resumed_is_uninterrupted(tmp_path: Path) -> None:
             assert flat(outcome(run.learn())) == uninterrupted(name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO, drawn noise", "A2C", "TD3"])
 def test_interrupted_twice_and_resumed_is_uninterrupted(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zip"

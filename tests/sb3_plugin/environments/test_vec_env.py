@@ -279,6 +279,7 @@ def test_under_a_monitor_of_all(tmp_path: Path) -> None:
     assert len(logs) == 2 and logs[0] == logs[1] and len(logs[0]) == episodes > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [PLACES[0], PLACES[2]], ids=str)
 def test_atari(place: dict[str, Any]) -> None:
     gymnasium.register_envs(pytest.importorskip("ale_py"))

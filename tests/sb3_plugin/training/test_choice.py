@@ -49,6 +49,7 @@ def test_one_worker_has_everything() -> None:
     assert set(placed(3, 1, 1.0, 1.0, {"evaluator": 1.0}, overlap=True).values()) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("actor", "learner", "pipeline", "meeting", "updates", "words"),
     [

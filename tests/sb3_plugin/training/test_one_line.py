@@ -50,6 +50,7 @@ def test_with_no_numbers_given_it_learns_as_often(name: str) -> None:
         assert ours._n_updates > 0
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("given", [{}, {"train_freq": 8}, {"train_freq": (2, "step")}, {"rollout_steps": 6}], ids=str)
 @pytest.mark.parametrize("actors", [{}, {"n_actors": 4}, {"n_actors": 2, "envs_per_actor": 3}], ids=str)

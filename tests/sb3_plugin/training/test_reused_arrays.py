@@ -52,6 +52,7 @@ def test_on_any_number_of_workers(algorithm: str, place: dict[str, Any]) -> None
     assert trained(algorithm, habits, **place) == trained(algorithm, ())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @most
 @pytest.mark.parametrize("steps", [1, 3])
@@ -89,6 +90,7 @@ def test_a_resumed_run_of_what_is_saved_by_its_actions(algorithm: str, habit: st
     assert expected["evaluations"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("place", PLACES[:2], ids=["inline", "processes2"])
 def test_vec_env_gives_what_honest_ones_give(place: dict[str, Any]) -> None:

@@ -176,6 +176,7 @@ def test_logs(algorithm: str, pipeline: int, tmp_path: Path) -> None:
         assert logged and logged <= {one.mean for one in model.evaluations}
 
 
+@pytest.mark.slow
 @each
 def test_a_printed_table(algorithm: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with new(algorithm, verbose=1) as model:

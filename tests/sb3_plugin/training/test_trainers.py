@@ -27,6 +27,7 @@ def test_one_result(algorithm: str, pipeline: int, place: dict[str, Any]) -> Non
     assert expected["counters"][0] == 640
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
 def test_trainings_in_several_threads_do_not_know_of_each_other(place: dict[str, Any]) -> None:
@@ -66,6 +67,7 @@ def test_two_halves(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     assert found[0]["counters"][0] == 640
 
 
+@pytest.mark.slow
 @most
 def test_a_second_training_begins_anew(algorithm: str) -> None:
     """With the same numbers on any executor, whatever has been learned before."""
