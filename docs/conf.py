@@ -13,13 +13,6 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # links to headings are written as on any forge: page.md#a-heading
 
-autodoc_default_options = {
-    "members": True,
-    # What our classes have from our own base classes, down to the host's class.
-    "inherited-members": (
-        "VectorEnv,VecEnv,Env,BaseAlgorithm,DQN,PPO,SAC,TD3,BaseCallback,ABC,Exception,Protocol"
-    ),
-}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
