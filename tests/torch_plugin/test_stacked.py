@@ -20,6 +20,8 @@ from reactor_torch.stacked import Batched, Compiled, DenseNetwork, Stacked, dens
 Array = npt.NDArray[Any]
 LINE = 64
 
+COMPILED = pytest.mark.skipif(stacked._network is None, reason="no extension")
+
 
 def dense(seed: int, *widths: int) -> DenseNetwork:
     torch.manual_seed(seed)
@@ -38,7 +40,11 @@ def by_each(way: type[Stacked], networks: list[nn.Sequential], inputs: Array) ->
 
 
 @pytest.mark.parametrize(
-    ("way", "activation"), [(way, kind) for way in (Compiled, Batched) for kind in (nn.ReLU, nn.Tanh)] + [(Batched, nn.Sigmoid)]
+    ("way", "activation"),
+    [
+        *(pytest.param(Compiled, kind, marks=COMPILED) for kind in (nn.ReLU, nn.Tanh)),
+        *((Batched, kind) for kind in (nn.ReLU, nn.Tanh, nn.Sigmoid)),
+    ],
 )
 @pytest.mark.parametrize(("count", "rows", "widths"), [(1, 1, [3, 2]), (5, 7, [18, 64, 5]), (3, 33, [50, 17, 130, 9])], ids=str)
 def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count: int, rows: int, widths: list[int]) -> None:
@@ -55,6 +61,7 @@ def test_stacked_networks_give_what_each_gives(way: Any, activation: Any, count:
     assert stacked_networks.best.dtype == np.int64 and np.array_equal(stacked_networks.best, stacked_networks.scores.argmax(2))
 
 
+@COMPILED
 def test_the_way_is_chosen_by_the_layers() -> None:
     space = spaces.Box(-9, 9, (4,), np.float32)
     for activation, way in ((nn.ReLU, Compiled), (nn.Tanh, Compiled), (nn.Sigmoid, Batched)):
@@ -73,6 +80,7 @@ def test_weights_are_those_of_the_moment() -> None:
     assert all(map(np.array_equal, network.weights[0], before))
 
 
+@COMPILED
 def test_layers_without_bias_and_a_softmax_at_the_end() -> None:
     inputs = np.random.default_rng(2).normal(size=(1, 4, 3)).astype(np.float32)
     plain = nn.Sequential(nn.Linear(3, 6, bias=False), nn.Tanh(), nn.Linear(6, 4))
