@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -23,6 +25,19 @@ def test_the_keywords_are_the_fields() -> None:
     assert get_type_hints(SplitOptions) == kept
     documented = inspect.getdoc(RunOptions) or ""
     assert [one.name for one in fields(RunOptions) if f"\n    {one.name}: " not in documented] == []
+
+
+def test_the_table_of_arguments_has_every_keyword_with_its_default() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "training.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \| .* \| (?:yes|no) \|$", page, re.MULTILINE)
+    shown = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {one.name for one in fields(RunOptions)} <= set(shown)
+    wrong = [
+        one.name
+        for one in fields(RunOptions)
+        if one.default is not None and shown[one.name] != f"`{one.default!r}`".replace("'", '"')
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
