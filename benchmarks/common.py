@@ -278,7 +278,7 @@ def compared(
 def benchmark(
     script: str, options: argparse.Namespace, names: Sequence[str], measure: Callable[[str, argparse.Namespace], dict[str, Any]],
     show: Callable[[str, dict[str, Any]], None], title: str, label: str = "steps per second",
-    *, bar: Callable[[float], float] = float, log: bool = False, hidden: Sequence[str] = (),
+    *, bar: Callable[[float], float] = float, hidden: Sequence[str] = (), panels: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """A whole benchmark: its cases are measured and shown one by one, then written and plotted under the name of the script.
 
@@ -291,8 +291,8 @@ def benchmark(
         title: Of the plot.
         label: What its bars show.
         bar: From a rate to the length of its bar.
-        log: Whether lengths are logarithms.
         hidden: Contenders that have no bar.
+        panels: Cases that have a panel, six at most; the first ones by default.
     """
     cases = run_cases(script, options, names, measure, show=show)
     if cases is None:
@@ -302,8 +302,9 @@ def benchmark(
     groups = {
         case: {one: bar(rate["median"]) for one, rate in figures.get("rates", {}).items() if one not in hidden}
         for case, figures in cases.items()
+        if not panels or case in panels
     }
-    bar_plot(options.output / f"{name}.png", title, groups, label, log=log)
+    bar_plot(options.output / f"{name}.png", title, groups, label)
 
 
 def run_cases(

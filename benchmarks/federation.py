@@ -271,7 +271,7 @@ def main() -> None:
     write_json(options, "federation", cases)
     shown = {name: found for name, found in cases.items() if "rates" in found}
     groups = {name: {one: rate["median"] for one, rate in found["rates"].items()} for name, found in shown.items()}
-    bar_plot(options.output / "federation.png", "Several machines", groups, "per second, longer is better", log=True)
+    bar_plot(options.output / "federation.png", "Several machines", groups, "per second, longer is better")
 
 
 if __name__ == "__main__":

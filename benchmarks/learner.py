@@ -216,8 +216,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options, label = arguments(__doc__).parse_args(), "us, logarithmic, shorter is better"
-    benchmark(__file__, options, list(CASES), measure, show, "One minibatch update", label, bar=lambda rate: 1e6 / rate, log=True)
+    options, label = arguments(__doc__).parse_args(), "us, shorter is better"
+    benchmark(__file__, options, list(CASES), measure, show, "One minibatch update", label, bar=lambda rate: 1e6 / rate)
 
 
 if __name__ == "__main__":

@@ -94,16 +94,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 def main() -> None:
     options = arguments(__doc__).parse_args()
-    benchmark(
-        __file__,
-        options,
-        list(CASES),
-        measure,
-        show,
-        "Updates of a learner with shards",
-        "updates per second, logarithmic",
-        log=True,
-    )
+    benchmark(__file__, options, list(CASES), measure, show, "Updates of a learner with shards", "updates per second")
 
 
 if __name__ == "__main__":

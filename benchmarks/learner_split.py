@@ -140,8 +140,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options, label = arguments(__doc__).parse_args(), "updates per second, logarithmic"
-    benchmark(__file__, options, list(CASES), measure, show, "Updates of critics and an actor", label, log=True)
+    options, label = arguments(__doc__).parse_args(), "updates per second"
+    benchmark(__file__, options, list(CASES), measure, show, "Updates of critics and an actor", label)
 
 
 if __name__ == "__main__":

@@ -134,8 +134,8 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    title, label = "Multi-agent inference, a network per agent", "steps per second, logarithmic"
-    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, title, label, log=True)
+    title, label = "Multi-agent inference, a network per agent", "steps per second"
+    benchmark(__file__, arguments(__doc__).parse_args(), list(CASES), measure, show, title, label)
 
 
 if __name__ == "__main__":

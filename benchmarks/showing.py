@@ -35,17 +35,21 @@ def rate_rows(found: Mapping[str, Any], ours: str, *, per_item: bool = False) ->
     return rows
 
 
-def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], label: str, *, log: bool = True) -> None:
-    """Grouped horizontal bars: one panel for each group, one bar for each contender."""
+PANELS = 6
+"""Most panels of a plot; tables have all cases."""
+
+
+def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], label: str) -> None:
+    """Grouped horizontal bars from zero: one panel for each of the first six groups, one bar for each contender."""
     if os.environ.get("REACTOR_RL_NO_PLOTS"):  # the report draws its own
         return
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    groups = {name: bars for name, bars in groups.items() if bars}
+    groups = dict([(name, bars) for name, bars in groups.items() if bars][:PANELS])
     if not groups:
         return
     columns = min(3, len(groups))
@@ -62,15 +66,9 @@ def bar_plot(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], 
         axis.bar_label(axis.barh(names, values, color=colours), labels=labels, fontsize=7, padding=2)
         axis.set_title(name, fontsize=9)
         axis.tick_params(labelsize=7)
-        if log:
-            axis.set_xscale("log")
-            low, high = min(values), max(values)
-            axis.set_xlim(low / 2, high * 4)  # room for the figures beside the bars
-            axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 20 * low else (1.0, 3.0)))
-            axis.xaxis.set_minor_formatter(NullFormatter())
-        else:
-            axis.margins(x=0.25)
-            axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.margins(x=0.25)  # room for the figures beside the bars
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)

@@ -115,7 +115,7 @@ def main() -> None:
         cases["import"] = imports(rounds)
     write_json(options, "startup", cases)
     groups = {name: {one: s["median"] * 1e3 for one, s in found["seconds"].items()} for name, found in cases.items()}
-    bar_plot(options.output / "startup.png", "Start-up", groups, "ms, shorter is better", log=False)
+    bar_plot(options.output / "startup.png", "Start-up", groups, "ms, shorter is better")
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def main() -> None:
         return
     write_json(options, "ticks", cases)
     groups = {name: {one: us["median"] for one, us in found.get("us_per_tick", {}).items()} for name, found in cases.items()}
-    bar_plot(options.output / "ticks.png", "Ticks", groups, "us per tick, shorter is better", log=False)
+    bar_plot(options.output / "ticks.png", "Ticks", groups, "us per tick, shorter is better")
 
 
 if __name__ == "__main__":
