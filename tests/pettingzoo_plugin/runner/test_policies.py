@@ -110,7 +110,6 @@ def test_the_best_action_is_taken(policy: nn.Module, masked: bool) -> None:
     assert (actions == (3 if masked else 4)).all()
 
 
-@pytest.mark.slow
 def test_actions_that_begin_elsewhere() -> None:
     space = spaces.Discrete(5, start=-3)
     for policy in (always(), Scores()):
