@@ -17,6 +17,7 @@ from reactor_rl.errors import WorkerDiedError, WorkerHungError
 from reactor_rl.federation.transport import Answer, Around, Call, Carrier, LostError
 from reactor_rl.pickling import Pickled
 from reactor_rl.runtime.executor import SLICE
+from reactor_rl.runtime.recovery import RecoveryBudget
 from reactor_rl.settings import Recover, tell
 
 __all__ = ["BRING_BACK", "KEEP", "RecoveringCarrier"]
@@ -25,10 +26,6 @@ KEEP, BRING_BACK = "keep", "bring back"
 """Requests to a node: to return its state, for a new node in its place; and to go on from such a state."""
 NOTED = frozenset({"restore", "trace"})
 """Requests that change a node."""
-OFTEN = 10.0
-"""Seconds between two saves of a node's state, at least; bringing a node back then takes about that long at most."""
-SHARE = 200
-"""The pause between two saves is at least this many times as long as a save takes."""
 OVERHEAD = 200
 """Bytes of a call without its messages."""
 
@@ -38,21 +35,17 @@ class _Notes:
     """The log of one node.
 
     Attributes:
+        budget: Size and age of the log.
         calls: All calls since its beginning, or since its state was last saved; the last one may be under way.
         start: The call for its startup reactions, the first one.
-        bytes: Size of the calls, approximately.
         under_way: The call that it has not answered.
-        since: When the log began.
-        pause: Seconds until its state is saved.
         over: The reason why it is not replaced any more.
     """
 
+    budget: RecoveryBudget
     calls: list[Call] = field(default_factory=list)
     start: Call | None = None
-    bytes: int = 0
     under_way: Call | None = None
-    since: float = field(default_factory=time.monotonic)
-    pause: float = OFTEN
     over: str = ""
 
 
@@ -75,7 +68,7 @@ class RecoveringCarrier(Around):
 
     def launch(self, parcels: Sequence[bytes]) -> None:
         """Begin to make the nodes; see :meth:`Carrier.launch`."""
-        self._notes = {node: _Notes() for node in range(1, len(parcels) + 1)}
+        self._notes = {node: _Notes(RecoveryBudget(self._recover.log_bytes)) for node in range(1, len(parcels) + 1)}
         super().launch(parcels)
 
     # ------------------------------------------------------------------ calls and answers
@@ -85,13 +78,13 @@ class RecoveringCarrier(Around):
         notes = self._notes[node]
         if call.command == "first":
             self._time = call.time
-            if notes.bytes > self._recover.log_bytes or time.monotonic() - notes.since > notes.pause:
+            if notes.budget.due:
                 self._keep(node, notes, call.time, call.number)
         if notes.start is None:
             notes.start = call
         if not notes.over and (call.question is None or call.question[0] in NOTED):
             notes.calls.append(call)
-            notes.bytes += OVERHEAD + _size(call)
+            notes.budget.bytes += OVERHEAD + _size(call)
         notes.under_way = call
         self._carrier.send(node, call)
 
@@ -163,16 +156,15 @@ class RecoveringCarrier(Around):
             return
         notes.under_way = None
         if answer.error is not None:
-            notes.pause = float("inf")  # retry only when the log is too large
-            if notes.bytes > self._recover.log_bytes and not notes.over:
+            notes.budget.failed()
+            if notes.budget.too_large and not notes.over:
                 self._give_up(notes, str(answer.error.error))
             return
         state = answer.replies[0].get()
         # Startup reactions build what a state does not contain, so a new node runs them before it gets the state.
         notes.calls = [] if notes.start is None else [notes.start]
         notes.calls.append(Call("ask", question=(BRING_BACK, (state, number))))
-        notes.bytes, notes.since = 0, time.monotonic()
-        notes.pause = max(OFTEN, SHARE * (notes.since - began))
+        notes.budget.saved(began)
 
     def _give_up(self, notes: _Notes, why: str) -> None:
         notes.over = (

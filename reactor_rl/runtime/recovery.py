@@ -26,10 +26,10 @@ from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.loop import Kernel
 from reactor_rl.settings import Recover, tell
 
-__all__ = ["RecoveringHelpers"]
+__all__ = ["RecoveringHelpers", "RecoveryBudget"]
 
 OFTEN = 10.0
-"""Seconds between two saves of the helpers' state, at least; bringing a helper back then takes about that long at most."""
+"""Seconds between two saves of a state, at least; bringing a helper or a node back then takes about that long at most."""
 SHARE = 200
 """The pause between two saves is at least this many times as long as a save takes."""
 
@@ -39,6 +39,43 @@ TRIES = 3
 """How often in a row the start of new helpers may fail because processes are killed."""
 
 Death = tuple[int, int | None]
+
+
+class RecoveryBudget:
+    """Decides when a state is saved and its log begins anew: one for all helpers, one for each node.
+
+    Args:
+        log_bytes: How large the log may become.
+
+    Attributes:
+        bytes: Size of the log, approximately.
+        began: When the log began, by ``time.monotonic()``.
+    """
+
+    def __init__(self, log_bytes: int) -> None:
+        self._log_bytes = log_bytes
+        self.bytes = 0
+        self.began = time.monotonic()
+        self._pause = OFTEN
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the log is larger than it may be."""
+        return self.bytes > self._log_bytes
+
+    @property
+    def due(self) -> bool:
+        """Whether the state should be saved now."""
+        return self.too_large or time.monotonic() - self.began > self._pause
+
+    def saved(self, began: float) -> None:
+        """Begin a new log behind a save that began at ``began``. The longer the save took, the longer the next one waits."""
+        self.bytes, self.began = 0, time.monotonic()
+        self._pause = max(OFTEN, SHARE * (self.began - began))
+
+    def failed(self) -> None:
+        """Note that the state cannot be saved: it is due again only when the log is too large."""
+        self._pause = float("inf")
 
 
 class RecoveringHelpers(Helpers):
@@ -56,7 +93,7 @@ class RecoveringHelpers(Helpers):
         self._processes, self._recover, self._reactors = executor, recover, reactors
         self._crossings = Crossings(plan, executor.memory, executor.sides)
         self._past = Past()
-        self._bytes = 0
+        self._budget = RecoveryBudget(recover.log_bytes)
         self._on = False  # not before the startup reactions have run
         self._over = ""  # why no worker is replaced any more
         self._alone = all(0 in pair and tokens == 1 for pair, tokens in plan.schedule.signals().items())
@@ -68,8 +105,6 @@ class RecoveringHelpers(Helpers):
         self._deaths: list[tuple[int, int, str]] = []  # tick, worker and cause of death
         self._last: dict[int, tuple[tuple[int, int], str]] = {}  # the pass and question at which a worker died, and the cause
         self._causes: dict[int, str] = {}  # why a helper was ended
-        self._saved_at = time.monotonic()
-        self._pause = OFTEN
         self._startup = 0.0  # seconds that the startup pass took
         self._failed_starts = 0
 
@@ -90,13 +125,13 @@ class RecoveringHelpers(Helpers):
         notes = self._crossings.note(command == Commands.FIRST, kernel.time, kernel.number)
         if command == Commands.START:
             self._past.startup, self._on = notes, True
-            self._startup = time.monotonic() - self._saved_at
+            self._startup = time.monotonic() - self._budget.began
             return
         self._past.passes.append(notes)
-        self._bytes += OVERHEAD + len(notes)
+        self._budget.bytes += OVERHEAD + len(notes)
         if words[Words.AGAIN] == kernel.number or words[Words.FAILED] or words[Words.STOP]:
             return
-        if self._bytes > self._recover.log_bytes or time.monotonic() - self._saved_at > self._pause:
+        if self._budget.due:
             self._save()
 
     def _save(self) -> None:
@@ -107,19 +142,18 @@ class RecoveringHelpers(Helpers):
         try:
             parts = [reply.get() for reply in replies]
         except (TypeError, RuntimeError) as error:
-            self._saved_at, self._pause = began, float("inf")  # retry only when the log is too large
-            if self._bytes > self._recover.log_bytes:
+            self._budget.failed()
+            if self._budget.too_large:
                 self._give_up(str(error))
             return
         self._begin_anew(dict(zip(self._numbers, parts, strict=True)))
-        self._saved_at = now = time.monotonic()
-        self._pause = max(OFTEN, SHARE * (now - began))
+        self._budget.saved(began)
 
     def _begin_anew(self, workers: dict[int, Held]) -> None:
         """Begin the log anew from what the helpers hold now."""
         # Startup reactions build what a state does not contain, so a successor runs them before it gets the state.
         self._past = Past(self._past.startup, Checkpoint(*self._crossings.everything(), workers))
-        self._bytes = 0
+        self._budget.bytes = 0
 
     def _give_up(self, why: str) -> None:
         self._over = (
