@@ -55,6 +55,7 @@ class Helpers:
 
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
+        # Before the tokens: a helper reads these words as soon as it has its token.
         self.words[Words.PASS], self.words[Words.COMMAND] = number, command
         for give in self.start:
             give()

@@ -132,6 +132,7 @@ class Ticking(Lifetime):
         self._number = number = self._kernel.number + (self._ticks > 0)
         if self._start:
             words = self._words
+            # Before the tokens: a helper reads these words as soon as it has its token.
             words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
             for give in self._start:
                 give()

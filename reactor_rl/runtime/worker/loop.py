@@ -357,7 +357,7 @@ class Kernel(Moment):
         words, number = self.words, self.number
         for whole, mask, rows in marks:
             if words[whole] == number or (rows is not None and rows.any_row(number)):
-                self.pending |= mask
+                self.pending |= mask  # not added: a reaction with several triggers runs once
 
     def _finish_reaction(self) -> None:
         later, self.later = self.later, []
