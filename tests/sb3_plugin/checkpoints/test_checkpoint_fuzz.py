@@ -224,6 +224,28 @@ def test_every_entry(name: str, request: pytest.FixtureRequest, tmp_path: Path) 
         assert not flag.exists()
 
 
+def test_an_optimizer_remembers_all_of_a_parameter(small: Path, tmp_path: Path) -> None:
+    entries = read(small)
+    manifest = json.loads(entries[MANIFEST])
+    found = [holder[key] for holder, key in nodes(manifest) if key == "dict"]
+    (state,) = [pairs for pairs in found if [name for name, _ in pairs] == [0, 1] and "exp_avg" in str(pairs)]
+    state[1][1]["dict"].pop()
+    assert attempt(PQN, write(tmp_path / "edited.zip", with_manifest(entries, manifest))) is None
+
+
+def test_a_model_that_cannot_go_on_is_closed(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+
+    def fails(*_: Any) -> None:
+        raise ArithmeticError("cannot go on")
+
+    monkeypatch.setattr("reactor_sb3.checkpoints.checkpoint.go_on", fails)
+    monkeypatch.setattr(PQN, "close", lambda model: closed.append(model))
+    with pytest.raises(ArithmeticError, match="cannot go on"):
+        PQN.resume(small, executor="inline", workers=1)
+    assert len(closed) == 1
+
+
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("kind", ["pickle", "pickled", None])
 def test_a_pickle_hides_nowhere(kind: str | None, listed: bool, whole: Path, tmp_path: Path) -> None:
