@@ -14,7 +14,7 @@ from reactor_rl.federation.transport import Answer, Call, Carrier, LostError
 from reactor_rl.fingerprint import canonical, generator_states, global_random_state, moved, new_hash
 from reactor_rl.optional import compiled_kernel, extension, needs
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
-from reactor_rl.runtime.guards import FORKED, when_forked
+from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.numeric_threads import one_numeric_thread
@@ -43,6 +43,8 @@ __all__ = [
     "DAEMONIC",
     "DEFAULT_COST",
     "FORKED",
+    "InterruptGuard",
+    "POISONED",
     "ExecutorName",
     "Failure",
     "Handed",

@@ -23,7 +23,7 @@ import pytest
 from ctrl_c import CLASSES, interrupt
 
 from reactor_rl import RunError
-from reactor_rl.runtime import boundary, helpers, launch, lifetime, processes, run, threads
+from reactor_rl.runtime import boundary, guards, helpers, launch, lifetime, processes, run, threads
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
@@ -35,7 +35,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", re
 # ---------------------------------------------------------------------- every line
 
 
-CALLERS = {module.__file__ for module in (run, lifetime, boundary, helpers, processes, launch, threads, sharded, program_env)}
+CALLERS = {
+    module.__file__ for module in (run, guards, lifetime, boundary, helpers, processes, launch, threads, sharded, program_env)
+}
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 
 

@@ -20,7 +20,6 @@ from reactor_gymnasium.environments.storage import Casting, Leaves, joint_writer
 from reactor_gymnasium.placement import EnvCosts, decide, drawn, late_helpers, median_step
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
-from reactor_gymnasium.vector.program_env import Life
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_gymnasium.vector.sharded import CallingVectorEnv
 
@@ -38,7 +37,6 @@ __all__ = [
     "Infos",
     "Inputs",
     "Leaves",
-    "Life",
     "Packed",
     "Shard",
     "as_number",

@@ -1,4 +1,4 @@
-"""Guards against interrupts and forks: a lock that an interrupt cannot lose, and objects that notice a fork.
+"""Guards against interrupts and forks: a lock that an interrupt cannot lose, and objects that notice an interrupt or a fork.
 
 Threads do not survive a fork and helper processes belong to the parent, so an object that owns workers must say so in the child
 instead of waiting for them.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import weakref
+from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["LockGuard", "FORKED", "when_forked"]
+__all__ = ["LockGuard", "InterruptGuard", "FORKED", "POISONED", "when_forked"]
 
 
 class LockGuard:
@@ -63,3 +64,34 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):  # other systems cannot fork
     os.register_at_fork(after_in_child=_in_child)
+
+
+POISONED = "a call was interrupted, or another thread is in the middle of one"
+
+
+class InterruptGuard:
+    """Says whether an object can still be used: put ``with guard:`` around a call that must not be left in its middle.
+
+    An interrupt may strike at any line. If one leaves the block, the object can only be closed. An ordinary error leaves it
+    usable, unless the code that raises it sets :attr:`unusable`.
+
+    Attributes:
+        unusable: Why the object cannot be used any more; empty if it can.
+    """
+
+    __slots__ = ("unusable",)
+
+    def __init__(self) -> None:
+        self.unusable = ""
+
+    def __enter__(self) -> None:
+        self.unusable = POISONED
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.survive()
+
+    def survive(self) -> None:
+        """End the block: the object can be used again, unless another reason was set."""
+        if self.unusable is POISONED:
+            self.unusable = ""

@@ -314,7 +314,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         if not self._was_reset:
             raise ResetNeeded("call reset() before render()")
         self._assert_nothing_pending("render")
-        with self._life:
+        with self._guard:
             self._drain()
             self._run.set(**{f"show_{number}": True for batch in self._batches for number, _, _ in batch.shards})
             self._run.tick()

@@ -22,8 +22,10 @@ from reactor_gymnasium.vector.env_program import EnvBatch, wire
 from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import (
     FORKED,
+    POISONED,
     Carrier,
     ExecutorName,
+    InterruptGuard,
     begin,
     carrier_for,
     check_timeout,
@@ -36,38 +38,7 @@ from reactor_rl.plugin import (
 if TYPE_CHECKING:
     from reactor_rl import Run
 
-__all__ = ["INTERRUPTED", "Life", "ProgramVectorEnv"]
-
-INTERRUPTED = "a call was interrupted, or another thread is in the middle of one"
-
-
-class Life:
-    """Whether a vector environment, or a runner, can go on: ``with life:`` around whatever it is in the middle of.
-
-    Until that comes to its end nothing but closing is left, whatever interrupts it, at whatever line. An ordinary error says
-    itself what is left, by default everything.
-
-    Attributes:
-        over: Why it cannot, empty if it can.
-    """
-
-    __slots__ = ("over",)
-
-    def __init__(self) -> None:
-        self.over = ""
-
-    def __enter__(self) -> None:
-        self.over = INTERRUPTED
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if kind is None or issubclass(kind, Exception):
-            self.survive()
-
-    def survive(self) -> None:
-        """It came to its end, or an ordinary error did, which has said if it leaves nothing."""
-        if self.over is INTERRUPTED:
-            self.over = ""
-
+__all__ = ["ProgramVectorEnv"]
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +76,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
         self._state = AsyncState.DEFAULT
         self._timed_out = False
-        self._life = Life()
+        self._guard = InterruptGuard()
         self._batches: list[EnvBatch] = []
         self._unseeded: set[int] = set()  # environments that must be given a seed, and have none yet
 
@@ -251,7 +222,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
             terminate: Do not wait; terminate.
             **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
         """
-        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._life.over:
+        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._guard.unusable:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
         self._run.close(timeout=timeout, terminate=terminate)
 
@@ -279,15 +250,15 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _forked(self) -> None:
         if not self.closed:
-            self._life.over = FORKED
+            self._guard.unusable = FORKED
 
     def _assert_is_running(self) -> None:
-        if self._life.over == FORKED:
+        if self._guard.unusable == FORKED:
             raise RunError(f"cannot use {self._title} because {FORKED}")
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
-        if self._life.over:
+        if self._guard.unusable:
             left = "close() it and make a new one"
-            if self._life.over is INTERRUPTED and self._run.workers == 1:
+            if self._guard.unusable is POISONED and self._run.workers == 1:
                 left = "reset() will do, for all environments are in this process"
-            raise RunError(f"cannot go on with {self._title} because {self._life.over}; {left}")
+            raise RunError(f"cannot go on with {self._title} because {self._guard.unusable}; {left}")

@@ -23,8 +23,8 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from reactor_gymnasium.arguments import Bools
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
-from reactor_gymnasium.vector.program_env import INTERRUPTED, ProgramVectorEnv
-from reactor_rl.plugin import Failure, encode, loads
+from reactor_gymnasium.vector.program_env import ProgramVectorEnv
+from reactor_rl.plugin import POISONED, Failure, encode, loads
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import Tracing
@@ -65,7 +65,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
             ValueError, TypeError: If the actions do not fit, before anything is stepped.
             Exception: What an environment raised; of several, the last one's, with its index as a note.
         """
-        if self.closed or self._state is not AsyncState.DEFAULT or self._life.over:
+        if self.closed or self._state is not AsyncState.DEFAULT or self._guard.unusable:
             self._assert_is_running()
             self._assert_nothing_pending("step_async")
         if not self._alone:
@@ -73,8 +73,8 @@ class ShardedVectorEnv(ProgramVectorEnv):
             return self.step_wait()
         batch = self._batch
         inputs = self._prepare(batch, actions)
-        life = self._life
-        life.over = INTERRUPTED  # `with life:` by hand, for it is called at every step
+        guard = self._guard
+        guard.unusable = POISONED  # `with guard:` by hand, for it is called at every step
         try:
             self._put(batch, inputs)
             try:
@@ -86,9 +86,9 @@ class ShardedVectorEnv(ProgramVectorEnv):
             observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
-            life.survive()
+            guard.survive()
             raise
-        life.over = ""
+        guard.unusable = ""
         return observations, rewards, terminations, truncations, infos
 
     def step_async(self, actions: Any) -> None:
@@ -102,7 +102,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
         self._assert_nothing_pending("step_async")
         batch = self._batch
         inputs = self._prepare(batch, actions)
-        with self._life:
+        with self._guard:
             if self._ticking is None:
                 self._begin(batch, inputs)
             else:
@@ -122,7 +122,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
         """
         self._assert_pending(AsyncState.WAITING_STEP)
         batch = self._batches[(self._batches.index(self._batch) + 1) % len(self._batches)]
-        with self._life:
+        with self._guard:
             if not batch.ready:
                 self._finish(AsyncState.WAITING_STEP, timeout)
             self._state, self._batch = AsyncState.DEFAULT, batch
@@ -178,7 +178,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
 
     def _begin_reset(self, of_shard: Mapping[int, Any]) -> None:
         """Begin a reset of what each shard is told."""
-        with self._life:
+        with self._guard:
             self._drain()
             self._request(of_shard)
             self._state = AsyncState.WAITING_RESET
@@ -195,7 +195,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
             TimeoutError: If it takes longer.
         """
         self._assert_pending(AsyncState.WAITING_RESET)
-        with self._life:
+        with self._guard:
             self._wait(AsyncState.WAITING_RESET, timeout)
             self._state = AsyncState.DEFAULT
             for batch in self._batches:
@@ -274,7 +274,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
         self._timed_out = False
 
     def _broke(self, error: Exception) -> None:
-        self._life.over = f"{type(error).__name__} was raised"
+        self._guard.unusable = f"{type(error).__name__} was raised"
 
     def _raise_failures(self, failures: list[tuple[int, Failure]]) -> None:
         """Raise what environments raised, if any did: that of the last one, after which only closing is left."""
@@ -282,7 +282,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
             return
         failures.sort(key=lambda failure: failure[0])
         last, failure = failures[-1]
-        self._life.over = f"{self._unit} {last} raised {type(failure.error).__name__}"
+        self._guard.unusable = f"{self._unit} {last} raised {type(failure.error).__name__}"
         alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
         texts = {}
         for number, of_one in failures:
@@ -305,11 +305,11 @@ class ShardedVectorEnv(ProgramVectorEnv):
         Returns:
             Whether there was one, and it can.
         """
-        if self._life.over is not INTERRUPTED or self.closed or not self._run.go_on():
+        if self._guard.unusable is not POISONED or self.closed or not self._run.go_on():
             return False
         self._ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
         self._queue.clear()
-        self._life.over = ""
+        self._guard.unusable = ""
         return True
 
     def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
@@ -416,13 +416,13 @@ class CallingVectorEnv(ShardedVectorEnv):
         """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
         pickled: dict[int, Any] = {id(args): args if args is None else encode(args) for args in arguments}
         of_envs = [pickled[id(args)] for args in arguments]
-        with self._life:
+        with self._guard:
             self._drain()
             self._request({number: (function, of_envs[lo:hi]) for number, lo, hi in self._shards()})
             self._state = AsyncState.WAITING_CALL
 
     def _end_calls(self, timeout: float | None = None) -> list[Any]:
-        with self._life:
+        with self._guard:
             self._wait(AsyncState.WAITING_CALL, timeout)
             self._state = AsyncState.DEFAULT
             extras = [of_shard for batch in self._batches for of_shard in self._run.values(f"extras{batch.suffix}")]

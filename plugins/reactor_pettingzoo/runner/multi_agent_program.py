@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reactor_gymnasium.plugin import EnvCosts, Life, checked_executor, checked_number, decide, median_step, replacing
+from reactor_gymnasium.plugin import EnvCosts, checked_executor, checked_number, decide, median_step, replacing
 from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import Group, Inference, groups_of
@@ -23,6 +23,7 @@ from reactor_pettingzoo.runner.tried_copy import TriedCopy
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import (
     FORKED,
+    InterruptGuard,
     RunOwner,
     carrier_for,
     check_timeout,
@@ -161,7 +162,7 @@ class Ensemble(RunOwner):
         step_timeout: float | None = None,
         nodes: Any = None,
     ) -> None:
-        self._life = Life()
+        self._guard = InterruptGuard()
         checked_executor(executor)
         if workers is not None:
             checked_number("workers", workers, 1)
@@ -245,7 +246,7 @@ class Ensemble(RunOwner):
         """Take steps in stretches, after each of which results are collected. How long those are changes nothing."""
         self._running()  # before there is a bar
         stretches = []
-        with self._life, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
+        with self._guard, progress(total, "episode" if episodes else "step", shown=progress_bar) as advance:
             for results in self._ticks(episodes, seed, record, _stretches(steps)):
                 stretches.append(results)
                 advance(sum(len(one.episodes) for one in results) if episodes else sum(one.steps for one in results))
@@ -271,7 +272,7 @@ class Ensemble(RunOwner):
             failures = [one.failed for one in results if one.failed is not None]
             if failures:
                 _, failure = min(failures, key=lambda failed: failed[0])
-                self._life.over = f"{type(failure.error).__name__} was raised"
+                self._guard.unusable = f"{type(failure.error).__name__} was raised"
                 raise failure.raised()
             yield results
 
@@ -292,8 +293,8 @@ class Ensemble(RunOwner):
             raise RuntimeError("this MultiAgentRunner has been closed; make a new one")
         if self._run.foreign:
             raise RunError(f"cannot use this {type(self).__name__}, for {FORKED}")
-        if self._life.over:
-            raise RunError(f"cannot go on because {self._life.over}; close() it and make a new one")
+        if self._guard.unusable:
+            raise RunError(f"cannot go on because {self._guard.unusable}; close() it and make a new one")
         return self._run
 
     def __del__(self) -> None:

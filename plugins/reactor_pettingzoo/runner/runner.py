@@ -164,7 +164,7 @@ class MultiAgentRunner(Ensemble):
         """
         frames: list[Array] = []
         self._running()
-        with self._life:
+        with self._guard:
             for results in self._ticks(0, seed, False, [1] * steps, render=True):
                 frames += results[0].frames
                 if any(one.copy == 0 for one in results[0].episodes):
