@@ -91,10 +91,10 @@ class Ours(Gymnasium):
 
     def __init__(self, case: str, batches: list[Any], measured: bool, seen: dict[str, Any]) -> None:
         import reactor_gymnasium.vector.vector_env as ours
-        from reactor_gymnasium.placement import EnvCosts
+        from reactor_gymnasium.placement import StepCosts
 
-        def unknown(*_: Any) -> EnvCosts:
-            return EnvCosts(None, "equal shards")
+        def unknown(*_: Any) -> StepCosts:
+            return StepCosts(None, "equal shards")
 
         with mock.patch.object(ours, "env_costs", ours.env_costs if measured else unknown):
             envs = ours.ReactorVectorEnv(functions_of(case))

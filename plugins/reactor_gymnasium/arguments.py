@@ -28,10 +28,10 @@ __all__ = [
     "checked_number",
     "checked_seeds",
     "checked_workers",
-    "encoded",
+    "encode_makers",
     "observation_spaces",
     "refuse_wrapper",
-    "thrown_away",
+    "make_probe",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -95,7 +95,7 @@ def checked_batch_size(batch_size: int | None, num_envs: int) -> int:
     return int(batch_size)
 
 
-def encoded(env_fns: tuple[Callable[[], Any], ...]) -> list[Any]:
+def encode_makers(env_fns: tuple[Callable[[], Any], ...]) -> list[Any]:
     """The functions, each pickled by itself. One that cannot be pickled is left as it is: with ``fork`` it can do without."""
     kept: dict[int, Any] = {}
     for env_fn in env_fns:
@@ -114,7 +114,7 @@ def check_travel(
 
     Args:
         env_fns: What the user has passed.
-        encoded: The same, see :func:`encoded`.
+        encoded: The same, see :func:`encode_makers`.
         owner: Name of the class that the user makes.
         option: Its parameter that says how processes start.
         name: Its parameter that the functions are.
@@ -135,7 +135,7 @@ def check_travel(
                 ) from error
 
 
-def thrown_away(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
+def make_probe(env_fn: Callable[[], Env], what: str = "environment 0") -> Env:
     """An environment that is only looked at and timed. A function may have a method for those, if they must leave no traces."""
     try:
         env: Env = getattr(env_fn, "throw_away", env_fn)()

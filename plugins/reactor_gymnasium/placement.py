@@ -15,8 +15,8 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from reactor_gymnasium.arguments import thrown_away
-from reactor_gymnasium.environments.infos import merge, pack, together
+from reactor_gymnasium.arguments import make_probe
+from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
 from reactor_rl.plugin import (
     DAEMONIC,
     DEFAULT_COST,
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
 __all__ = [
-    "drawn",
+    "random_actions",
     "info_cost",
     "median_step",
     "step_cost",
-    "EnvCosts",
+    "StepCosts",
     "env_costs",
     "Placed",
     "makespan",
     "place",
     "AWAY",
-    "EnvChoice",
-    "decide",
+    "ExecutorChoice",
+    "choose_executor",
     "late_helpers",
 ]
 
@@ -63,7 +63,7 @@ def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
         *_, terminated, truncated, _ = env.step(action)
         return bool(terminated or truncated)
 
-    return median_step(lambda seed: env.reset(seed=seed), drawn(env.action_space).__next__, step)
+    return median_step(lambda seed: env.reset(seed=seed), random_actions(env.action_space).__next__, step)
 
 
 def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:
@@ -102,11 +102,11 @@ def info_cost(env: gymnasium.Env[Any, Any]) -> float:
     """
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         env.reset(seed=0)
-        *_, info = env.step(next(drawn(env.action_space)))
+        *_, info = env.step(next(random_actions(env.action_space)))
         if info:
             infos, vector = dict.fromkeys(range(INFOS), info), VectorEnv[Any, Any, Any]()
             vector.num_envs = INFOS
-            there = _shortest(lambda: merge([loads(dumps(pack(0, {}, infos)))], vector))
+            there = _shortest(lambda: merge_infos([loads(dumps(pack_infos(0, {}, infos)))], vector))
             return max(0.0, there - _shortest(lambda: together(infos, INFOS))) / INFOS
     return 0.0
 
@@ -120,7 +120,7 @@ def _shortest(call: Callable[[], object]) -> float:
     return min(times)
 
 
-def drawn(space: spaces.Space[Any]) -> Iterator[Any]:
+def random_actions(space: spaces.Space[Any]) -> Iterator[Any]:
     """Random actions, the same every time, from a copy that is made when the first one is asked for."""
     space = deepcopy(space)
     space.seed(0)
@@ -135,7 +135,7 @@ ALIKE_COSTS = 1.5
 
 
 @dataclass(frozen=True)
-class EnvCosts:
+class StepCosts:
     """Seconds that a step of each environment takes, ``None`` if they are not known, and where they come from.
 
     ``infos`` is how much longer the infos of an environment take from a helper than in the caller's own process.
@@ -152,7 +152,7 @@ def env_costs(
     workers: int,
     cost: Callable[[Any], float | None] | None = None,
     infos: Callable[[Any], float] | None = None,
-) -> EnvCosts:
+) -> StepCosts:
     """Time one environment of each kind; none is begun after a second. Global random generators are put back.
 
     What has not been timed counts as the median of what has been: kinds that there was no time for, those that cannot be made or
@@ -161,19 +161,19 @@ def env_costs(
 
     Args:
         dummy: A throw-away instance of environment 0.
-        encoded: What makes each environment; see :func:`~reactor_gymnasium.arguments.encoded`.
+        encoded: What makes each environment; see :func:`~reactor_gymnasium.arguments.encode_makers`.
         workers: How many workers there are. For a single one nothing is timed.
         cost: Times one that is thrown away; seconds, or ``None`` if it will not be stepped. By default
             :func:`~reactor_gymnasium.placement.step_cost`.
         infos: Times the infos of one that is thrown away; by default they are taken to cost nothing.
     """
     if workers == 1:
-        return EnvCosts(None, "one worker")
+        return StepCosts(None, "one worker")
     kinds = [one.data if type(one) is Pickled else id(one) for one in encoded]
     makers = dict(zip(kinds, encoded, strict=True))
     costs = _timed(dummy, list(makers.values()), cost or step_cost)
     if not costs:
-        return EnvCosts(None, "the environments could not be timed")
+        return StepCosts(None, "the environments could not be timed")
     low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())
     why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(costs) > 1 else "")
     if len(costs) < len(makers):
@@ -181,7 +181,7 @@ def env_costs(
     if _enough(costs):
         costs = {}
     by_kind = {kind: costs.get(number, median) for number, kind in enumerate(makers)}
-    return EnvCosts(tuple(by_kind[kind] for kind in kinds), why, infos(dummy) if infos else 0.0)
+    return StepCosts(tuple(by_kind[kind] for kind in kinds), why, infos(dummy) if infos else 0.0)
 
 
 def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None]) -> dict[int, float]:
@@ -201,7 +201,7 @@ def _cost_of_another(maker: Any, cost: Callable[[Any], float | None]) -> float |
     seconds = None
     if type(maker) is Pickled:
         with global_random_state(), contextlib.suppress(Exception, SystemExit):
-            env = thrown_away(decode(maker))
+            env = make_probe(decode(maker))
             try:
                 seconds = cost(env)
             finally:
@@ -233,7 +233,7 @@ RUNS_PER_WORKER = 16
 ALIKE = 1.25
 """Costs within this ratio are equal as far as a few steps can tell."""
 SHARDS_PAY = 0.97
-"""A way with more shards must take less than this share of the time: costs are not known any better."""
+"""A placement with more shards must take less than this share of the time: costs are not known any better."""
 
 
 class Placed(NamedTuple):
@@ -323,7 +323,7 @@ AWAY = 1.5e-3
 
 
 @dataclass(frozen=True)
-class EnvChoice:
+class ExecutorChoice:
     """Executor, number of workers, what a step of each environment costs in seconds if that is known, and why it is so."""
 
     executor: ExecutorName
@@ -342,8 +342,8 @@ def late_helpers(context: str | None, spin: float | None = None) -> Callable[[fl
     return lambda work: tick_cost(spin, away=AWAY, context=context, work=work)
 
 
-def decide(
-    costs: Callable[[], EnvCosts],
+def choose_executor(
+    costs: Callable[[], StepCosts],
     batch_size: int,
     workers: int,
     executor: ExecutorName,
@@ -351,7 +351,7 @@ def decide(
     helper_cost: Callable[[float], float],
     restarts: int = 0,
     least: float = LEAST,
-) -> EnvChoice:
+) -> ExecutorChoice:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
     Who names an executor has no throw-away instances stepped, and environments placed evenly.
@@ -368,22 +368,22 @@ def decide(
         least: Seconds of a step that helpers cost in any case.
     """
     if executor == "inline":
-        return EnvChoice("inline", 1, None, "")
+        return ExecutorChoice("inline", 1, None, "")
     if executor != "auto":
-        return EnvChoice(executor, workers, None, "")
+        return ExecutorChoice(executor, workers, None, "")
     if workers == 1 and caller_works:
-        return EnvChoice("inline", 1, None, "one worker")
+        return ExecutorChoice("inline", 1, None, "one worker")
     parallel = parallel_executor(replaced=bool(restarts))
     if parallel == "processes" and not may_start_processes():
-        return EnvChoice("inline", 1, None, DAEMONIC)
+        return ExecutorChoice("inline", 1, None, DAEMONIC)
     measured = costs()
     seconds = measured.seconds
     if seconds is None:
-        return EnvChoice(parallel, workers, None, measured.why)
+        return ExecutorChoice(parallel, workers, None, measured.why)
     batches = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
     gain = (HELPERS_PAY * alone - shared) / len(batches) - measured.infos * batch_size  # of a step
     if caller_works and gain < CERTAIN and (gain < least or gain < helper_cost(shared / len(batches))):
-        return EnvChoice("inline", 1, None, f"{measured.why}, too little to share")
-    return EnvChoice(parallel, workers, seconds, measured.why)
+        return ExecutorChoice("inline", 1, None, f"{measured.why}, too little to share")
+    return ExecutorChoice(parallel, workers, seconds, measured.why)

@@ -8,16 +8,16 @@ from reactor_gymnasium.arguments import (
     checked_mask,
     checked_number,
     checked_seeds,
-    encoded,
-    thrown_away,
+    encode_makers,
+    make_probe,
 )
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all
-from reactor_gymnasium.environments.infos import Packed, merge, note_whose_info, pack, unpack
+from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
-from reactor_gymnasium.environments.saving import known_way, load, replacing, save, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, Leaves, joint_writer
-from reactor_gymnasium.placement import EnvCosts, decide, drawn, late_helpers, median_step
+from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
+from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
+from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
@@ -31,12 +31,12 @@ __all__ = [
     "CallingVectorEnv",
     "Casting",
     "EnvBlock",
-    "EnvCosts",
+    "StepCosts",
     "EnvFn",
     "Failures",
     "Infos",
     "Inputs",
-    "Leaves",
+    "ObservationLayout",
     "Packed",
     "Shard",
     "as_number",
@@ -46,22 +46,22 @@ __all__ = [
     "checked_number",
     "checked_seeds",
     "close_all",
-    "decide",
-    "drawn",
-    "encoded",
+    "choose_executor",
+    "random_actions",
+    "encode_makers",
     "joint_writer",
-    "known_way",
+    "save_strategy",
     "late_helpers",
-    "load",
+    "load_env",
     "median_step",
-    "merge",
+    "merge_infos",
     "note_whose_info",
-    "pack",
+    "pack_infos",
     "repeat_registrations",
     "own",
-    "replacing",
-    "save",
+    "recover_for",
+    "save_env",
     "saved_exactly",
-    "thrown_away",
-    "unpack",
+    "make_probe",
+    "infos_by_row",
 ]

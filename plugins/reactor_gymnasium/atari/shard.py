@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
 from reactor_gymnasium.environments.block import marked
-from reactor_gymnasium.environments.saving import load, save
+from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_rl import Input, Output, Reactor, RunError, reaction, startup
 from reactor_rl.plugin import Failure
 
@@ -144,7 +144,7 @@ class AtariShard(Reactor):
         if not hasattr(self, "games"):
             return self.__dict__.copy()
         try:
-            return {"kept": [save(game) for game in self.games]}
+            return {"kept": [save_env(game) for game in self.games]}
         except PicklingError as error:
             raise RunError(
                 f"games {self.first} to {self.first + self.n - 1} of AtariVectorEnv cannot be saved and restored exactly: {error}"
@@ -155,7 +155,7 @@ class AtariShard(Reactor):
             self.__dict__.update(state)
             return
         for game, saved in zip(self.games, state["kept"], strict=True):
-            load(game, saved)
+            load_env(game, saved)
 
     def _decoded(self, actions: npt.NDArray[np.generic]) -> tuple[Sequence[int], Sequence[float]]:
         """Indices of actions and strengths of the paddle; a joystick at an angle is moved along each axis beyond the threshold."""

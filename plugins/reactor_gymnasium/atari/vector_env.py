@@ -30,9 +30,9 @@ from reactor_gymnasium.arguments import (
 )
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
 from reactor_gymnasium.atari.shard import AtariShard
-from reactor_gymnasium.environments.saving import replacing
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placement import EnvCosts, decide, late_helpers
+from reactor_gymnasium.environments.saving import recover_for
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
 from reactor_rl import Instance, Program
@@ -181,10 +181,12 @@ class AtariVectorEnv(ShardedVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
         helper_cost = late_helpers(context)
-        choice = decide(lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, helper_cost, restarts)
-        self._leaves = Leaves(self.single_observation_space)
+        choice = choose_executor(
+            lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, helper_cost, restarts
+        )
+        self._layout = ObservationLayout(self.single_observation_space)
         self._set_actions(self.single_action_space, self.batch_size)
-        self._replace(replacing(restarts, choice.executor), num_envs)
+        self._replace(recover_for(restarts, choice.executor), num_envs)
         self._step_timeout = step_timeout
         program = Program(f"AtariVectorEnv of {num_envs}")
 
@@ -264,7 +266,7 @@ class AtariVectorEnv(ShardedVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         if not self._was_reset:
             raise ResetNeeded("call reset() before the first step")
         array = np.asarray(actions)
@@ -279,7 +281,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _infos(self, batch: EnvBatch, parts: list[list[tuple[int, bytes]]]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: list[list[tuple[int, bytes]]]) -> dict[str, Any]:
         lives, frames, episode_frames = self._numbers[self._batches.index(batch)].T.copy()
         infos = {
             "env_id": np.arange(batch.lo, batch.hi, dtype=np.int32),
@@ -325,7 +327,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         return repr(self.game)
 
 
-def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
+def _costs(game: AtariGame, num_envs: int) -> StepCosts:
     """Time a throw-away game."""
     game.reset()
     times = []
@@ -334,7 +336,7 @@ def _costs(game: AtariGame, num_envs: int) -> EnvCosts:
         game.step(step % len(game.actions), 1.0)
         times.append(time.perf_counter() - begin)
     cost = statistics.median(times)
-    return EnvCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
+    return StepCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
 
 
 def rom_path(game: str) -> tuple[str, str]:

@@ -12,13 +12,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from reactor_gymnasium.arguments import encoded
+from reactor_gymnasium.arguments import encode_makers
 from reactor_gymnasium.cli.step_profile import WARM, StepProfile, profile
 from reactor_gymnasium.cli.targets import without_banner
-from reactor_gymnasium.environments.bypass import Folded
-from reactor_gymnasium.environments.saving import way, why_not
+from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.environments.saving import probe_save_strategy, why_not_saved
 from reactor_gymnasium.make import find_spec
-from reactor_gymnasium.placement import AWAY, decide, drawn, env_costs
+from reactor_gymnasium.placement import AWAY, choose_executor, env_costs, random_actions
 from reactor_rl.plugin import (
     UsageError,
     canonical,
@@ -53,7 +53,7 @@ def global_draws(make: Callable[[], Env], steps: int) -> dict[str, tuple[str, ..
         env.reset(seed=SEED)
         drew["reset"] = moved(before)
         stepped: set[str] = set()
-        for action in islice(drawn(env.action_space), steps):
+        for action in islice(random_actions(env.action_space), steps):
             before = generator_states()
             *_, terminated, truncated, _ = env.step(action)
             stepped.update(moved(before))
@@ -84,7 +84,7 @@ def _played(env: Env, action_space: gymnasium.Space[Any]) -> Iterator[tuple[byte
     """Digests of what it gives: at its reset, and at every step together with the reset that comes of it."""
     observation, info = env.reset(seed=SEED)
     yield _digest(observation), None, None, None, _digest(info)
-    for action in drawn(action_space):
+    for action in random_actions(action_space):
         observation, reward, terminated, truncated, info = env.step(action)
         again = env.reset()[0] if terminated or truncated else None
         yield tuple(_digest(part) for part in ((observation, again), reward, terminated, truncated, info))
@@ -175,7 +175,7 @@ def _costs(taken: StepProfile, make: Make) -> Iterator[Line]:
     if taken.wrappers is None:
         yield "  wrappers", "unknown: the environment's step cannot be replaced by one that is timed", None
     else:
-        yield "  wrappers", f"{taken.wrappers:.0%} of it, {_folded(make)}", None
+        yield "  wrappers", f"{taken.wrappers:.0%} of it, {_bypass(make)}", None
     yield "  infos", f"{taken.infos:.0%} on top, to bring them to the caller" if taken.info else "none", None
     if not taken.episodes:
         yield (
@@ -194,18 +194,18 @@ def _costs(taken: StepProfile, make: Make) -> Iterator[Line]:
     yield "  resets", f"{taken.reset:.0%} of all the time: {each}", warning
 
 
-def _folded(make: Make) -> str:
-    held = Folded(make())
+def _bypass(make: Make) -> str:
+    held = WrapperBypass(make())
     with contextlib.closing(held.env.unwrapped):
         held.env.reset(seed=0)
-        for action in islice(drawn(held.env.action_space), WARM):  # standard wrappers fold once they have looked at a few
+        for action in islice(random_actions(held.env.action_space), WARM):  # wrappers look at a few steps before they are left out
             held.env.step(action)
         if not isinstance(held.env, gymnasium.Wrapper):
             return "there are none"
-        held.fold()
-        if not held.folded:
+        held.engage()
+        if not held.engaged:
             return "all of which ReactorVectorEnv calls too"
-        if held.inner is held.env.unwrapped:
+        if held.target is held.env.unwrapped:
             return "which ReactorVectorEnv does without"
         return "some of which ReactorVectorEnv does without"
 
@@ -219,8 +219,8 @@ def _choices(taken: StepProfile, make: Make) -> Iterator[Line]:
     with contextlib.closing(make()) as env:
         for number in NUMBERS:
             workers = min(cores, number)
-            costs = partial(env_costs, env, encoded((make,) * number), workers)
-            choice = decide(costs, number, workers, "auto", True, lambda work: tick_cost(away=AWAY, work=work))
+            costs = partial(env_costs, env, encode_makers((make,) * number), workers)
+            choice = choose_executor(costs, number, workers, "auto", True, lambda work: tick_cost(away=AWAY, work=work))
             ran = "inline" if choice.workers == 1 else f"{choice.executor}, {choice.workers} workers"
             gain = "" if workers == 1 else f"; {workers} workers: {taken.speed_up(number, workers, cost):.2f} times as fast as one"
             yield f"{number} environment{'s' if number > 1 else ''}", f"auto takes {ran} ({choice.why}){gain}", None
@@ -263,12 +263,12 @@ def _determinism(make: Make, steps: int) -> Iterator[Line]:
 
 def _saving(make: Make, steps: int) -> tuple[str, str | None]:
     """How an environment goes on where another one was, which is tried."""
-    found = way(make, steps)
+    found = probe_save_strategy(make, steps)
     if found == "state":
         return "by its state, which was saved and loaded into another one", None
     with contextlib.closing(make()) as env:
         env.reset(seed=0)
-        why = why_not(env)
+        why = why_not_saved(env)
     if found == "replay":
         return f"by repeating the actions of its episode, for its state cannot be saved: {why}", None
     return f"there is no way: {why}", "neither its state nor its actions bring it back: a run that was killed cannot go on with it"

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from reactor_gymnasium.environments.infos import merge, pack
-from reactor_gymnasium.placement import drawn, makespan, place
+from reactor_gymnasium.environments.infos import merge_infos, pack_infos
+from reactor_gymnasium.placement import makespan, place, random_actions
 from reactor_rl.plugin import dumps, global_random_state, loads
 
 __all__ = ["WARM", "StepProfile", "profile"]
@@ -108,7 +108,7 @@ def profile(env: gymnasium.Env[Any, Any]) -> StepProfile:
     resets: list[float] = []
     infos: list[dict[str, Any]] = []
     episodes = 0
-    sample = drawn(env.action_space).__next__
+    sample = random_actions(env.action_space).__next__
     with global_random_state():
         env.reset(seed=0)
         for _ in range(WARM):
@@ -180,6 +180,6 @@ def _info_cost(infos: list[dict[str, Any]]) -> float:
         vector.num_envs = INFOS
         begin = _clock()
         if some:
-            merge([loads(dumps(pack(0, {}, some)))], vector)
+            merge_infos([loads(dumps(pack_infos(0, {}, some)))], vector)
         took.append(_clock() - begin if some else 0.0)
     return statistics.median(took) / INFOS if took else 0.0

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.bypass import NO_LIMIT, Folded, steps_untouched, untouched
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_rl.plugin import Pickled, decode
 
@@ -122,7 +122,7 @@ class EnvBlock:
 
     def __init__(self, first: int, autoreset: AutoresetMode, seeds: Callable[[int], Mapping[str, Any]] | None = None) -> None:
         self.first, self.autoreset, self.seeds = first, autoreset, seeds
-        self.envs: list[Folded] = []
+        self.envs: list[WrapperBypass] = []
         self.observations: list[Any] = []
         self.pending: list[bool] = []
         self.rewards: list[Any] = []
@@ -137,8 +137,8 @@ class EnvBlock:
         self._now = 0  # steps of this block
         self._due: list[int] = []  # the value of `_now` at which a time limit that is left out truncates
         self._soonest = NO_LIMIT  # nothing of `_due` comes before it
-        self._inner: list[Env] = []  # what to step
-        self._folding = False  # whether wrappers are left out
+        self._targets: list[Env] = []  # what to step
+        self._bypassing = False  # whether wrappers are left out
         self._unsettled = True  # whether there may be more to leave out
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
@@ -154,7 +154,7 @@ class EnvBlock:
         for index, maker in enumerate(makers, self.first):
             try:
                 env_fn = decode(maker)
-                self.envs.append(Folded(env_fn() if construct is None else construct(env_fn)))
+                self.envs.append(WrapperBypass(env_fn() if construct is None else construct(env_fn)))
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
@@ -179,11 +179,11 @@ class EnvBlock:
         """
         if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
             actions = actions.copy()
-        if self._unsettled or (self._folding and not steps_untouched()):
+        if self._unsettled or (self._bypassing and not steps_pristine()):
             self._write_back()
             self._settle()
         self._now = now = self._now + 1
-        envs, pending, last, due = self._inner, self.pending, self.observations, self._due
+        envs, pending, last, due = self._targets, self.pending, self.observations, self._due
         rewards: list[Any] = [0.0] * len(envs)
         self.rewards = rewards
         self.ended = ended = []
@@ -194,7 +194,7 @@ class EnvBlock:
         limited, keep_infos, last_info = now >= self._soonest, self.keep_infos, self.last_info
         put = None if out is None or out.put_all else out.put
         # The caller has counted the actions, and `strict=` takes longer than the rest of this call. Nobody keeps this, for what is
-        # referred to elsewhere is not folded.
+        # referred to elsewhere is not left out.
         work = zip(self._rows if self.mark is None else marked(self._rows, self.mark), actions, envs, pending)  # noqa: B905
         while True:
             row = 0
@@ -242,7 +242,7 @@ class EnvBlock:
 
     def _begin(self, row: int, env: Env) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
-        if self._folding and not untouched():
+        if self._bypassing and not wrappers_pristine():
             self._write_back()
             env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
         observation, info = env.reset() if self.seeds is None else env.reset(**self.seeds(row))
@@ -313,14 +313,14 @@ class EnvBlock:
     def _settle(self) -> None:
         """Find out anew what to call for each environment; its wrappers, and what they have counted, may have changed."""
         # What is referred to elsewhere is not left out, and an exception refers to the frames that it has left.
-        self._inner, self.failures = [], []
+        self._targets, self.failures = [], []
         for held in self.envs:
-            held.fold()
-        self._inner = [held.inner for held in self.envs]
+            held.engage()
+        self._targets = [held.target for held in self.envs]
         self._due = [self._now + held.limit - held.elapsed for held in self.envs]
         self._soonest = min(self._due)
-        self._folding = any(held.folded for held in self.envs)
-        self._unsettled = not all(held.settled for held in self.envs)
+        self._bypassing = any(held.engaged for held in self.envs)
+        self._unsettled = not all(held.final for held in self.envs)
 
 
 def _copied(row: int, info: Any) -> Any:

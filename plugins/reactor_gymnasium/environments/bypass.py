@@ -1,13 +1,13 @@
-"""Folding the standard wrappers that ``gymnasium.make`` adds into the shard's loop.
+"""Leaving out the standard wrappers that ``gymnasium.make`` adds: the shard's loop does their work.
 
 ``TimeLimit``, ``OrderEnforcing`` and, after its first checks, ``PassiveEnvChecker`` add three calls to every step of an
 environment that may itself take only a few microseconds. A shard calls the environment underneath and counts the steps itself. Only
-the wrappers' own, unmodified classes are folded, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
+the wrappers' own, unmodified classes are left out, and before anybody may look at them (``call``, ``get_attr``, ``set_attr``,
 ``render``) the count is written back, so nothing that a user can see changes.
 
 What is called is looked up at every call, as Gymnasium does, because environments give themselves another ``step`` when they like.
-Of the folded wrappers it need not be: nobody else refers to one, so nobody else can change it, and whether somebody has changed
-its class can be seen before a step (:func:`untouched`).
+Of the wrappers that are left out it need not be: nobody else refers to one, so nobody else can change it, and whether somebody has
+changed its class can be seen before a step (:func:`wrappers_pristine`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-__all__ = ["NO_LIMIT", "Folded", "steps_untouched", "untouched"]
+__all__ = ["NO_LIMIT", "WrapperBypass", "steps_pristine", "wrappers_pristine"]
 
 NO_LIMIT = 2**62
 
 
-class Folded:
+class WrapperBypass:
     """One environment as a shard steps it. Whoever has one refers to the environment through it only.
 
     Args:
@@ -31,54 +31,54 @@ class Folded:
 
     Attributes:
         env: Likewise.
-        inner: What to step, and to reset without arguments at the end of an episode, by its methods of that moment.
-        limit: Steps after which the shard truncates the episode, NO_LIMIT if no folded wrapper does.
-        elapsed: Steps of the episode so far, as the folded wrapper has counted them.
-        settled: Whether there is nothing more to fold later.
+        target: What to step, and to reset without arguments at the end of an episode, by its methods of that moment.
+        limit: Steps after which the shard truncates the episode, NO_LIMIT if no wrapper that is left out does.
+        elapsed: Steps of the episode so far, as the wrapper that is left out has counted them.
+        final: Whether there is nothing more to leave out later.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.env = env
-        self.unfold()
+        self.release()
 
-    def unfold(self) -> None:
+    def release(self) -> None:
         """Step the environment in all its wrappers."""
-        self.inner: Any = self.env
+        self.target: Any = self.env
         self._clock: TimeLimit[Any, Any] | None = None
-        self.limit, self.elapsed, self.settled = NO_LIMIT, 0, False
+        self.limit, self.elapsed, self.final = NO_LIMIT, 0, False
 
-    def fold(self) -> None:
+    def engage(self) -> None:
         """Find out how little has to be called to step the environment as its wrappers are now."""
-        self.unfold()
-        del self.inner  # it is a reference, too
-        clock, within, settled = self._within() if untouched() else (None, self.env, True)
-        self.settled, self.inner = settled, within if settled else self.env
-        if settled and clock is not None:
+        self.release()
+        del self.target  # it is a reference, too
+        clock, within, final = self._within() if wrappers_pristine() else (None, self.env, True)
+        self.final, self.target = final, within if final else self.env
+        if final and clock is not None:
             self._clock, self.limit, self.elapsed = clock, clock._max_episode_steps, clock._elapsed_steps or 0
 
     def _within(self) -> tuple[TimeLimit[Any, Any] | None, gymnasium.Env[Any, Any], bool]:
-        """The time limit and what is inside of the wrappers that can be folded, once they are all settled."""
+        """The time limit and what is inside of the wrappers that can be left out, once each has done what it does only at first."""
         outer: Any = self
-        clock, settled = None, True
+        clock, final = None, True
         if type(outer.env) is TimeLimit and _ours_alone(outer):
             clock = outer = outer.env
-            settled = clock._elapsed_steps is not None
+            final = clock._elapsed_steps is not None
         if type(outer.env) is OrderEnforcing and _ours_alone(outer):
             outer = outer.env
-            settled = settled and outer._has_reset  # its error is still to come
+            final = final and outer._has_reset  # its error is still to come
         if type(outer.env) is PassiveEnvChecker and _ours_alone(outer):
             outer = outer.env
             # `checked_data_reuse` came with Gymnasium 1.4.
-            settled = settled and outer.checked_step and outer.checked_reset and getattr(outer, "checked_data_reuse", True)
-        return clock, outer.env, settled
+            final = final and outer.checked_step and outer.checked_reset and getattr(outer, "checked_data_reuse", True)
+        return clock, outer.env, final
 
     @property
-    def folded(self) -> bool:
+    def engaged(self) -> bool:
         """Whether wrappers are left out."""
-        return self.inner is not self.env
+        return self.target is not self.env
 
     def write_back(self, elapsed: int) -> None:
-        """Let the folded wrapper know how many steps the episode has taken."""
+        """Let the time limit that is left out know how many steps the episode has taken."""
         if self._clock is not None:
             self._clock._elapsed_steps = elapsed  # type: ignore[assignment]
 
@@ -110,13 +110,13 @@ _AS_WRITTEN = all(
 """Whether nobody had changed the wrappers' classes before this was imported."""
 
 
-def steps_untouched() -> bool:
-    """Whether the wrappers' classes have the `step` that Gymnasium gave them: the part of :func:`untouched` that each step asks."""
+def steps_pristine() -> bool:
+    """Whether the wrappers' classes have the `step` that Gymnasium gave them: of :func:`wrappers_pristine`, what each step asks."""
     a, _, c, _, e, _ = _METHODS
     return TimeLimit.step is a and OrderEnforcing.step is c and PassiveEnvChecker.step is e
 
 
-def untouched() -> bool:
+def wrappers_pristine() -> bool:
     """Whether the wrappers' classes have the methods that Gymnasium gave them."""
     a, b, c, d, e, f = _METHODS
     return (

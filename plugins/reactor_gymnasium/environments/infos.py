@@ -1,7 +1,7 @@
 """Infos as columns: they cost per key, not per environment and key, where environments agree on keys and on kinds of values.
 
 A shard packs its infos by group, the environments whose infos have the same keys. Each key of a group is a column: numbers or
-arrays of one kind as their bytes, dicts as groups again, anything else as a list. :func:`merge` makes of them exactly what
+arrays of one kind as their bytes, dicts as groups again, anything else as a list. :func:`merge_infos` makes of them exactly what
 ``VectorEnv._add_info`` makes of the infos one by one, and calls it wherever columns do not fit together.
 """
 
@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv
 
 from reactor_rl.plugin import dumps
 
-__all__ = ["Block", "stack", "Packed", "merge", "note_whose_info", "pack", "together", "unpack"]
+__all__ = ["Block", "stack_infos", "Packed", "merge_infos", "note_whose_info", "pack_infos", "together", "infos_by_row"]
 
 Block = tuple[int, int, dict[str, Any]]
 """The first row, how many rows, and their batched infos: columns of so many values, and masks ``_key`` for some of them."""
@@ -27,7 +27,7 @@ Block = tuple[int, int, dict[str, Any]]
 _JoinedColumn = npt.NDArray[Any]
 
 
-def stack(blocks: Sequence[Block], rows: int) -> dict[str, Any]:
+def stack_infos(blocks: Sequence[Block], rows: int) -> dict[str, Any]:
     """The infos of all rows, in the form that Gymnasium's vector environments give them: each key with its mask ``_key``.
 
     A key without a mask counts for all rows of its block; rows of which a key says nothing are zero, or ``None``. What is neither
@@ -43,7 +43,7 @@ def stack(blocks: Sequence[Block], rows: int) -> dict[str, Any]:
         having = [(first, count, infos) for first, count, infos in blocks if key in infos]
         values = [infos[key] for _, _, infos in having]
         if all(isinstance(value, dict) for value in values):
-            stacked[key] = stack([(first, count, infos[key]) for first, count, infos in having], rows)
+            stacked[key] = stack_infos([(first, count, infos[key]) for first, count, infos in having], rows)
         else:
             columns = [(first, _joined_column(value, count)) for (first, count, _), value in zip(having, values, strict=True)]
             if key == "env_id":
@@ -138,16 +138,16 @@ _OBJECTS = {str, bytes, type(None), np.bool_}
 # ---------------------------------------------------------------------- in the shard
 
 
-def pack(first: int, ended: dict[int, Any], infos: dict[int, Any], *, apart: bool = True) -> Packed:
+def pack_infos(first: int, ended: dict[int, Any], infos: dict[int, Any], *, split_finals: bool = True) -> Packed:
     """Take the infos of a shard apart; nothing of the result is changed by what the environments do to theirs once it is pickled.
 
     Args:
         first: Index of the shard's first environment.
         ended: What ``SAME_STEP`` mode tells of the episodes that have ended, by row.
         infos: The infos of the step, by row.
-        apart: Whether those of ended episodes are taken apart too; not worth it for who wants them one by one.
+        split_finals: Whether those of ended episodes are taken apart too; not worth it for who wants them one by one.
     """
-    if apart or not ended:
+    if split_finals or not ended:
         return _groups(first, ended), _groups(first, infos)
     return [([first + row for row in ended], None, list(ended.values()))], _groups(first, infos)
 
@@ -214,7 +214,7 @@ def _array_column(values: list[Any]) -> _Column:
 
 
 def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:
-    """The result of :func:`merge` for the infos of a step, where one shard has all environments; all of it is copied.
+    """The result of :func:`merge_infos` for the infos of a step, where one shard has all environments; all of it is copied.
 
     Args:
         infos: The infos of the step, by row.
@@ -275,7 +275,7 @@ def _stacked(kind: type, values: list[Any]) -> Any:
 # ---------------------------------------------------------------------- in the caller
 
 
-def merge(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any]:
+def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, Any]:
     """The vector environment's infos, of which nothing is shared with anybody.
 
     Args:
@@ -300,7 +300,7 @@ def merge(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict[str, 
     return added
 
 
-def unpack(part: Packed) -> tuple[_Items, _Items]:
+def infos_by_row(part: Packed) -> tuple[_Items, _Items]:
     """What a shard has packed, environment by environment: of episodes that ended within the step, and of the step."""
     return _items(part[0]), _items(part[1])
 

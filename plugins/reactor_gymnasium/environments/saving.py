@@ -19,12 +19,21 @@ from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import EnvFn, checked_number, thrown_away
+from reactor_gymnasium.arguments import EnvFn, checked_number, make_probe
 from reactor_gymnasium.atari.game import AtariGame
 from reactor_rl import Recover, RunError
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
-__all__ = ["load", "save", "goes_again", "known_way", "saved_exactly", "way", "why_not", "replacing"]
+__all__ = [
+    "load_env",
+    "save_env",
+    "repeats_itself",
+    "save_strategy",
+    "saved_exactly",
+    "probe_save_strategy",
+    "why_not_saved",
+    "recover_for",
+]
 
 _LEFT_NAMES = frozenset({"spec", "_cached_spec"})
 """Attributes that say how an environment was made. What it was made with need not be something that can be pickled."""
@@ -40,7 +49,7 @@ class _Plain(NamedTuple):
     left: frozenset[str]  # names of the attributes that stay what they are where this is loaded
 
 
-def save(env: Any) -> bytes:
+def save_env(env: Any) -> bytes:
     """The state of an environment, wrappers included, or of what holds one. It goes on as if nothing had happened.
 
     What it shares with others (another environment, a global variable) is saved like anything else, and is its own once loaded.
@@ -56,7 +65,7 @@ def save(env: Any) -> bytes:
     return out.getvalue()
 
 
-def load(env: _Env, saved: bytes) -> _Env:
+def load_env(env: _Env, saved: bytes) -> _Env:
     """Put a state into an environment that was made as the saved one was, and need not have been reset.
 
     This executes a pickle: load only what you trust. Infos that come from a clock (``RecordEpisodeStatistics``' ``"t"``) count from
@@ -64,7 +73,7 @@ def load(env: _Env, saved: bytes) -> _Env:
 
     Args:
         env: The environment.
-        saved: What :func:`save` gave, in this or another process, with the same versions of the packages.
+        saved: What :func:`save_env` gave, in this or another process, with the same versions of the packages.
 
     Returns:
         ``env`` itself.
@@ -262,7 +271,7 @@ _SEED = 20_231
 _Found = TypeVar("_Found")
 
 
-def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
+def probe_save_strategy(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
     """Find out how an environment can be continued elsewhere, by trying it with at most three that are thrown away.
 
     One is stepped with random actions, saved, and stepped on, through a reset without a seed; another, into which the state was
@@ -273,8 +282,8 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
         steps: How many before the state is saved, and as many afterwards.
 
     Returns:
-        ``"state"`` if :func:`save` and :func:`load` do, ``"replay"`` if the same seed and actions do, from the first reset on;
-        None if neither does, as for an environment that draws from a process-global random generator.
+        ``"state"`` if :func:`save_env` and :func:`load_env` do, ``"replay"`` if the same seed and actions do, from the first
+        reset on; None if neither does, as for an environment that draws from a process-global random generator.
     """
     with _trying(make) as new:
         first, saved = new(), None
@@ -282,13 +291,13 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
             actions, later = _drawn(first, steps), _drawn(first, steps, _SEED + 1)
             before = _from_the_start(first, actions)
             with contextlib.suppress(Exception):
-                saved = save(first)
+                saved = save_env(first)
             after = _onwards(first, later)
         except Exception:
             return None
         if saved is not None:
             with contextlib.suppress(Exception):
-                if _same(_onwards(load(new(), saved), later), after):
+                if _same(_onwards(load_env(new(), saved), later), after):
                     return "state"
         with contextlib.suppress(Exception):
             again = new()
@@ -297,12 +306,12 @@ def way(make: EnvFn, steps: int = 50) -> Literal["state", "replay"] | None:
     return None
 
 
-def known_way(make: Any) -> Literal["state", "replay"] | None:
-    """What :func:`way` says of what an encoded function makes: tried once in every process."""
-    return _once(way, make)
+def save_strategy(make: Any) -> Literal["state", "replay"] | None:
+    """What :func:`probe_save_strategy` says of what an encoded function makes: tried once in every process."""
+    return _once(probe_save_strategy, make)
 
 
-def goes_again(make: Any) -> bool:
+def repeats_itself(make: Any) -> bool:
     """Whether what an encoded function makes does the same again after the same seed and actions: tried once in every process."""
     return _once(_twice, make)
 
@@ -334,33 +343,33 @@ def _trying(make: EnvFn) -> Iterator[Callable[[], gymnasium.Env[Any, Any]]]:
     with global_random_state(), contextlib.ExitStack() as closing:
 
         def new() -> gymnasium.Env[Any, Any]:
-            env = thrown_away(make)
+            env = make_probe(make)
             closing.callback(_close, env)
             return env
 
         yield new
 
 
-def saved_exactly(env: gymnasium.Env[Any, Any], way: str | None, name: str) -> bytes:
-    """The state of an environment, as :func:`save` gives it, if that is enough for another one to go on to the bit.
+def saved_exactly(env: gymnasium.Env[Any, Any], strategy: str | None, name: str) -> bytes:
+    """The state of an environment, as :func:`save_env` gives it, if that is enough for another one to go on to the bit.
 
     Args:
         env: The environment.
-        way: What :func:`way` says of what made it.
+        strategy: What :func:`probe_save_strategy` says of what made it.
         name: What it is called in messages.
 
     Raises:
         RunError: If it is not. Says why.
     """
-    if way != "state":
-        raise RunError(f"{name} ({env}) cannot be saved and restored exactly: {why_not(env)}")
-    return save(env)
+    if strategy != "state":
+        raise RunError(f"{name} ({env}) cannot be saved and restored exactly: {why_not_saved(env)}")
+    return save_env(env)
 
 
-def why_not(env: gymnasium.Env[Any, Any]) -> str:
-    """Why the state of an environment, whose way is not ``"state"``, cannot be saved and loaded exactly."""
+def why_not_saved(env: gymnasium.Env[Any, Any]) -> str:
+    """Why the state of an environment, whose strategy is not ``"state"``, cannot be saved and loaded exactly."""
     try:
-        save(env)
+        save_env(env)
     except Exception as error:
         return str(error) or type(error).__name__
     return "another one into which its state was loaded did not go on as it did"
@@ -423,7 +432,7 @@ def _close(env: gymnasium.Env[Any, Any]) -> None:
         env.close()
 
 
-def replacing(restarts: int, executor: str, makes: Iterable[Any] = (), unit: str = "environment") -> Recover | None:
+def recover_for(restarts: int, executor: str, makes: Iterable[Any] = (), unit: str = "environment") -> Recover | None:
     """What a program of environments is started with.
 
     Args:
@@ -443,7 +452,7 @@ def replacing(restarts: int, executor: str, makes: Iterable[Any] = (), unit: str
         raise ValueError(f"restarts={restarts}: a thread cannot be replaced; use executor='processes'")
     for number, make in enumerate(makes):
         try:
-            again = goes_again(make)
+            again = repeats_itself(make)
         except Exception as error:
             raise ValueError(
                 f"restarts={restarts}: {unit} {number} could not be brought back, for another one of its kind raised "

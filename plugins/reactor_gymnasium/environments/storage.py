@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
-__all__ = ["Casting", "Leaves", "check_shared_memory", "joint_writer"]
+__all__ = ["Casting", "ObservationLayout", "check_shared_memory", "joint_writer"]
 
 Casting = Literal["same_kind", "unsafe"]
 Path = tuple[Any, ...]
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
-class Leaves:
+class ObservationLayout:
     """The leaves of a single observation space.
 
     Args:
@@ -146,7 +146,7 @@ class Leaves:
         leaves = [_at(observations, path) for path in self.objects]
         return [tuple(of_leaf[row] for of_leaf in leaves) for row in range(count)]
 
-    def assemble(self, rows: Array | None, objects: list[tuple[Any, ...]] | None, copy: bool) -> Any:
+    def batched(self, rows: Array | None, objects: list[tuple[Any, ...]] | None, copy: bool) -> Any:
         """The batched observation, in the form that Gymnasium's ``concatenate`` gives it.
 
         Args:

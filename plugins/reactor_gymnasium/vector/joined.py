@@ -18,26 +18,26 @@ from reactor_gymnasium.arguments import (
     checked_executor,
     checked_mask,
     checked_workers,
-    encoded,
-    thrown_away,
+    encode_makers,
+    make_probe,
 )
-from reactor_gymnasium.environments.infos import stack
-from reactor_gymnasium.environments.saving import replacing
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placement import decide, env_costs, late_helpers
+from reactor_gymnasium.environments.infos import stack_infos
+from reactor_gymnasium.environments.saving import recover_for
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.placement import choose_executor, env_costs, late_helpers
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.sharded import CallingVectorEnv
 from reactor_gymnasium.vector.sub_envs import (
-    MemberShard,
-    Told,
+    SubVectorExtras,
+    SubVectorShard,
     VectorEnvFn,
     call,
-    member_cost,
-    members_facts,
     seeds_of,
     set_attribute,
     sliced,
+    sub_env_cost,
+    sub_env_specs,
 )
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode
@@ -89,16 +89,16 @@ class JoinedVectorEnv(CallingVectorEnv):
         workers = self._workers_of(executor, nodes, workers)
         most = checked_workers(makers, None, None, workers, self._title, "vector_env_fns")
         self._expect_helpers(executor, most, caller_works, context)
-        members = encoded(makers)  # before any of them is called, which may change it
+        members = encode_makers(makers)  # before any of them is called, which may change it
 
-        dummy = thrown_away(makers[0], "shard 0")
+        dummy = make_probe(makers[0], "shard 0")
         try:
-            facts = members_facts(dummy, members)
+            facts = sub_env_specs(dummy, members)
             self.metadata = {**getattr(dummy, "metadata", {})}
             self.render_mode = getattr(dummy, "render_mode", None)
-            costs = partial(env_costs, dummy, members, most, member_cost)
+            costs = partial(env_costs, dummy, members, most, sub_env_cost)
             helper_cost = late_helpers(context)
-            choice = decide(costs, len(makers), most, executor, caller_works, helper_cost, restarts)
+            choice = choose_executor(costs, len(makers), most, executor, caller_works, helper_cost, restarts)
         finally:
             dummy.close()
         self.bounds = [0, *accumulate(one.rows for one in facts)]
@@ -107,26 +107,26 @@ class JoinedVectorEnv(CallingVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._set_actions(self.single_action_space, self.num_envs)
-        self._leaves = Leaves(self.single_observation_space)
+        self._layout = ObservationLayout(self.single_observation_space)
         self._was_reset = False
         self._reward_dtypes: dict[int, str] = {}
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(makers, members, self._title, "context", "vector_env_fns")
-        self._replace(replacing(restarts, choice.executor, members, self._unit), len(makers))
+        self._replace(recover_for(restarts, choice.executor, members, self._unit), len(makers))
         self._step_timeout = step_timeout
         program = Program(f"{self._title} {len(makers)} shards")
         program.worker_setup(repeat_registrations())
 
         def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
             return program.add(
-                MemberShard,
+                SubVectorShard,
                 name=name,
                 makers=members[lo:hi],
                 facts=facts[lo:hi],
                 first=lo,
                 row=row,
                 watched=step_timeout is not None,
-                ways=self._ways(members[lo:hi]),
+                strategies=self._strategies(members[lo:hi]),
             )
 
         self._open(
@@ -185,7 +185,7 @@ class JoinedVectorEnv(CallingVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         if not self._was_reset:
             raise ResetNeeded("call reset() before the first step")
         if self._plain_actions and isinstance(actions, np.ndarray):
@@ -196,12 +196,12 @@ class JoinedVectorEnv(CallingVectorEnv):
         parts = [sliced(self.single_action_space, actions, lo, hi) for lo, hi in pairwise(self.bounds)]
         return {f"items_{number}": encode(parts[lo:hi]) for number, lo, hi in batch.shards}
 
-    def _infos(self, batch: EnvBatch, parts: list[Told]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: list[SubVectorExtras]) -> dict[str, Any]:
         if news := [one for dtypes, _ in parts for one in dtypes]:
             self._reward_dtypes.update(news)
             dtype = np.result_type(*(self._reward_dtypes[index] for index in sorted(self._reward_dtypes)))
             batch.copy_rewards = partial(batch.rewards.astype, dtype)
-        return stack([block for _, blocks in parts for block in blocks], self.num_envs)
+        return stack_infos([block for _, blocks in parts for block in blocks], self.num_envs)
 
     # ------------------------------------------------------------------ shards
 

@@ -15,9 +15,9 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
-from reactor_gymnasium.environments.saving import known_way
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placement import EnvChoice
+from reactor_gymnasium.environments.saving import save_strategy
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.placement import ExecutorChoice
 from reactor_gymnasium.vector.env_program import EnvBatch, wire
 from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import (
@@ -56,7 +56,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     """What each of those that shards hold is called in messages."""
     copy: bool
     _run: Run
-    _leaves: Leaves
+    _layout: ObservationLayout
     _action_shape: tuple[int, ...]
     _action_dtype: np.dtype[Any]
     _plain_actions = True
@@ -108,7 +108,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self,
         program: Program,
         add: Callable[[str, int, int, int, int], Instance],
-        choice: EnvChoice,
+        choice: ExecutorChoice,
         context: str | None,
         caller_works: bool,
         parts: tuple[str, ...] = ("objects", "extras", "replies"),
@@ -126,7 +126,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
             **ports: Further arguments of ``wire``: how many environments there are, and what their shards' ports are.
         """
         check_timeout("step_timeout", self._step_timeout)
-        self._why, observations = choice.why, bool(self._leaves.arrays)
+        self._why, observations = choice.why, bool(self._layout.arrays)
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         parts = parts if self._step_timeout is None else (*parts, "at")
         self._batches, placement = wire(
@@ -165,9 +165,9 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._recover = recover
         self._unseeded = set(range(count if recover is not None else 0))
 
-    def _ways(self, makes: Sequence[Any]) -> tuple[str | None, ...]:
+    def _strategies(self, makes: Sequence[Any]) -> tuple[str | None, ...]:
         """How environments can be saved, where workers may have to be replaced: not to be found out in the middle of a run."""
-        return () if self._recover is None else tuple(map(known_way, makes))
+        return () if self._recover is None else tuple(map(save_strategy, makes))
 
     def _seed(self, index: int, seed: int | None) -> int | None:
         """The seed for a reset: one that is drawn here, where an environment that is to be brought back would draw its own."""

@@ -13,10 +13,10 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all, marked
-from reactor_gymnasium.environments.bypass import Folded
-from reactor_gymnasium.environments.infos import note_whose_info, pack, together
-from reactor_gymnasium.environments.saving import known_way, load, saved_exactly
-from reactor_gymnasium.environments.storage import Casting, Leaves
+from reactor_gymnasium.environments.bypass import WrapperBypass
+from reactor_gymnasium.environments.infos import note_whose_info, pack_infos, together
+from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
+from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
 
@@ -35,10 +35,10 @@ class Shard(Reactor, ABC):
         first: Index of the first environment.
         row: Row of the first one in its batch.
         rows: How many rows they have.
-        leaves: The space that observations are batched by.
+        layout: The space that observations are batched by.
         watched: Whether to tell at any time which environment is being stepped.
-        ways: How each environment can be saved, if that is known already; see
-            :func:`~reactor_gymnasium.environments.saving.way`.
+        strategies: How each environment can be saved, if that is known already; see
+            :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
 
     Attributes:
         envs: What holds the environments, each as its ``env``.
@@ -68,22 +68,28 @@ class Shard(Reactor, ABC):
 
     unit = "environment"
     """What each of those that it holds is called in messages."""
-    apart = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
+    split_finals = True
+    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
 
     whole = False
     """Whether it has every environment, in the caller's process: then it puts infos together itself, and nothing is pickled."""
 
     def __init__(
-        self, first: int, row: int, rows: int, leaves: Leaves, watched: bool = False, ways: Sequence[str | None] = ()
+        self,
+        first: int,
+        row: int,
+        rows: int,
+        layout: ObservationLayout,
+        watched: bool = False,
+        strategies: Sequence[str | None] = (),
     ) -> None:
-        self.first, self.row, self.leaves, self.watched, self.ways = first, row, leaves, watched, tuple(ways)
+        self.first, self.row, self.layout, self.watched, self.strategies = first, row, layout, watched, tuple(strategies)
         self.envs: list[Any] = []
         self.last: list[Any] = [None] * rows
         self.rows: Any = None  # the buffer that `out` writes to
         self.out: BoundRows | None = None
-        if leaves.arrays:
-            shape, dtype = leaves.storage()
+        if layout.arrays:
+            shape, dtype = layout.storage()
             self.observations = Output((rows, *shape), dtype)
         self.rewards, self.terminations, self.truncations = Output(rows, np.float64), Output(rows, np.bool_), Output(rows, np.bool_)
 
@@ -104,7 +110,7 @@ class Shard(Reactor, ABC):
         """Step every environment once."""
 
     @reaction(request, effects=(observations, objects, extras, replies))
-    def serve(self) -> None:
+    def answer_request(self) -> None:
         """Reset some environments, or call something with them. What each is given is pickled by itself: what two of them share
         must not depend on where they are.
         """
@@ -124,7 +130,7 @@ class Shard(Reactor, ABC):
                     failures.append(self._failure(number, error))
         if not resets:
             self.replies.set(results)
-        elif self.leaves.arrays:
+        elif self.layout.arrays:
             self._write_last(failures)
         self._send({}, infos, failures)
 
@@ -139,15 +145,15 @@ class Shard(Reactor, ABC):
             TypeError: If ``reset()`` returned no observation.
         """
         if observation is None:
-            raise TypeError(f"reset() returned None as the observation, its space is {self.leaves.space}")
+            raise TypeError(f"reset() returned None as the observation, its space is {self.layout.space}")
         return observation
 
     def _bound(self) -> BoundRows | None:
         """The rows that this tick writes observations to, if any part of them is an array."""
-        if self.leaves.arrays:
+        if self.layout.arrays:
             rows = self.observations.buffer
             if rows is not self.rows:
-                self.rows, self.out = rows, BoundRows(self.leaves, rows)
+                self.rows, self.out = rows, BoundRows(self.layout, rows)
         return self.out
 
     @abstractmethod
@@ -156,15 +162,15 @@ class Shard(Reactor, ABC):
 
     def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
         """Send what there is besides arrays."""
-        if self.leaves.objects:
-            self.objects.set([None if last is None else self.leaves.take_objects(last) for last in self.last])
+        if self.layout.objects:
+            self.objects.set([None if last is None else self.layout.take_objects(last) for last in self.last])
         if not (infos or failures or finals):
             return
         if self.whole and not (finals or failures) and (merged := together(infos, len(self.last))) is not None:
             self.extras.set(Handed(merged))
             return
         try:
-            self.extras.set((pack(self.row, finals, infos, apart=self.apart), failures))
+            self.extras.set((pack_infos(self.row, finals, infos, split_finals=self.split_finals), failures))
         except Exception as error:
             of_envs = [(self.first + number, info) for given in (finals, infos) for number, info in given.items()]
             note_whose_info(error, of_envs, self.unit)
@@ -181,8 +187,8 @@ class Shard(Reactor, ABC):
         Raises:
             RunError: If it cannot be restored exactly.
         """
-        way = self.ways[number] if self.ways else known_way(make)
-        return saved_exactly(env, way, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
+        strategy = self.strategies[number] if self.strategies else save_strategy(make)
+        return saved_exactly(env, strategy, f"{self.unit} {self.first + number} of {owner}"), dumps(last)
 
     def _failure(self, number: int, error: Exception) -> tuple[int, Failure]:
         index = self.first + number
@@ -200,15 +206,15 @@ class EnvShard(Shard):
         single_action_space: The space that every environment's actions come from.
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
         autoreset_mode: When an environment whose episode has ended is reset.
-        apart: See :func:`~reactor_gymnasium.environments.infos.pack`.
-        casting: See :class:`~reactor_gymnasium.environments.storage.Leaves`.
+        split_finals: See :func:`~reactor_gymnasium.environments.infos.pack_infos`.
+        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
         owner: Name of the class that the user has made, for messages.
         watched: Whether to tell at any time which environment is being stepped.
-        ways: How each of them can be saved, if that is known already.
+        strategies: How each of them can be saved, if that is known already.
         whole: Whether it has every environment, in the caller's process.
     """
 
-    envs: list[Folded]
+    envs: list[WrapperBypass]
 
     def __init__(
         self,
@@ -219,15 +225,15 @@ class EnvShard(Shard):
         single_action_space: gymnasium.Space[Any],
         same_observations: bool,
         autoreset_mode: AutoresetMode,
-        apart: bool,
+        split_finals: bool,
         casting: Casting,
         owner: str,
         watched: bool = False,
-        ways: Sequence[str | None] = (),
+        strategies: Sequence[str | None] = (),
         whole: bool = False,
     ) -> None:
-        super().__init__(first, row, len(env_fns), Leaves(single_observation_space, casting), watched, ways)
-        self.apart, self.owner, self.env_fns, self.whole = apart, owner, tuple(env_fns), whole
+        super().__init__(first, row, len(env_fns), ObservationLayout(single_observation_space, casting), watched, strategies)
+        self.split_finals, self.owner, self.env_fns, self.whole = split_finals, owner, tuple(env_fns), whole
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode
 
@@ -281,7 +287,7 @@ class EnvShard(Shard):
         finals: Infos = {}
         if block.finals:
             finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
-        if finals or block.infos or failures or self.leaves.objects:
+        if finals or block.infos or failures or self.layout.objects:
             self._send(finals, block.infos, failures)
 
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
@@ -299,9 +305,9 @@ class EnvShard(Shard):
 
     # ------------------------------------------------------------------ other requests
 
-    def serve(self) -> None:
+    def answer_request(self) -> None:
         with self.block.opened():
-            super().serve()
+            super().answer_request()
 
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         info = self.block.reset(number, kwargs)
@@ -330,6 +336,6 @@ class EnvShard(Shard):
             return
         with self.block.opened():
             for row, (held, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-                load(held.env, saved)
+                load_env(held.env, saved)
                 self.last[row] = loads(last)
         self.block.pending = state["done"]

@@ -43,11 +43,11 @@ class ShardedVectorEnv(ProgramVectorEnv):
     # ------------------------------------------------------------------ what a subclass says
 
     @abstractmethod
-    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         """Check the actions for a batch before anything is stepped."""
 
     @abstractmethod
-    def _infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
         """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
 
     # ------------------------------------------------------------------ step
@@ -72,7 +72,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
             self.step_async(actions)
             return self.step_wait()
         batch = self._batch
-        inputs = self._prepare(batch, actions)
+        inputs = self._encode_actions(batch, actions)
         guard = self._guard
         guard.unusable = POISONED  # `with guard:` by hand, for it is called at every step
         try:
@@ -83,7 +83,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
                 self._broke(error)
                 raise
             infos = self._harvest(batch)
-            observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
+            observations = self._layout.batched(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
             guard.survive()
@@ -101,7 +101,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
         self._assert_is_running()
         self._assert_nothing_pending("step_async")
         batch = self._batch
-        inputs = self._prepare(batch, actions)
+        inputs = self._encode_actions(batch, actions)
         with self._guard:
             if self._ticking is None:
                 self._begin(batch, inputs)
@@ -127,7 +127,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
                 self._finish(AsyncState.WAITING_STEP, timeout)
             self._state, self._batch = AsyncState.DEFAULT, batch
             batch.ready = False
-            observations = self._leaves.assemble(batch.rows, batch.objects, self.copy)
+            observations = self._layout.batched(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
             if batch.fresh:
                 batch.fresh = False
@@ -202,7 +202,7 @@ class ShardedVectorEnv(ProgramVectorEnv):
                 batch.infos, batch.ready, batch.fresh = self._harvest(batch), True, True
             self._batch = first = self._batches[0]
             first.ready = first.fresh = False
-            observations = self._leaves.assemble(first.rows, first.objects, self.copy)
+            observations = self._layout.batched(first.rows, first.objects, self.copy)
         return observations, first.infos
 
     @contextmanager
@@ -241,13 +241,13 @@ class ShardedVectorEnv(ProgramVectorEnv):
 
     def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
         """What a tick that has just ended brought besides arrays: its infos; raises what its environments raised."""
-        if self._leaves.objects:
+        if self._layout.objects:
             batch.objects = [leaves for of_shard in self._run.values(f"objects{batch.suffix}") for leaves in of_shard]
         parts = batch.read_extras()
         if parts and type(parts[0]) is not dict:  # else they are the infos of the only shard
             self._raise_failures([failure for _, failures in parts for failure in failures])
             parts = [part for part, _ in parts]
-        return self._infos(batch, parts)
+        return self._batch_infos(batch, parts)
 
     def _drain(self) -> None:
         """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""

@@ -13,27 +13,27 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import Bools, thrown_away
+from reactor_gymnasium.arguments import Bools, make_probe
 from reactor_gymnasium.environments.infos import Block
 from reactor_gymnasium.environments.owning import own
-from reactor_gymnasium.environments.saving import load
-from reactor_gymnasium.environments.storage import Leaves
-from reactor_gymnasium.placement import drawn, median_step
+from reactor_gymnasium.environments.saving import load_env
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.placement import median_step, random_actions
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
 __all__ = [
-    "Facts",
+    "SubEnvSpec",
     "VectorEnvFn",
     "call",
-    "facts_of",
-    "member_cost",
-    "members_facts",
+    "sub_env_spec",
+    "sub_env_cost",
+    "sub_env_specs",
     "seeds_of",
     "set_attribute",
     "sliced",
-    "MemberShard",
-    "Told",
+    "SubVectorShard",
+    "SubVectorExtras",
 ]
 
 VectorEnvFn = Callable[[], VectorEnv[Any, Any, Any]]
@@ -42,7 +42,7 @@ _SURFACE = ("num_envs", "single_observation_space", "single_action_space", "rese
 
 
 @dataclass(frozen=True)
-class Facts:
+class SubEnvSpec:
     """What a member says of itself: how many rows it steps, their spaces, and when it resets those whose episode is over."""
 
     rows: int
@@ -51,7 +51,7 @@ class Facts:
     autoreset_mode: AutoresetMode | None
 
 
-def facts_of(env: Any, where: str) -> Facts:
+def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
     """What a member says of itself.
 
     Args:
@@ -72,22 +72,24 @@ def facts_of(env: Any, where: str) -> Facts:
     together = config.get("batch_size") if isinstance(config, Mapping) else getattr(env, "batch_size", None)
     if (together or rows) != rows:
         raise ValueError(f"{where} steps {together} of its {rows} environments at a time: make it without batch_size")
-    return Facts(rows, env.single_observation_space, env.single_action_space, getattr(env, "metadata", {}).get("autoreset_mode"))
+    return SubEnvSpec(
+        rows, env.single_observation_space, env.single_action_space, getattr(env, "metadata", {}).get("autoreset_mode")
+    )
 
 
-def members_facts(dummy: Any, encoded: Sequence[Any]) -> list[Facts]:
+def sub_env_specs(dummy: Any, encoded: Sequence[Any]) -> list[SubEnvSpec]:
     """What each member says of itself, from throw-away ones: one of each kind. Global random generators are put back.
 
     Args:
         dummy: A throw-away member 0.
-        encoded: What makes each member; see :func:`~reactor_gymnasium.arguments.encoded`.
+        encoded: What makes each member; see :func:`~reactor_gymnasium.arguments.encode_makers`.
 
     Raises:
         RuntimeError: If one does not go together with the first one, with its index.
         Exception: If one cannot be made, with its index as a note.
     """
-    first = facts_of(dummy, "shard 0")
-    kinds: dict[Any, Facts] = {_kind(encoded[0]): first}
+    first = sub_env_spec(dummy, "shard 0")
+    kinds: dict[Any, SubEnvSpec] = {_kind(encoded[0]): first}
     found = [first]
     for index, one in enumerate(encoded[1:], 1):
         if _kind(one) not in kinds:
@@ -107,23 +109,23 @@ def _kind(one: Any) -> Any:
     return one.data if type(one) is Pickled else id(one)
 
 
-def _looked_at(one: Any, index: int) -> Facts:
+def _looked_at(one: Any, index: int) -> SubEnvSpec:
     with global_random_state():
-        env = thrown_away(decode(one), f"shard {index}")
+        env = make_probe(decode(one), f"shard {index}")
         try:
-            return facts_of(env, f"shard {index}")
+            return sub_env_spec(env, f"shard {index}")
         finally:
             env.close()
 
 
-def member_cost(env: Any) -> float | None:
+def sub_env_cost(env: Any) -> float | None:
     """Median seconds of a step of a member that is thrown away; see :func:`~reactor_gymnasium.placement.median_step`."""
 
     def step(actions: Any) -> bool:
         env.step(actions)
         return False
 
-    return median_step(lambda seed: env.reset(), drawn(batch_space(env.single_action_space, env.num_envs)).__next__, step)
+    return median_step(lambda seed: env.reset(), random_actions(batch_space(env.single_action_space, env.num_envs)).__next__, step)
 
 
 # ---------------------------------------------------------------------- what each of them is given
@@ -183,7 +185,7 @@ def _having(env: Any, name: str) -> Any:
     return env
 
 
-Told = tuple[list[tuple[int, str]], list[Block]]
+SubVectorExtras = tuple[list[tuple[int, str]], list[Block]]
 """Dtypes of rewards, by member, when they are new; and infos, by rows of the vector environment."""
 
 
@@ -196,7 +198,7 @@ class _Member:
     rewards: np.dtype[Any] | None = None
 
 
-class MemberShard(Shard):
+class SubVectorShard(Shard):
     """Members ``first`` to ``first + len(makers) - 1`` of a vector environment; each has several rows.
 
     Args:
@@ -205,7 +207,7 @@ class MemberShard(Shard):
         first: Index of the first one.
         row: Its first row.
         watched: Whether to tell at any time which member is being stepped.
-        ways: How each of them can be saved, if that is known already.
+        strategies: How each of them can be saved, if that is known already.
     """
 
     unit = "shard"
@@ -214,13 +216,15 @@ class MemberShard(Shard):
     def __init__(
         self,
         makers: Sequence[Any],
-        facts: Sequence[Facts],
+        facts: Sequence[SubEnvSpec],
         first: int,
         row: int,
         watched: bool = False,
-        ways: Sequence[str | None] = (),
+        strategies: Sequence[str | None] = (),
     ) -> None:
-        super().__init__(first, row, sum(one.rows for one in facts), Leaves(facts[0].observation_space), watched, ways)
+        super().__init__(
+            first, row, sum(one.rows for one in facts), ObservationLayout(facts[0].observation_space), watched, strategies
+        )
         self.makers, self.facts = tuple(makers), tuple(facts)
         self.last = [None] * len(facts)  # of each member, batched
         self.news: list[tuple[int, str]] = []
@@ -233,7 +237,7 @@ class MemberShard(Shard):
             try:
                 env = decode(maker)()
                 self.envs.append(_Member(env, slice(row, row + expected.rows)))
-                found = facts_of(env, f"shard {index}")
+                found = sub_env_spec(env, f"shard {index}")
             except Exception as error:
                 error.add_note(f"while shard {index} was constructed")
                 raise
@@ -251,7 +255,7 @@ class MemberShard(Shard):
         given: Any = self.actions.value if together else self.items.value
         infos: Infos = {}
         failures: Failures = []
-        rows = self.observations.buffer if self.leaves.arrays else None
+        rows = self.observations.buffer if self.layout.arrays else None
         flags = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
         for number, member in zip(self._numbers(), self.envs, strict=True):
             try:
@@ -260,7 +264,7 @@ class MemberShard(Shard):
                 observations, *of_rows, info = member.env.step(actions)
                 self.last[number] = own(observations)  # it, or the next member, may write into the same arrays again
                 if rows is not None:
-                    self.leaves.write_block(rows, member.rows, observations)
+                    self.layout.write_block(rows, member.rows, observations)
                 self._write_flags(member, flags, of_rows)
                 if info:
                     infos[number] = _masked(own(info), flags[1][member.rows] | flags[2][member.rows])
@@ -298,13 +302,13 @@ class MemberShard(Shard):
         for number, (member, observations) in enumerate(zip(self.envs, self.last, strict=True)):
             if observations is not None:
                 try:
-                    self.leaves.write_block(rows, member.rows, observations)
+                    self.layout.write_block(rows, member.rows, observations)
                 except Exception as error:
                     failures.append(self._failure(number, error))
 
     def _check_left_alone(self, member: _Member, alone: Bools, before: Any, after: Any) -> None:
         """Refuse what reset all its rows when it was to reset some, as those do that know nothing of masks."""
-        for path, _, _ in self.leaves.arrays:
+        for path, _, _ in self.layout.arrays:
             old, new = before, after
             for key in path:
                 old, new = old[key], new[key]
@@ -315,12 +319,12 @@ class MemberShard(Shard):
                 )
 
     def _send(self, finals: Infos, infos: Infos, failures: Failures) -> None:
-        if self.leaves.objects:
+        if self.layout.objects:
             self.objects.set(
                 [
                     leaves
                     for member, observations in zip(self.envs, self.last, strict=True)
-                    for leaves in self.leaves.take_block(observations, member.rows.stop - member.rows.start)
+                    for leaves in self.layout.take_block(observations, member.rows.stop - member.rows.start)
                 ]
             )
         if infos or failures or self.news:
@@ -348,7 +352,7 @@ class MemberShard(Shard):
             self.__dict__.update(state)
             return
         for number, (member, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-            load(member.env, saved)
+            load_env(member.env, saved)
             self.last[number] = loads(last)
 
 

@@ -21,15 +21,15 @@ from reactor_gymnasium.arguments import (
     checked_mask,
     checked_seeds,
     checked_workers,
-    encoded,
+    encode_makers,
+    make_probe,
     observation_spaces,
     refuse_wrapper,
-    thrown_away,
 )
-from reactor_gymnasium.environments.infos import merge
-from reactor_gymnasium.environments.saving import replacing
-from reactor_gymnasium.environments.storage import Casting, Leaves, check_shared_memory
-from reactor_gymnasium.placement import decide, env_costs, info_cost, late_helpers
+from reactor_gymnasium.environments.infos import merge_infos
+from reactor_gymnasium.environments.saving import recover_for
+from reactor_gymnasium.environments.storage import Casting, ObservationLayout, check_shared_memory
+from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
@@ -158,12 +158,12 @@ class ReactorVectorEnv(CallingVectorEnv):
             restarts=restarts, step_timeout=step_timeout,
         )  # fmt: skip
 
-    _apart = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack`."""
+    _split_finals = True
+    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
     _context_option = "context"
     """Name of the parameter that says how processes start."""
     _casting: Casting = "same_kind"
-    """What observations may be cast to those of the space; see :class:`~reactor_gymnasium.environments.storage.Leaves`."""
+    """See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`."""
 
     def __init__(
         self,
@@ -201,9 +201,9 @@ class ReactorVectorEnv(CallingVectorEnv):
         if caller_works is None:
             caller_works = batches == 1
         self._expect_helpers(executor, workers, caller_works, context)
-        self._encoded = encoded(env_fns)  # before any of them is called, which may change it
+        self._encoded = encode_makers(env_fns)  # before any of them is called, which may change it
 
-        dummy = thrown_away(env_fns[0])
+        dummy = make_probe(env_fns[0])
         try:
             # A copy: Gymnasium's own environments share one dict between all instances of a class.
             self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
@@ -216,15 +216,15 @@ class ReactorVectorEnv(CallingVectorEnv):
             )
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            costs = partial(env_costs, dummy, self._encoded, workers, infos=info_cost if self._apart else None)
+            costs = partial(env_costs, dummy, self._encoded, workers, infos=info_cost if self._split_finals else None)
             helper_cost = late_helpers(context, self._spin)
-            choice = decide(costs, self.batch_size, workers, executor, caller_works, helper_cost, restarts)
+            choice = choose_executor(costs, self.batch_size, workers, executor, caller_works, helper_cost, restarts)
         finally:
             dummy.close()
-        self._leaves = Leaves(self.single_observation_space, self._casting)
+        self._layout = ObservationLayout(self.single_observation_space, self._casting)
         if context != "fork" or choice.executor != "processes" or choice.workers == 1:
             check_travel(env_fns, self._encoded, self._title, self._context_option)
-        self._replace(replacing(restarts, choice.executor, self._encoded), self.num_envs)
+        self._replace(recover_for(restarts, choice.executor, self._encoded), self.num_envs)
         self._step_timeout = step_timeout
         program = Program(f"ReactorVectorEnv of {self.num_envs}")
         program.worker_setup(repeat_registrations())
@@ -240,12 +240,12 @@ class ReactorVectorEnv(CallingVectorEnv):
                 single_action_space=self.single_action_space,
                 same_observations=self.observation_mode == "same",
                 autoreset_mode=self.autoreset_mode,
-                apart=self._apart,
+                split_finals=self._split_finals,
                 casting=self._casting,
                 owner=self._title,
                 watched=step_timeout is not None,
-                ways=self._ways(self._encoded[lo:hi]),
-                whole=self._apart and choice.executor == "inline" and hi - lo == self.batch_size,
+                strategies=self._strategies(self._encoded[lo:hi]),
+                whole=self._split_finals and choice.executor == "inline" and hi - lo == self.batch_size,
             )
 
         self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
@@ -295,7 +295,7 @@ class ReactorVectorEnv(CallingVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         if self._plain_actions:
             if type(actions) in (list, tuple):
                 actions = self._joined(actions)
@@ -323,13 +323,13 @@ class ReactorVectorEnv(CallingVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(iterate(self.action_space, actions))
 
-    def _infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
         if not parts:
             infos: dict[str, Any] = {}
         elif type(parts[0]) is dict:
             infos = parts[0]  # the only shard has put them together
         else:
-            infos = merge(parts, self if self._alone else batch.info_adder)
+            infos = merge_infos(parts, self if self._alone else batch.info_adder)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reactor_gymnasium.plugin import EnvCosts, checked_executor, checked_number, decide, median_step, replacing
+from reactor_gymnasium.plugin import StepCosts, checked_executor, checked_number, choose_executor, median_step, recover_for
 from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import Group, Inference, groups_of
@@ -64,11 +64,11 @@ def choose(
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    choice = decide(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
+    choice = choose_executor(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
     return choice.executor, choice.workers, choice.why
 
 
-def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
+def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> StepCosts:
     with global_random_state(), contextlib.closing(TriedCopy(env_fn(), roster)) as copy:
 
         def step(actions: list[Any]) -> bool:
@@ -77,8 +77,8 @@ def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> EnvCosts:
 
         cost = median_step(lambda seed: copy.reset(seed=seed), copy.sample, step)
     if cost is None:
-        return EnvCosts(None, "the environment could not be timed")
-    return EnvCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
+        return StepCosts(None, "the environment could not be timed")
+    return StepCosts((cost,) * copies, f"a step takes {cost * 1e6:.1f} us")
 
 
 Cuts = list[tuple[int, int]]
@@ -183,7 +183,7 @@ class Ensemble(RunOwner):
         self._run = program.start(
             executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
             placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=replacing(restarts, chosen, map(encode, [partial(TriedCopy.of, made, roster)])), tick_timeout=step_timeout,
+            recover=recover_for(restarts, chosen, map(encode, [partial(TriedCopy.of, made, roster)])), tick_timeout=step_timeout,
         )  # fmt: skip
 
     def _alone(

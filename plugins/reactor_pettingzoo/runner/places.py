@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
-from reactor_gymnasium.plugin import Leaves
+from reactor_gymnasium.plugin import ObservationLayout
 from reactor_pettingzoo.agents import AgentID
 from reactor_pettingzoo.runner.roster import MASK, Roster
 
@@ -30,7 +30,7 @@ class Part:
         assert space.shape is not None and space.dtype is not None
         self.array, self.space, self.path = array, space, path
         self.shape, self.dtype = tuple(space.shape), np.dtype(space.dtype)
-        self._leaves = Leaves(space)
+        self._leaves = ObservationLayout(space)
 
     def write(self, observation: Any) -> None:
         """Write it down from an observation.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from reactor_gymnasium.plugin import thrown_away
+from reactor_gymnasium.plugin import make_probe
 from reactor_pettingzoo.runner.copies import Copy, Together, Turns
 from reactor_pettingzoo.runner.roster import Roster
 from reactor_rl.plugin import decode
@@ -37,7 +37,7 @@ class TriedCopy:
     @classmethod
     def of(cls, env_fn: Any, roster: Roster) -> TriedCopy:
         """One of an encoded function."""
-        return cls(thrown_away(decode(env_fn)), roster)
+        return cls(make_probe(decode(env_fn)), roster)
 
     def reset(self, *, seed: int | None = None) -> tuple[bytes, dict[str, Any]]:
         """Begin an episode. Returns what all agents see, and no info."""

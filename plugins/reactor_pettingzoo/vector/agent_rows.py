@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from reactor_gymnasium.plugin import Infos, thrown_away
+from reactor_gymnasium.plugin import Infos, make_probe
 from reactor_pettingzoo.agents import AgentID, as_parallel, leave_dead
 from reactor_rl.plugin import decode
 
@@ -52,7 +52,7 @@ class AgentRows:
         self._gone: set[AgentID] = set()  # who has died in this episode
 
     def __getstate__(self) -> dict[str, Any]:
-        """What an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save`."""
+        """What an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
         return {name: value for name, value in vars(self).items() if name not in ("padding", "check")}
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
@@ -151,7 +151,7 @@ class AgentRows:
 
 
 class TriedRows(AgentRows):
-    """A copy as :func:`~reactor_gymnasium.environments.saving.way` tries one: an action of all agents in, no infos out.
+    """A copy as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one, with an action of all agents.
 
     Args:
         env: The environment.
@@ -166,7 +166,7 @@ class TriedRows(AgentRows):
     @classmethod
     def of(cls, env_fn: Any, agents: Sequence[AgentID], action_space: Space[Any]) -> TriedRows:
         """A throw-away one, of an encoded function."""
-        return cls(as_parallel(thrown_away(decode(env_fn))), agents, action_space)
+        return cls(as_parallel(make_probe(decode(env_fn))), agents, action_space)
 
     def step(self, actions: Sequence[Any]) -> Any:
         """Observations, rewards, who has ended, and whether the episode is over."""

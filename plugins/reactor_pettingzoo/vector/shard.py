@@ -11,7 +11,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from pettingzoo import ParallelEnv
 
-from reactor_gymnasium.plugin import Failures, Infos, Leaves, Shard, load, own
+from reactor_gymnasium.plugin import Failures, Infos, ObservationLayout, Shard, load_env, own
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
 from reactor_pettingzoo.vector.agent_rows import AgentRows
 from reactor_rl.plugin import decode, loads
@@ -32,7 +32,7 @@ class ParallelShard(Shard):
         autoreset_mode: When an environment whose episode is over is reset.
         tried: What makes an environment that is only tried, encoded.
         watched: Whether to tell at any time which environment is being stepped.
-        ways: How each of them can be saved, if that is known already.
+        strategies: How each of them can be saved, if that is known already.
     """
 
     envs: list[AgentRows]
@@ -48,9 +48,11 @@ class ParallelShard(Shard):
         autoreset_mode: AutoresetMode,
         tried: Any,
         watched: bool,
-        ways: Sequence[str | None],
+        strategies: Sequence[str | None],
     ) -> None:
-        super().__init__(first, first * len(agents), n * len(agents), Leaves(single_observation_space), watched, ways)
+        super().__init__(
+            first, first * len(agents), n * len(agents), ObservationLayout(single_observation_space), watched, strategies
+        )
         self.env_fn, self.n, self.agents = env_fn, n, tuple(agents)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.autoreset_mode, self.tried = autoreset_mode, tried
@@ -62,7 +64,7 @@ class ParallelShard(Shard):
         for index in range(self.first, self.first + self.n):
             try:
                 env = as_parallel(decode(self.env_fn)())
-                self.envs.append(AgentRows(env, self.agents, nobody, self.leaves.check, f"environment {index}"))
+                self.envs.append(AgentRows(env, self.agents, nobody, self.layout.check, f"environment {index}"))
                 self._check_agents(env)
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
@@ -113,7 +115,7 @@ class ParallelShard(Shard):
                 self._keep(number, observations, of_rows, infos)
             except Exception as error:  # the others still take their step
                 failures.append(self._failure(number, error))
-        if self.leaves.arrays:
+        if self.layout.arrays:
             self._write_last(failures)
         self._send(finals, infos, failures)
 
@@ -159,7 +161,7 @@ class ParallelShard(Shard):
             return
         n = len(self.agents)
         for number, (copy, (saved, last)) in enumerate(zip(self.envs, state["kept"], strict=True)):
-            load(copy, saved)
+            load_env(copy, saved)
             self.last[number * n : (number + 1) * n] = loads(last)
 
 

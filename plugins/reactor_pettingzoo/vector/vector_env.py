@@ -17,24 +17,24 @@ from reactor_gymnasium.plugin import (
     Bools,
     CallingVectorEnv,
     EnvBatch,
-    EnvCosts,
     Inputs,
-    Leaves,
+    ObservationLayout,
     Packed,
+    StepCosts,
     check_actions,
     checked_executor,
     checked_mask,
     checked_number,
     checked_seeds,
-    decide,
-    drawn,
-    encoded,
+    choose_executor,
+    encode_makers,
     late_helpers,
+    make_probe,
     median_step,
-    merge,
+    merge_infos,
+    random_actions,
+    recover_for,
     repeat_registrations,
-    replacing,
-    thrown_away,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.agent_rows import AgentRows, TriedRows
@@ -138,21 +138,23 @@ class ParallelVectorEnv(CallingVectorEnv):
         workers = self._workers_of(executor, nodes, workers)
         most = min(usable_cores() if workers is None else int(workers), self.num_copies)
         self._expect_helpers(executor, most, caller_works, context)
-        (encoded_fn,) = encoded((env_fn,))  # before it is called, which may change it
+        (encoded_fn,) = encode_makers((env_fn,))  # before it is called, which may change it
 
         with global_random_state():
-            dummy = as_parallel(thrown_away(env_fn))
+            dummy = as_parallel(make_probe(env_fn))
             try:
                 self._describe(dummy)
                 helper_cost = late_helpers(context)
-                choice = decide(lambda: self._costs(dummy), self.num_copies, most, executor, caller_works, helper_cost, restarts)
+                choice = choose_executor(
+                    lambda: self._costs(dummy), self.num_copies, most, executor, caller_works, helper_cost, restarts
+                )
             finally:
                 dummy.close()
         self._was_reset = False
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        (tried,) = encoded((partial(TriedRows.of, encoded_fn, self.agents, self.single_action_space),))
-        self._replace(replacing(restarts, choice.executor, [tried]), self.num_copies)
+        (tried,) = encode_makers((partial(TriedRows.of, encoded_fn, self.agents, self.single_action_space),))
+        self._replace(recover_for(restarts, choice.executor, [tried]), self.num_copies)
         self._step_timeout = step_timeout
         program = Program(f"ParallelVectorEnv of {self.num_copies}")
         program.worker_setup(repeat_registrations())
@@ -170,7 +172,7 @@ class ParallelVectorEnv(CallingVectorEnv):
                 autoreset_mode=self.autoreset_mode,
                 tried=tried,
                 watched=step_timeout is not None,
-                ways=self._ways([tried] * (hi - lo)),
+                strategies=self._strategies([tried] * (hi - lo)),
             )
 
         copies = self.num_copies  # shards are of copies, where other vector environments have rows
@@ -192,13 +194,13 @@ class ParallelVectorEnv(CallingVectorEnv):
         self.single_action_space = space = shared_space(dummy, self.agents, "action")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(space, self.num_envs)
-        self._leaves = Leaves(self.single_observation_space)
+        self._layout = ObservationLayout(self.single_observation_space)
         self._set_actions(space, self.num_envs)
 
-    def _costs(self, dummy: ParallelEnv) -> EnvCosts:
+    def _costs(self, dummy: ParallelEnv) -> StepCosts:
         """Time a throw-away copy."""
-        rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._leaves.check, "environment 0")
-        actions = drawn(spaces.Tuple([self.single_action_space] * rows.n))
+        rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
+        actions = random_actions(spaces.Tuple([self.single_action_space] * rows.n))
 
         def step(action: Any) -> bool:
             rows.step(action)
@@ -206,8 +208,8 @@ class ParallelVectorEnv(CallingVectorEnv):
 
         cost = median_step(lambda seed: rows.reset(seed=seed), actions.__next__, step)
         if cost is None:
-            return EnvCosts(None, "the environment could not be timed")
-        return EnvCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
+            return StepCosts(None, "the environment could not be timed")
+        return StepCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
 
     # ------------------------------------------------------------------ rows
 
@@ -283,7 +285,7 @@ class ParallelVectorEnv(CallingVectorEnv):
 
     # ------------------------------------------------------------------ step
 
-    def _prepare(self, batch: EnvBatch, actions: Any) -> Inputs:
+    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         if not self._was_reset:
             raise ResetNeeded("call reset() before the first step")
         if self._over.any():
@@ -304,8 +306,8 @@ class ParallelVectorEnv(CallingVectorEnv):
         agents = len(self.agents)
         return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in batch.shards}
 
-    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        infos = merge(parts, self) if parts else {}
+    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
+        infos = merge_infos(parts, self) if parts else {}
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:

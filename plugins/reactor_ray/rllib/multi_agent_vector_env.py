@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import EnvBatch, Infos, Packed, unpack
+from reactor_gymnasium.plugin import EnvBatch, Infos, Packed, infos_by_row
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -25,9 +25,9 @@ _Bools = npt.NDArray[np.bool_]
 class _Envs(ParallelVectorEnv):
     """Infos row by row, as environments returned them, where Gymnasium's come as columns."""
 
-    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        super()._infos(batch, [])
-        return {"of_rows": {row: info for part in parts for row, info in unpack(part)[1]}}
+    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
+        super()._batch_infos(batch, [])
+        return {"of_rows": {row: info for part in parts for row, info in infos_by_row(part)[1]}}
 
 
 @dataclass(frozen=True, slots=True)

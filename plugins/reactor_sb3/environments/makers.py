@@ -12,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
-from reactor_gymnasium.plugin import EnvFn, thrown_away
+from reactor_gymnasium.plugin import EnvFn, make_probe
 from reactor_rl.plugin import Pickled, dumps, global_random_state
 from reactor_sb3.environments.copies import copies_of, without_logs
 from reactor_sb3.environments.live_vec_env import env_fns_of, shown_to_actors
@@ -174,7 +174,7 @@ class LazyEnv(gymnasium.Env[Any, Any]):
 def spare_envs(makes: EnvMaker, count: int) -> DummyVecEnv:
     """What ``get_env()`` gives: as many environments as the actors have, made when they are first used."""
     with global_random_state():
-        like = thrown_away(makes)
+        like = make_probe(makes)
         like.close()
 
     def spare(number: int) -> gymnasium.Env[Any, Any]:

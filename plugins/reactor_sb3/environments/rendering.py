@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.wrappers import HumanRendering
 
-from reactor_gymnasium.plugin import EnvFn, thrown_away
+from reactor_gymnasium.plugin import EnvFn, make_probe
 from reactor_rl.plugin import global_random_state
 from reactor_sb3.environments.makers import EnvMaker
 
@@ -48,7 +48,7 @@ def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
     """
     (make,) = makes.of(0).env_fns
     with global_random_state():
-        env = thrown_away(makes.of(0))
+        env = make_probe(makes.of(0))
         modes, has = env.metadata.get("render_modes") or (), getattr(env, "render_mode", None)
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         env.close()
@@ -86,7 +86,7 @@ def check_like(makes: EnvMaker, observations: gymnasium.Space[Any], actions: gym
         ValueError: If they are.
     """
     with global_random_state():
-        env = thrown_away(makes)
+        env = make_probe(makes)
         env.close()
     for what, space, trained in (
         ("observation", env.observation_space, observations),

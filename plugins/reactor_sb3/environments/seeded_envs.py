@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 
-from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, known_way, load, own, save
+from reactor_gymnasium.plugin import BoundRows, EnvBlock, as_number, load_env, own, save_env, save_strategy
 from reactor_rl.plugin import Pickled, decode
 from reactor_sb3.streams import Purpose, seed_of
 
@@ -169,13 +169,13 @@ class SeededEnvs:
             return [self._saved(row) for row in range(len(self.makers))]
 
     def _saved(self, row: int) -> dict[str, Any]:
-        way = known_way(self.makers[row]) if self._episodes[row] >= 0 else None
+        way = save_strategy(self.makers[row]) if self._episodes[row] >= 0 else None
         saved: dict[str, Any] = {
             "way": way, "episode": self._episodes[row], "length": self.lengths[row], "total": float(self.totals[row])
         }  # fmt: skip
         if way == "state":
             block = self.block
-            saved["state"] = Pickled(pickle.dumps((save(block.envs[row].env), block.observations[row])))
+            saved["state"] = Pickled(pickle.dumps((save_env(block.envs[row].env), block.observations[row])))
         elif way == "replay":
             log = self._logs[row]
             saved["seed"] = self._seeds[row]
@@ -193,7 +193,7 @@ class SeededEnvs:
         self._episodes[row], self.lengths[row], self.totals[row] = saved["episode"], saved["length"], saved["total"]
         if saved["way"] == "state":
             state, block.observations[row] = decode(saved["state"])
-            load(block.envs[row].env, state)
+            load_env(block.envs[row].env, state)
         elif saved["way"] == "replay":
             self._seeds[row], actions = saved["seed"], saved["actions"]
             self._logs[row] = [actions]

@@ -21,7 +21,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.plugin import Casting, EnvFn, Packed, known_way, load, saved_exactly, unpack
+from reactor_gymnasium.plugin import Casting, EnvFn, Packed, infos_by_row, load_env, save_strategy, saved_exactly
 from reactor_rl.plugin import ExecutorName, Pickled, decode, encode
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
@@ -52,7 +52,7 @@ def warn_of_threads() -> None:
 class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
 
-    _apart = False
+    _split_finals = False
     _casting: Casting = "unsafe"
     # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
     # they have to be woken, so it takes more for them to be worth it.
@@ -63,11 +63,11 @@ class _Envs(ReactorVectorEnv):
     def _single(self, actions: Any) -> list[Any]:
         return list(actions)
 
-    def _infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
         ended: dict[int, dict[str, Any]] = {}
         infos: dict[int, dict[str, Any]] = {}
         for part in parts:
-            of_ended, of_step = unpack(part)
+            of_ended, of_step = infos_by_row(part)
             ended.update(of_ended)
             infos.update(of_step)
         return {"ended": ended, "infos": infos}
@@ -352,11 +352,11 @@ def _get_attr(env: gymnasium.Env[Any, Any], name: str) -> Any:
 
 
 def _saved(env: gymnasium.Env[Any, Any], make: Any, name: str) -> bytes:
-    return saved_exactly(env, known_way(make), f"{name} of ReactorVecEnv")
+    return saved_exactly(env, save_strategy(make), f"{name} of ReactorVecEnv")
 
 
 def _put_back(env: gymnasium.Env[Any, Any], state: bytes) -> None:
-    load(env, state)
+    load_env(env, state)
 
 
 def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

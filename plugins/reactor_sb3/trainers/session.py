@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
-from reactor_gymnasium.plugin import replacing
+from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
 from reactor_rl.plugin import carrier_for
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
@@ -270,7 +270,7 @@ def _statistics(model: Model) -> Mapping[str, torch.Tensor]:
 
 def _replacing(restarts: int, config: ProgramConfig, executor: str) -> Recover | None:
     """How often workers are replaced, if every environment could be brought back that a result depends on."""
-    recover, evaluation = replacing(restarts, executor, config.actors.makes), config.evaluation
+    recover, evaluation = recover_for(restarts, executor, config.actors.makes), config.evaluation
     if evaluation is not None:
-        replacing(restarts, executor, [evaluation.make], "evaluation environment")
+        recover_for(restarts, executor, [evaluation.make], "evaluation environment")
     return recover

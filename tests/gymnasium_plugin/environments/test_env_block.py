@@ -12,7 +12,7 @@ from gymnasium.wrappers import TimeLimit
 from reusing_envs import HABITS, SPACES, Reusing
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock
-from reactor_gymnasium.environments.storage import Leaves
+from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_rl.pickling import encode
 
 N, LENGTH, STEPS = 3, 4, 10
@@ -22,7 +22,7 @@ class ByName:
     """Rows in arrays by name, as a record has them."""
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self.leaves = Leaves(space)
+        self.leaves = ObservationLayout(space)
 
     def writer(self, rows: Any) -> Any:
         return self.leaves.writer(rows["x"])
@@ -67,7 +67,7 @@ def block_of(makers: list[Any], autoreset: AutoresetMode, **options: Any) -> Env
 def counting(autoreset: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any) -> tuple[EnvBlock, Any, BoundRows]:
     shown = np.zeros((N, 2), np.float32)
     block = block_of([lambda number=number: Counting(number) for number in range(N)], autoreset, **options)
-    return block, shown, BoundRows(Leaves(Counting.observation_space), shown)
+    return block, shown, BoundRows(ObservationLayout(Counting.observation_space), shown)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["within", "at the end"])

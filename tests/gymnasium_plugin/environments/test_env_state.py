@@ -19,7 +19,7 @@ from saved_envs import REPLAY, STATE, Make, Walk
 from stable_baselines3.common.monitor import Monitor
 
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions
-from reactor_gymnasium.environments.saving import load, save
+from reactor_gymnasium.environments.saving import load_env, save_env
 
 HERE = Path(__file__)
 
@@ -48,15 +48,15 @@ def test_a_loaded_environment_goes_on_as_the_saved_one(name: str, seed: int) -> 
     env = make()
     env.reset(seed=seed)
     trajectory(env, some_actions(env, 31 + 40 * seed, seed))
-    saved = save(env)
+    saved = save_env(env)
     actions = some_actions(env, steps, seed + 10)
     wanted = trajectory(env, actions)
 
     other = make()
-    assert load(other, saved) is other
+    assert load_env(other, saved) is other
     assert trajectory(other, actions) == wanted
     # Once more from the same bytes, into one that has been used.
-    assert trajectory(load(other, saved), actions) == wanted
+    assert trajectory(load_env(other, saved), actions) == wanted
     assert len(set(wanted)) > 1
     env.close()
     other.close()
@@ -70,7 +70,7 @@ def test_the_middle_of_an_episode_with_a_time_limit() -> None:
     env.reset(seed=0)
     for _ in range(7):
         env.step(env.action_space.sample())
-    other = load(make(), save(env))
+    other = load_env(make(), save_env(env))
     assert [other.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
     # The saved one has not moved.
     assert [env.step(np.zeros(1, np.float32))[3] for _ in range(3)] == [False, False, True]
@@ -80,7 +80,7 @@ def test_other_wrappers_are_refused() -> None:
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"state of .*TimeLimit.* of .*CartPoleEnv, it cannot be put into .*Monitor of"):
-        load(Monitor(gymnasium.make("CartPole-v1")), save(env))
+        load_env(Monitor(gymnasium.make("CartPole-v1")), save_env(env))
 
 
 @pytest.mark.parametrize("make", [REPLAY["lock"], REPLAY["generator"], REPLAY["Pong, sticky"]])
@@ -88,7 +88,7 @@ def test_what_cannot_be_saved_says_so(make: Make) -> None:
     env = make()
     env.reset(seed=0)
     with pytest.raises((TypeError, pickle.PicklingError), match=r"cannot pickle|sticky"):
-        save(env)
+        save_env(env)
     env.step(env.action_space.sample())  # and is none the worse for it
     env.close()
 
@@ -100,7 +100,7 @@ def test_windows_and_logs_stay_the_new_ones(tmp_path: Path) -> None:
     env, other = make(0), make(1)
     env.reset(seed=0)
     drawn = env.render()
-    load(other, save(env))
+    load_env(other, save_env(env))
     assert np.array_equal(other.render(), drawn)  # type: ignore[arg-type]
     for one in env, other:
         over = False
@@ -140,11 +140,11 @@ def test_a_game_of_ours_goes_on(others: dict[str, Any]) -> None:
     game.reset(seed=3)
     for steps in 5, 33, 90:
         play(game, steps, steps)
-        other = load(AtariGame(options), save(game))
+        other = load_env(AtariGame(options), save_env(game))
         assert play(other, 150, 1) == play(game, 150, 1)
 
     with pytest.raises(pickle.PicklingError, match="sticky"):
-        save(AtariGame(replace(options, repeat_action_probability=0.25)))
+        save_env(AtariGame(replace(options, repeat_action_probability=0.25)))
 
 
 def test_a_class_that_a_new_environment_does_not_know_travels_along() -> None:
@@ -157,7 +157,7 @@ def test_a_class_that_a_new_environment_does_not_know_travels_along() -> None:
             env.late = Late(), Late()  # type: ignore[attr-defined]
         return env
 
-    env = load(make(False), save(make(True)))
+    env = load_env(make(False), save_env(make(True)))
     assert [one.at for one in env.late] == [7, 7]  # type: ignore[attr-defined]
     assert type(env.late[0]) is type(env.late[1])  # type: ignore[attr-defined]
 
@@ -166,8 +166,8 @@ LOAD_ELSEWHERE = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import test_env_state as t
-from reactor_gymnasium.environments.saving import load
-env = load(t.STATE[sys.argv[2]](), pathlib.Path(sys.argv[3]).read_bytes())
+from reactor_gymnasium.environments.saving import load_env
+env = load_env(t.STATE[sys.argv[2]](), pathlib.Path(sys.argv[3]).read_bytes())
 sys.stdout.write(repr(t.trajectory(env, t.some_actions(env, 60, 5))))
 """
 
@@ -179,7 +179,7 @@ def test_another_process_goes_on(name: str, tmp_path: Path, run_script: Callable
     env.reset(seed=0)
     trajectory(env, some_actions(env, 50, 0))
     saved, script = tmp_path / "saved", tmp_path / "elsewhere.py"
-    saved.write_bytes(save(env))
+    saved.write_bytes(save_env(env))
     script.write_text(LOAD_ELSEWHERE)
     status, said = run_script(script, tmp_path, str(HERE.parent), name, str(saved))
     assert status == 0 and said.endswith(repr(trajectory(env, some_actions(env, 60, 5)))), said[:2000]  # after ALE's own lines
@@ -190,8 +190,8 @@ MAIN = """
 import pathlib, sys
 import gymnasium, numpy as np
 from gymnasium import spaces
-from reactor_gymnasium.environments.saving import load, save
-from reactor_gymnasium.environments.saving import way
+from reactor_gymnasium.environments.saving import load_env, save_env
+from reactor_gymnasium.environments.saving import probe_save_strategy
 
 class Board:
     def __init__(self):
@@ -212,13 +212,13 @@ class Env(gymnasium.Env):
 path = pathlib.Path(sys.argv[1])
 env = Env()
 if path.exists():
-    load(env, path.read_bytes())
+    load_env(env, path.read_bytes())
 else:
-    assert way(Env) == "state"
+    assert probe_save_strategy(Env) == "state"
     env.reset(seed=0)
     for _ in range(5):
         env.step(0)
-    path.write_bytes(save(env))
+    path.write_bytes(save_env(env))
 sys.stdout.write(str(env.step(0)[0]))
 """
 

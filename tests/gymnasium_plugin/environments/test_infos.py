@@ -20,7 +20,7 @@ from random_infos import VALUES, an_info, drawn, kinds, schemas
 
 import reactor_gymnasium.vector.shard
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.infos import merge, pack, together, unpack
+from reactor_gymnasium.environments.infos import infos_by_row, merge_infos, pack_infos, together
 from reactor_rl.pickling import dumps, loads
 
 Infos = list[tuple[Any, Any]]
@@ -52,8 +52,8 @@ def by_columns(infos: Infos, cuts: list[int], envs: Counting | None = None) -> d
     for lo, hi in pairwise([0, *cuts, len(infos)]):
         ended = {row: both[0] for row, both in enumerate(infos[lo:hi]) if both[0] is not None}
         found = {row: both[1] for row, both in enumerate(infos[lo:hi]) if both[1] is not None}
-        parts.append(loads(dumps(pack(lo, ended, found))))
-    return merge(parts, envs or Counting(len(infos)))
+        parts.append(loads(dumps(pack_infos(lo, ended, found))))
+    return merge_infos(parts, envs or Counting(len(infos)))
 
 
 def outcome(function: Any, *args: Any) -> Any:
@@ -158,8 +158,8 @@ def test_what_one_shard_puts_together_is_nobody_elses() -> None:
 
 
 def test_arrays_that_are_unpacked_are_whose_info_it_is() -> None:
-    packed = loads(dumps(pack(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)})))
-    (_, first), *others = unpack(packed)[1]
+    packed = loads(dumps(pack_infos(0, {}, {row: {"place": np.full(2, float(row))} for row in range(3)})))
+    (_, first), *others = infos_by_row(packed)[1]
     first["place"][...] = 9
     assert [info["place"].tolist() for _, info in others] == [[1, 1], [2, 2]]
 
@@ -192,7 +192,7 @@ def test_of_several_mistakes_the_first_environments_is_raised(cuts: list[int]) -
 
 
 def test_infos_that_are_no_dicts_fail_as_in_gymnasium() -> None:
-    pack(0, {}, {0: ["x"]})  # which is not yet where it fails
+    pack_infos(0, {}, {0: ["x"]})  # which is not yet where it fails
     assert outcome(by_columns, [(None, ["x"])], []) is outcome(by_gymnasium, [(None, ["x"])]) is AttributeError
 
 
@@ -338,7 +338,7 @@ def test_without_infos_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*args: Any) -> Any:
         raise AssertionError("there is nothing to pack")
 
-    monkeypatch.setattr(reactor_gymnasium.vector.shard, "pack", refuse)
+    monkeypatch.setattr(reactor_gymnasium.vector.shard, "pack_infos", refuse)
     with ReactorVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 3, executor="inline") as envs:
         assert envs.reset(seed=0)[1] == {}
         assert all(envs.step(np.ones(3, np.int64))[-1] == {} for _ in range(30))

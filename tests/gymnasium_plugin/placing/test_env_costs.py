@@ -16,8 +16,8 @@ from gymnasium import spaces
 
 from reactor_gymnasium import placement as costs
 from reactor_gymnasium import placement as measure
-from reactor_gymnasium.arguments import encoded
-from reactor_gymnasium.placement import EnvCosts, env_costs
+from reactor_gymnasium.arguments import encode_makers
+from reactor_gymnasium.placement import StepCosts, env_costs
 
 
 class Clock:
@@ -79,8 +79,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "step_cost", lambda env: env.cost)
 
 
-def costs_of(env_fns: list[Callable[[], Any]], workers: int = 2) -> EnvCosts:
-    kept = encoded(tuple(env_fns))
+def costs_of(env_fns: list[Callable[[], Any]], workers: int = 2) -> StepCosts:
+    kept = encode_makers(tuple(env_fns))
     dummy = env_fns[0]()
     Counting.made, Counting.closed = [], []
     return env_costs(dummy, kept, workers)
@@ -96,7 +96,7 @@ def test_one_kind_makes_no_instance() -> None:
 
 def test_one_worker_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "step_cost", None)
-    assert costs_of([partial(Counting, 1e-6, rank) for rank in range(3)], workers=1) == EnvCosts(None, "one worker")
+    assert costs_of([partial(Counting, 1e-6, rank) for rank in range(3)], workers=1) == StepCosts(None, "one worker")
     assert Counting.made == []
 
 
@@ -104,7 +104,7 @@ def test_one_worker_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_kind_is_made_once_and_closed() -> None:
     cheap, dear, other = partial(Counting, 4e-6, 1), partial(Counting, 312e-6, 2), partial(Counting, 50e-6, 3)
     found = costs_of([cheap, dear, cheap, other, dear, cheap])
-    assert found == EnvCosts((4e-6, 312e-6, 4e-6, 50e-6, 312e-6, 4e-6), "a step takes 4.0 us to 312.0 us")
+    assert found == StepCosts((4e-6, 312e-6, 4e-6, 50e-6, 312e-6, 4e-6), "a step takes 4.0 us to 312.0 us")
     assert Counting.made == Counting.closed == [2, 3]
 
 
@@ -112,7 +112,7 @@ def test_each_kind_is_made_once_and_closed() -> None:
 def test_kinds_that_cost_the_same_are_not_all_timed() -> None:
     found = costs_of([partial(Counting, 4e-6 + rank * 1e-8, rank) for rank in range(64)])
     assert Counting.made == Counting.closed == [32, 16, 48, 8, 24, 40, 56]
-    assert found == EnvCosts((4.28e-6,) * 64, "a step takes 4.0 us to 4.6 us, timed 8 of 64 kinds")
+    assert found == StepCosts((4.28e-6,) * 64, "a step takes 4.0 us to 4.6 us, timed 8 of 64 kinds")
 
 
 @pytest.mark.usefixtures("told")
@@ -161,8 +161,8 @@ def test_a_failing_close_takes_nothing_away() -> None:
 
 
 def test_nothing_can_be_timed() -> None:
-    found = env_costs(Counting(1e-6, wrong="step"), encoded((partial(Counting, 1e-6, wrong="build"),)), 2)
-    assert found == EnvCosts(None, "the environments could not be timed")
+    found = env_costs(Counting(1e-6, wrong="step"), encode_makers((partial(Counting, 1e-6, wrong="build"),)), 2)
+    assert found == StepCosts(None, "the environments could not be timed")
 
 
 @pytest.mark.usefixtures("told")
@@ -174,7 +174,7 @@ def test_functions_that_cannot_be_pickled_are_not_called() -> None:
         return Counting(9e-6)
 
     found = costs_of([partial(Counting, 1e-6), unpicklable, partial(Counting, 5e-6, 1), unpicklable])
-    assert found == EnvCosts((1e-6, 3e-6, 5e-6, 3e-6), "a step takes 1.0 us to 5.0 us, timed 2 of 3 kinds")
+    assert found == StepCosts((1e-6, 3e-6, 5e-6, 3e-6), "a step takes 1.0 us to 5.0 us, timed 2 of 3 kinds")
     assert calls == []
 
 
@@ -195,7 +195,7 @@ def test_functions_keep_their_state() -> None:
 
 def test_global_generators_are_put_back() -> None:
     env_fns = [partial(Counting, 1e-6, rank) for rank in range(4)]
-    kept, dummy = encoded(tuple(env_fns)), env_fns[0]()
+    kept, dummy = encode_makers(tuple(env_fns)), env_fns[0]()
     ours, numpys = random.getstate(), repr(np.random.get_state())
     env_costs(dummy, kept, 2)
     assert Counting.made == [0, 2, 1, 3]

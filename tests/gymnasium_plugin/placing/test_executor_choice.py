@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, placement
-from reactor_gymnasium.placement import CERTAIN, LEAST, SHARD_COST, EnvChoice, EnvCosts, decide, info_cost
+from reactor_gymnasium.placement import CERTAIN, LEAST, SHARD_COST, ExecutorChoice, StepCosts, choose_executor, info_cost
 from reactor_rl import autotune
 from reactor_rl.autotune import parallel_executor
 
@@ -25,10 +25,10 @@ def never(*_: Any) -> Any:
     raise AssertionError("this should not have been measured")
 
 
-def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> EnvChoice:
+def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> ExecutorChoice:
     arguments = {"executor": "auto", "caller_works": True} | more
     cost = helper if helper is never else lambda work: helper
-    return decide(lambda: EnvCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=cost, **arguments)
+    return choose_executor(lambda: StepCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=cost, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_what_is_expected_is_a_tenth_less_than_alone() -> None:
 def test_what_helpers_cost_is_asked_for_a_worker_s_share() -> None:
     asked: list[float] = []
     for batch in (32, 16):
-        decide(lambda: EnvCosts((9e-6,) * 32, ""), batch, 2, "auto", True, lambda work: asked.append(work) or 0.0)  # type: ignore[func-returns-value]
+        choose_executor(lambda: StepCosts((9e-6,) * 32, ""), batch, 2, "auto", True, lambda work: asked.append(work) or 0.0)  # type: ignore[func-returns-value]
     assert asked == pytest.approx([16 * 9e-6 + SHARD_COST, 8 * 9e-6 + SHARD_COST])
 
 
 def test_infos_cost_more_from_a_helper() -> None:
     for infos, executor in ((0.0, parallel_executor()), (1e-6, "inline")):
-        found = decide(lambda: EnvCosts((4e-6,) * 32, "", infos), 32, 2, "auto", True, lambda _: 45e-6)  # noqa: B023
+        found = choose_executor(lambda: StepCosts((4e-6,) * 32, "", infos), 32, 2, "auto", True, lambda _: 45e-6)  # noqa: B023
         assert found.executor == executor
 
 
@@ -79,9 +79,9 @@ def test_infos_are_timed_and_nothing_is_left_behind() -> None:
 def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
     assert decided(0.1e-6, never).executor == "inline"
     assert decided(1.0, never).executor == parallel_executor()
-    assert decided(1e-6, never, workers=1) == EnvChoice("inline", 1, None, "one worker")
-    assert decided(1e-6, never, executor="inline") == EnvChoice("inline", 1, None, "")
-    assert decided(1e-6, never, executor="threads") == EnvChoice("threads", 2, None, "")
+    assert decided(1e-6, never, workers=1) == ExecutorChoice("inline", 1, None, "one worker")
+    assert decided(1e-6, never, executor="inline") == ExecutorChoice("inline", 1, None, "")
+    assert decided(1e-6, never, executor="threads") == ExecutorChoice("threads", 2, None, "")
     assert decided(1e-6, never, caller_works=False).executor == parallel_executor()
     assert decided(10e-3, never).executor == parallel_executor()
     assert 8 * 10e-3 > CERTAIN > 8 * 50e-6
@@ -94,8 +94,8 @@ def test_each_batch_waits_for_helpers() -> None:
 
 
 def test_what_cannot_be_timed_is_shared() -> None:
-    found = decide(lambda: EnvCosts(None, "no luck"), 8, 2, "auto", True, never)
-    assert found == EnvChoice(parallel_executor(), 2, None, "no luck")
+    found = choose_executor(lambda: StepCosts(None, "no luck"), 8, 2, "auto", True, never)
+    assert found == ExecutorChoice(parallel_executor(), 2, None, "no luck")
 
 
 def test_threads_are_not_chosen_where_workers_are_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_an_environment_is_given_what_sync_gives_it(form: tuple[Any, Any, bool],
 def test_what_can_be_one_array_is_not_pickled(form: tuple[Any, Any, bool]) -> None:
     space, actions, as_array = form
     with ReactorVectorEnv([partial(Told, space)] * 3, executor="inline") as envs:
-        inputs = envs._prepare(envs._batches[0], actions)
+        inputs = envs._encode_actions(envs._batches[0], actions)
         assert isinstance(inputs, np.ndarray) is as_array
         if as_array:
             assert_same(inputs, np.array(actions))

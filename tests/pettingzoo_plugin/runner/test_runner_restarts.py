@@ -17,7 +17,7 @@ from pettingzoo.classic.connect_four import connect_four
 from runner_envs import Herd, Table, mlp
 from stalling import check_named_or_replaced, stall
 
-from reactor_gymnasium.environments.saving import goes_again
+from reactor_gymnasium.environments.saving import repeats_itself
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.roster import Roster
 from reactor_pettingzoo.runner.tried_copy import TriedCopy
@@ -81,7 +81,7 @@ def test_environments_that_do_otherwise_are_refused(env_fn: Any) -> None:
     ],
 )
 def test_environments_that_do_the_same_again_are_tried_with_legal_actions(env_fn: Any) -> None:
-    assert goes_again(partial(TriedCopy.of, env_fn, Roster.of(env_fn)))
+    assert repeats_itself(partial(TriedCopy.of, env_fn, Roster.of(env_fn)))
 
 
 class Sleepy(Herd):

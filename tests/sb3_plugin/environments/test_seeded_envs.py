@@ -129,18 +129,18 @@ def test_what_is_noted_of_actions_is_nobody_elses() -> None:
 def test_an_environment_may_change_its_step() -> None:
     envs = built(wrapped)
     found = rewards_of(envs, 10)
-    assert envs.block.envs[0].folded
+    assert envs.block.envs[0].engaged
     assert found == [1.0, 1.0, 10.0, 10.0, 10.0] * 8
 
 
 def test_a_wrappers_class_may_change_its_step() -> None:
     envs = built(wrapped)
     rewards_of(envs, 5)
-    assert envs.block.envs[0].folded
+    assert envs.block.envs[0].engaged
     plain = TimeLimit.step
     TimeLimit.step = lambda self, action: (*plain(self, action)[:1], 7.0, *plain(self, action)[2:])  # type: ignore[method-assign]
     try:
         assert rewards_of(envs, 1) == [7.0] * 4
-        assert not envs.block.envs[0].folded
+        assert not envs.block.envs[0].engaged
     finally:
         TimeLimit.step = plain  # type: ignore[method-assign]

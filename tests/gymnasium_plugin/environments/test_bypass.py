@@ -1,4 +1,4 @@
-"""Folded wrappers: nothing that a user can see tells whether they are folded."""
+"""Wrappers that are left out: nothing that a user can see tells whether they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.environments.bypass import NO_LIMIT, Folded
+from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass
 
 ZEROS = np.zeros(3, np.int64)
 MODES = list(AutoresetMode)
@@ -102,7 +102,7 @@ def test_counts_are_those_of_the_wrappers(mode: AutoresetMode, place: dict[str, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [subclassed, patched_inside])
-def test_wrappers_of_the_users_own_are_not_folded(make: Any, mode: AutoresetMode) -> None:
+def test_wrappers_of_the_users_own_are_not_left_out(make: Any, mode: AutoresetMode) -> None:
     assert_like_sync([partial(make, i) for i in range(3)], play, autoreset_mode=mode, executor="threads", workers=2)
 
 
@@ -129,34 +129,34 @@ def used(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def test_the_standard_wrappers_are_folded() -> None:
-    held = Folded(standard(0))
-    held.fold()
-    assert (held.settled, held.inner) == (False, held.env)
+def test_the_standard_wrappers_are_left_out() -> None:
+    held = WrapperBypass(standard(0))
+    held.engage()
+    assert (held.final, held.target) == (False, held.env)
     used(held.env)
-    held.fold()
-    assert held.settled and held.folded and held.inner is held.env.unwrapped
+    held.engage()
+    assert held.final and held.engaged and held.target is held.env.unwrapped
     assert (held.limit, held.elapsed) == (5, 3)
 
 
 @pytest.mark.parametrize("make", [subclassed, patched, outside])
-def test_other_wrappers_are_not_folded(make: Any) -> None:
-    held = Folded(used(make(0)))
-    held.fold()
-    assert held.settled and not held.folded and held.limit == NO_LIMIT
+def test_other_wrappers_are_not_left_out(make: Any) -> None:
+    held = WrapperBypass(used(make(0)))
+    held.engage()
+    assert held.final and not held.engaged and held.limit == NO_LIMIT
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_a_wrapper_that_somebody_else_refers_to_is_not_folded(depth: int) -> None:
-    held = Folded(used(standard(0)))
+def test_a_wrapper_that_somebody_else_refers_to_is_not_left_out(depth: int) -> None:
+    held = WrapperBypass(used(standard(0)))
     wrapper: Any = held.env
     for _ in range(depth):
         wrapper = wrapper.env
-    held.fold()
-    assert held.inner is wrapper  # what is outside of it may be left out
+    held.engage()
+    assert held.target is wrapper  # what is outside of it may be left out
     del wrapper
-    held.fold()
-    assert held.inner is held.env.unwrapped
+    held.engage()
+    assert held.target is held.env.unwrapped
 
 
 def test_a_step_patched_by_set_attr_is_used() -> None:
@@ -236,7 +236,7 @@ class SecondThoughts(Facts):
 
 
 @pytest.mark.parametrize("kind", [Sloppy, SecondThoughts])
-def test_the_passive_checker_warns_as_often_as_without_folding(kind: type[Facts]) -> None:
+def test_the_passive_checker_warns_as_often_as_without_bypass(kind: type[Facts]) -> None:
     def make() -> gymnasium.Env[Any, Any]:
         return TimeLimit(OrderEnforcing(PassiveEnvChecker(kind(1, length=20))), 50)
 
