@@ -161,7 +161,7 @@ def _of_caller(helpers: int) -> tuple[float, float]:
     channels = {pair: Channel() for pair in schedule.signals()}
     executor: Any = SimpleNamespace(spin=SPIN, memory=memoryview(bytearray(layout.size)), channels=channels)
     caller = Helpers(Plan(topology, schedule, layout, Options()), executor)
-    caller.kernel = SimpleNamespace(observers=())  # type: ignore[assignment]
+    caller.loop = SimpleNamespace(observers=())  # type: ignore[assignment]
     signal = timed(lambda: caller.begin(0, 0), 20) / helpers
     waits = []
     for _ in range(ROUNDS * 20):

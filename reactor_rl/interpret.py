@@ -99,7 +99,7 @@ class _Interpreter:
         for action in self.topology.actions:
             vars(self.reactors[action.reactor])[action.name] = _Action(self, action)
         for reactor in self.reactors:
-            reactor._kernel = self  # for `tag` and `request_stop()`
+            reactor._worker_clock = self  # for `tag` and `request_stop()`
 
     def run(self, ticks: int, inputs: Mapping[int, Mapping[str, Any]]) -> Record:
         by_name = {o.name: o for o in self.topology.boundary_inputs}

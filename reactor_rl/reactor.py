@@ -228,7 +228,7 @@ class Reactor:
     """
 
     bank_index: int = 0
-    _kernel: Clock
+    _worker_clock: Clock
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -247,11 +247,11 @@ class Reactor:
     @property
     def tag(self) -> tuple[int, int]:
         """The tag ``(time, microstep)`` of the reaction that is running."""
-        return self._kernel.time, self._kernel.microstep
+        return self._worker_clock.time, self._worker_clock.microstep
 
     def request_stop(self) -> None:
         """Make the current tick the last one; shutdown reactions run at its end."""
-        self._kernel.request_stop()
+        self._worker_clock.request_stop()
 
 
 def declarations(instance: Reactor) -> dict[str, Declaration]:

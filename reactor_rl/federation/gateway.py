@@ -14,7 +14,7 @@ from reactor_rl.federation.cut import Link, Part
 from reactor_rl.federation.transport import Content, Letter
 from reactor_rl.pickling import dumps
 from reactor_rl.runtime.worker.bind import Gate
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.runtime.worker.ports import OutputHandle
 from reactor_rl.runtime.worker.state import WorkerState
@@ -104,8 +104,8 @@ class Gateway(Gate):
             act = self._leave if link.source == part.node else self._arrive
             vars(self)[part.topology.reactions[index].name] = partial(act, link)
 
-    def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
-        self._moment = kernel
+    def attach(self, loop: WorkerLoop, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+        self._loop = loop
         whole, outputs = self._part.outputs, self._part.topology.outputs
         self._leaving = {whole[index]: output for index, output in leaving.items()}
         self._arriving = {whole[index]: port for index, port in arriving.items()}
@@ -123,21 +123,21 @@ class Gateway(Gate):
         """Pack one output: for several nodes the same copy, which a transport may then send once."""
         if index not in self._shared:
             return self._copied(index, number, time)
-        of_pass = number, self._moment.beginning  # startup and the first pass of tick 0 have one number
+        of_pass = number, self._loop.beginning  # startup and the first pass of tick 0 have one number
         if index not in self._packed or self._packed[index][0] != of_pass:
             self._packed[index] = of_pass, self._copied(index, number, time)
         return self._packed[index][1]
 
     def _copied(self, index: int, number: int, time: int) -> Content | None:
         output = self._leaving[index]
-        rows = output.rows(self._moment.words, number)
+        rows = output.rows(self._loop.words, number)
         if rows is None:
             return None
         parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.parts(time, rows)]
         return Content(index, tuple(rows), parts)
 
     def unpack(self, letter: Letter) -> None:
-        """Write the values of a message, at the tag of the kernel."""
+        """Write the values of a message, at the tag of the loop."""
         for index, rows, values in letter.contents:
             port: Any = self._arriving[index]
             if rows:
@@ -147,7 +147,7 @@ class Gateway(Gate):
                 port.set(values if index in self._in_rows else values[0])
 
     def _leave(self, link: Link) -> None:
-        self._office.post(self.pack(link, self._moment.number, self._moment.time))
+        self._office.post(self.pack(link, self._loop.pass_number, self._loop.time))
 
     def _arrive(self, link: Link) -> None:
         letter = self._office.fetch(link.index)

@@ -30,7 +30,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, equip
 from reactor_rl.runtime.worker.clock import NEVER
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.schedule import Arrivals, check_names, expected_ends
 from reactor_rl.topology import Topology
@@ -101,14 +101,14 @@ class PostOffice:
         self._fed = {link.target for link in self._links.values() if not (link.early or link.late)} - {HOME}
         self._arrived: dict[int, Letter] = {}
         self._late: list[Letter] = []
-        self._kernel: Kernel
+        self._loop: WorkerLoop
         self.gateway = Gateway(parts[HOME], self)
         self.failures: list[Failure] = []
         self.calls = 0
 
-    def serve(self, kernel: Kernel) -> None:
-        """Set the caller's kernel, before its first pass."""
-        self._kernel = kernel
+    def serve(self, loop: WorkerLoop) -> None:
+        """Set the caller's loop, before its first pass."""
+        self._loop = loop
 
     # ------------------------------------------------------------------ a pass
 
@@ -157,7 +157,7 @@ class PostOffice:
             NodeDiedError: If a node is lost.
             WorkerHungError: If a node does not answer in time.
         """
-        observers = self._kernel.observers
+        observers = self._loop.observers
         for observer in observers:
             observer.before_wait()
         while self._lacks(link):
@@ -219,7 +219,7 @@ class PostOffice:
 
     def _take(self, index: int, node: _Node, answer: Answer) -> None:
         """Take a node's answer about a pass."""
-        words, kernel = self._words, self._kernel
+        words, loop = self._words, self._loop
         for letter in answer.letters:
             self._pass_on(letter)
         if answer.waits is not None:
@@ -228,23 +228,23 @@ class PostOffice:
             return
         node.open, node.again = False, answer.again
         if answer.again:
-            words[Words.AGAIN] = kernel.number
+            words[Words.AGAIN] = loop.pass_number
         if answer.stop and words[Words.STOP] == Stop.NO:
             words[Words.STOP] = Stop.REQUESTED
         if answer.failures:
             self.failures += answer.failures
             words[Words.FAILED] = 1
-        self.due(answer.next, 0 if kernel.beginning else kernel.time + 1)
+        self.due(answer.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
         """Note that something is due on a node, at ``coming`` at the earliest."""
         if upcoming != NEVER:
-            self._kernel.wake_at(max(upcoming, coming), 0)
+            self._loop.wake_at(max(upcoming, coming), 0)
 
     def _lost(self, lost: LostError) -> NodeDiedError | WorkerHungError:
         names, has = self._names(lost.node), "holds" if lost.hung else "held"
         message = (
-            f"{self._name(lost.node)} {lost.how} in tick {self._kernel.time}; it {has} {', '.join(names)}. The run is over: "
+            f"{self._name(lost.node)} {lost.how} in tick {self._loop.time}; it {has} {', '.join(names)}. The run is over: "
             "close() it and start again"
         )
         return WorkerHungError(message, lost.node, names, False) if lost.hung else NodeDiedError(message, lost.node, names)
@@ -308,10 +308,10 @@ class Home(Helpers):
         self._ahead: list[int] = []  # ns to add to each node's clock to get home's
         self.start.append(self._begin)
 
-    def watch(self, kernel: Kernel) -> None:
-        super().watch(kernel)
-        self.office.serve(kernel)
-        self._gates = sum(bit for bit, reaction in kernel.reactions.items() if reaction in self._part.gates)
+    def watch(self, loop: WorkerLoop) -> None:
+        super().watch(loop)
+        self.office.serve(loop)
+        self._gates = sum(bit for bit, reaction in loop.reactions.items() if reaction in self._part.gates)
 
     def _begin(self) -> None:
         words = self.words
@@ -319,7 +319,7 @@ class Home(Helpers):
         if command is not None:
             if command in ("first", "again"):
                 # No port triggers a gateway's reactions: what has arrived is not stamped yet, and what leaves is looked up.
-                self.kernel.pending |= self._gates
+                self.loop.pending |= self._gates
             self.office.begin(command, words[Words.TIME], words[Words.PASS])
 
     def ask(self, request: str, argument: Any) -> list[Reply]:

@@ -123,7 +123,7 @@ class _PartRun(Run):
         shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
         super().__init__(plan, executor, shares, "", Helpers(plan, executor))
         self._limit = settings.tick_timeout
-        self._gates = sum(bit for bit, reaction in self._kernel.reactions.items() if reaction in part.gates)
+        self._gates = sum(bit for bit, reaction in self._loop.reactions.items() if reaction in part.gates)
 
     def _start_up(self) -> None:
         """Do nothing: home calls for the startup pass."""
@@ -136,7 +136,7 @@ class _PartRun(Run):
             return Answer(replies=tuple(self._replies(*call.question)), next=self._next())
         for letter in call.letters:
             if letter.link in self._late_links:
-                self._gateway.unpack(letter)  # the kernel is still at the tick in which it was written
+                self._gateway.unpack(letter)  # the loop is still at the tick in which it was written
             else:
                 self._desk.arrived[letter.link] = letter
         try:
@@ -149,33 +149,33 @@ class _PartRun(Run):
         if words[Words.FAILED]:
             words[Words.FAILED] = 0
             failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
-        again = bool(words[Words.AGAIN] == self._kernel.number)
+        again = bool(words[Words.AGAIN] == self._loop.pass_number)
         return Answer(self._letters(), None, again, bool(words[Words.STOP]), failures, self._next())
 
     def _go(self, call: Call) -> None:
-        kernel, words, helpers = self._kernel, self._words, self._helpers
+        loop, words, helpers = self._loop, self._words, self._helpers
         if call.command == "on":
-            if kernel.beginning:
-                kernel.start_pass()
+            if loop.beginning:
+                loop.start_pass()
             else:
-                kernel.execute()
+                loop.execute()
             return
         words[Words.TIME] = call.time
         if call.command == "start":
             helpers.begin(Commands.START, call.number)
-            kernel.start_pass()
+            loop.start_pass()
         elif call.command == "stop":
             helpers.begin(Commands.STOP, call.number)
-            kernel.stop_pass(call.time, call.number)
+            loop.stop_pass(call.time, call.number)
         elif call.command == "first":
             helpers.limit = self._limit  # startup reactions take their time
             helpers.begin(Commands.FIRST, call.number)
-            kernel.pending |= self._gates
-            kernel.first_pass(call.time, call.number)
+            loop.pending |= self._gates
+            loop.first_pass(call.time, call.number)
         else:
             helpers.begin(Commands.AGAIN, call.number)
-            kernel.pending |= self._gates
-            kernel.next_pass(call.number)
+            loop.pending |= self._gates
+            loop.next_pass(call.number)
 
     def _letters(self) -> tuple[Letter, ...]:
         letters, self._desk.leaving = self._desk.leaving, []
@@ -183,7 +183,7 @@ class _PartRun(Run):
 
     def _next(self) -> int:
         words = self._words
-        if self._kernel.soon:
+        if self._loop.soon:
             return 0
         return min(words[word] for word in range(Words.NEXT, Words.NEXT + self._plan.schedule.workers))
 
@@ -208,7 +208,7 @@ class _PartRun(Run):
         """End the workers; shutdown reactions that have not run by then run alone."""
         if self._state != "closed":
             self._state = "closing"
-            whole = "_kernel" in self.__dict__ and self._kernel.stopping
+            whole = "_loop" in self.__dict__ and self._loop.stopping
             self._tear_down(timeout if whole else ABORTED)
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:

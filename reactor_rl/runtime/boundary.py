@@ -9,7 +9,7 @@ import numpy as np
 
 from reactor_rl.errors import ProgramError, RunError
 from reactor_rl.fingerprint import canonical, new_hash
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.ports import InputHandle, OutputHandle
 
 __all__ = ["Boundary"]
@@ -26,9 +26,9 @@ class Boundary:
     """
 
     def __init__(
-        self, program: str, kernel: Kernel, inputs: Mapping[str, OutputHandle], outputs: Mapping[str, InputHandle]
+        self, program: str, loop: WorkerLoop, inputs: Mapping[str, OutputHandle], outputs: Mapping[str, InputHandle]
     ) -> None:
-        self._program, self._kernel, self._inputs, self.outputs = program, kernel, inputs, outputs
+        self._program, self._loop, self._inputs, self.outputs = program, loop, inputs, outputs
         self._hashes = {name: new_hash() for name in outputs}
         self.open, self.fed, self.time = True, False, 0
         self.shut = "while a tick is going on or after the run is over"
@@ -45,7 +45,7 @@ class Boundary:
         if port is None:
             known = ", ".join(sorted(self._inputs)) or "none"
             raise ProgramError(f"the program {self._program!r} has no boundary input {name!r}; it has: {known}")
-        kernel, words, put = self._kernel, self._kernel.words, port.set
+        loop, words, put = self._loop, self._loop.words, port.set
         view, stamp, mask = port.simple()
 
         def write_simple(value: Any) -> None:
@@ -53,20 +53,20 @@ class Boundary:
                 write(value)
                 return
             view[...] = value
-            words[stamp] = kernel.number + (self.time > 0)
-            kernel.pending |= mask
+            words[stamp] = loop.pass_number + (self.time > 0)
+            loop.pending |= mask
             self.fed = True
 
         def write(value: Any) -> None:
             if not self.open:
                 raise RunError(f"cannot set {name} {self.shut}")
-            number, time = kernel.number, kernel.time
+            number, time = loop.pass_number, loop.time
             # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
-            kernel.number, kernel.time = number + (self.time > 0), self.time
+            loop.pass_number, loop.time = number + (self.time > 0), self.time
             try:
                 put(value)
             finally:
-                kernel.number, kernel.time = number, time
+                loop.pass_number, loop.time = number, time
             self.fed = True
 
         return write if view is None else write_simple
@@ -75,10 +75,10 @@ class Boundary:
 
     def read(self, name: str) -> Any:
         """Return the caller's own copy of an output; ``None`` if it was not written in the last tick."""
-        kernel, port = self._kernel, self.outputs[name]
-        if not self.time or kernel.time != self.time - 1 or not np.all(port.mask(kernel.tick_number)):
+        loop, port = self._loop, self.outputs[name]
+        if not self.time or loop.time != self.time - 1 or not np.all(port.mask(loop.tick_number)):
             return None
-        value = port.get(kernel.tick_number)
+        value = port.get(loop.tick_number)
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def view(self, name: str) -> np.ndarray[Any, Any]:
@@ -95,26 +95,26 @@ class Boundary:
 
     def reader(self, name: str) -> Callable[[], list[Any]]:
         """Return a function that returns :meth:`values` of an output."""
-        kernel, words, port = self._kernel, self._kernel.words, self.outputs[name]
+        loop, words, port = self._loop, self._loop.words, self.outputs[name]
         parts = port.stamped_parts()
         if parts is None:
-            return lambda: port.present_values(kernel.tick_number)
+            return lambda: port.present_values(loop.tick_number)
 
         def written() -> list[Any]:
-            since = kernel.tick_number
-            return [read(kernel.time) for stamp, read in parts if words[stamp] >= since]
+            since = loop.tick_number
+            return [read(loop.time) for stamp, read in parts if words[stamp] >= since]
 
         return written
 
     def values(self, name: str) -> list[Any]:
         """Return the rows of an output of objects that were written in the last tick, in order."""
-        return self.outputs[name].present_values(self._kernel.tick_number)
+        return self.outputs[name].present_values(self._loop.tick_number)
 
     # ------------------------------------------------------------------ fingerprints
 
     def hash(self, since: int) -> None:
         """Add values written in pass ``since`` or later to the outputs' hashes: time, presence of rows, content."""
-        time = self._kernel.time
+        time = self._loop.time
         for name, port in self.outputs.items():
             mask: Any = port.mask(since)
             if mask is False or (mask is not True and not mask.any()):

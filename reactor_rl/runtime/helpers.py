@@ -13,7 +13,7 @@ from reactor_rl.runtime.executor import ASLEEP, SLICE, Commands, Deadline, Execu
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.clock import NEVER
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 
 __all__ = ["Helpers", "how_it_ended"]
 
@@ -22,7 +22,7 @@ class Helpers:
     """Workers 1 and up, as the caller sees them.
 
     Attributes:
-        kernel: The caller's own.
+        loop: The caller's own.
         words: The words that all workers share.
         deadline: When the caller gives up waiting.
         start: For each helper, the function that gives it its token.
@@ -30,7 +30,7 @@ class Helpers:
         whereabouts: Function that says, for messages, what the reactors of these names are doing.
     """
 
-    kernel: Kernel
+    loop: WorkerLoop
 
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
@@ -49,9 +49,9 @@ class Helpers:
         for worker in range(plan.schedule.workers):
             words[Words.NEXT + worker] = NEVER
 
-    def watch(self, kernel: Kernel) -> None:
-        """Set the caller's own kernel, before its first pass."""
-        self.kernel = kernel
+    def watch(self, loop: WorkerLoop) -> None:
+        """Set the caller's own loop, before its first pass."""
+        self.loop = loop
 
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
@@ -72,7 +72,7 @@ class Helpers:
             WorkerDiedError: If any helper has ended.
             WorkerHungError: If the token has not come within the limit.
         """
-        observers = self.kernel.observers
+        observers = self.loop.observers
         for observer in observers:
             observer.before_wait()
         if not self._inbound[worker].wait(self._patience):
@@ -128,7 +128,7 @@ class Helpers:
         """
         where, stopped = self._where(worker)
         asked = self.words[Words.COMMAND] == Commands.MESSAGE
-        what = "answered" if asked else f"ended its part of tick {self.kernel.time}"
+        what = "answered" if asked else f"ended its part of tick {self.loop.time}"
         raise WorkerHungError(
             f"worker {worker} has not {what} in {self.limit} s; {where}. The run is over: close() it and start again, or let "
             "workers be replaced", worker, self._plan.names_of(worker), stopped,
@@ -164,12 +164,12 @@ class Helpers:
     def ask(self, request: str, argument: Any) -> list[main.Reply]:
         """Send every worker a request between ticks, the caller included, and return the replies in order of worker."""
         self._send((request, argument))
-        own = main.answer(self.kernel, (request, argument))
+        own = main.answer(self.loop, (request, argument))
         return [own, *self._replies()]
 
     def _send(self, request: tuple[str, Any]) -> None:
         # The command comes first: a request longer than the pipe's buffer can only be sent to a helper that reads.
-        self.begin(Commands.MESSAGE, self.kernel.number)
+        self.begin(Commands.MESSAGE, self.loop.pass_number)
         for worker in self._numbers:
             self._executor.send(worker, request)
         for worker in self._numbers:

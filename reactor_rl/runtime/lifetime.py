@@ -18,7 +18,7 @@ from reactor_rl.runtime.channel import Stop, Words
 from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
 from reactor_rl.runtime.guards import FORKED
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 
 __all__ = ["GRACE", "INTERRUPTED", "Lifetime", "runs"]
@@ -55,7 +55,7 @@ class Lifetime:
     _words: memoryview
     _start: list[Any]
     _boundary: Boundary
-    _kernel: Kernel
+    _loop: WorkerLoop
     _hash: bool
     _ticks: int
 
@@ -81,8 +81,8 @@ class Lifetime:
         try:
             state, self._state, self._closer = self._state, "closing", get_ident()
             # Another thread is in a reaction, unless no operation is in progress or it is this thread's own, interrupted one. An
-            # error in __init__ may have left no kernel.
-            self._left = state != "busy" or "_kernel" not in self.__dict__ or self._kernel.is_in_this_thread()
+            # error in __init__ may have left no loop.
+            self._left = state != "busy" or "_loop" not in self.__dict__ or self._loop.is_in_this_thread()
             if terminate:
                 grace: float | None = 0.0
             elif state in WHOLE:
@@ -126,8 +126,8 @@ class Lifetime:
             give()
         if "_boundary" in self.__dict__:
             self._boundary.open = False
-        if "_kernel" in self.__dict__ and self._is_left(grace):
-            self._kernel.shut_down_alone()
+        if "_loop" in self.__dict__ and self._is_left(grace):
+            self._loop.shut_down_alone()
         self._executor.stop(grace)
         self._state = "closed"
         runs.discard(self)
@@ -216,12 +216,12 @@ class Lifetime:
             return None
         self._words[Words.STOP] = Stop.DONE
         self._words[Words.TIME] = last = max(0, self._ticks - 1)
-        number = self._kernel.number + 1
+        number = self._loop.pass_number + 1
         self._helpers.begin(Commands.STOP, number)
-        self._kernel.stop_pass(last, number)
+        self._loop.stop_pass(last, number)
         failure = self._failure()
         if failure is None and self._hash:
-            self._boundary.hash(self._kernel.number)
+            self._boundary.hash(self._loop.pass_number)
         return failure
 
     def _broke(self, error: BaseException | str) -> None:

@@ -40,7 +40,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.revival import Stand
 from reactor_rl.runtime.shared_memory import Block
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import serve
 from reactor_rl.runtime.worker.values import Side
 
@@ -362,13 +362,13 @@ def _main(
         stand = Stand(plan, worker, arena, side_blocks)
         memory, sides = stand.memory, stand.sides
 
-    def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> Kernel:
+    def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> WorkerLoop:
         if past == NO_PAST:
-            kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
+            loop, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
         else:
-            kernel = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
+            loop = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
         line.send(REVIVED)
-        return kernel
+        return loop
 
     serve(plan, worker, memory, sides, reactors, channels, line, spin, None if past is None else revive)
 

@@ -23,7 +23,7 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
 from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
 from reactor_rl.runtime.worker import main
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.settings import Recover, tell
 
 __all__ = ["RecoveringHelpers", "RecoveryBudget"]
@@ -108,28 +108,28 @@ class RecoveringHelpers(Helpers):
         self._startup = 0.0  # seconds that the startup pass took
         self._failed_starts = 0
 
-    def watch(self, kernel: Kernel) -> None:
-        """Log what crosses at the end of every pass of the caller's kernel, when all other workers have ended theirs."""
-        super().watch(kernel)
-        kernel.steps.append((self._passed, None))
+    def watch(self, loop: WorkerLoop) -> None:
+        """Log what crosses at the end of every pass of the caller's loop, when all other workers have ended theirs."""
+        super().watch(loop)
+        loop.steps.append((self._passed, None))
 
     # ------------------------------------------------------------------ notes
 
     def _passed(self, _: None) -> None:
-        words, kernel = self.words, self.kernel
+        words, loop = self.words, self.loop
         self._given = [0] * len(self._given)
         self._taken = [0] * len(self._taken)
         command = words[Words.COMMAND]
         if self._over or command == Commands.STOP:
             return
-        notes = self._crossings.note(command == Commands.FIRST, kernel.time, kernel.number)
+        notes = self._crossings.note(command == Commands.FIRST, loop.time, loop.pass_number)
         if command == Commands.START:
             self._past.startup, self._on = notes, True
             self._startup = time.monotonic() - self._budget.began
             return
         self._past.passes.append(notes)
         self._budget.bytes += OVERHEAD + len(notes)
-        if words[Words.AGAIN] == kernel.number or words[Words.FAILED] or words[Words.STOP]:
+        if words[Words.AGAIN] == loop.pass_number or words[Words.FAILED] or words[Words.STOP]:
             return
         if self._budget.due:
             self._save()
@@ -157,7 +157,7 @@ class RecoveringHelpers(Helpers):
 
     def _give_up(self, why: str) -> None:
         self._over = (
-            f"the log up to tick {self.kernel.time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot "
+            f"the log up to tick {self.loop.time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot "
             f"begin anew because {why}"
         )
         self._past = Past()
@@ -275,7 +275,7 @@ class RecoveringHelpers(Helpers):
         Raises:
             WorkerDiedError: If it cannot be replaced, or too many have died.
         """
-        tick, how = self.kernel.time, self._how(worker, status)
+        tick, how = self.loop.time, self._how(worker, status)
         if self._over:
             raise self._error(worker, status, f"It was not replaced: {self._over}")
         if (error := self._processes.not_started(worker)) is not None:  # its reactors may have nothing to do with that
@@ -292,13 +292,13 @@ class RecoveringHelpers(Helpers):
             said = "; ".join(f"worker {worker} {how} in tick {tick}" for tick, worker, how in self._deaths)
             raise self._error(worker, status, f"Recover(restarts={self._recover.restarts}) is used up: {said}")
         self._deaths.append((tick, worker, how))
-        self._last[worker] = (self.kernel.number, self._questions), how
+        self._last[worker] = (self.loop.pass_number, self._questions), how
         return how
 
     def _before(self, worker: int) -> str:
         """Return the cause of death of a worker's predecessor, if it died in the same pass or at the same question; else ``""``."""
         moment, how = self._last.get(worker, (None, ""))
-        return how if moment == (self.kernel.number, self._questions) else ""
+        return how if moment == (self.loop.pass_number, self._questions) else ""
 
     def _how(self, worker: int, status: int | None) -> str:
         cause = self._causes.get(worker)
@@ -307,7 +307,7 @@ class RecoveringHelpers(Helpers):
     def _error(self, worker: int, status: int | None, why: str) -> WorkerDiedError:
         names = self._plan.names_of(worker)
         return WorkerDiedError(
-            f"worker {worker} {self._how(worker, status)} in tick {self.kernel.time}; it held {', '.join(names)}. {why}. The run "
+            f"worker {worker} {self._how(worker, status)} in tick {self.loop.time}; it held {', '.join(names)}. {why}. The run "
             "is over: close() it and start again", worker, names, status,
         )  # fmt: skip
 
@@ -385,7 +385,7 @@ class RecoveringHelpers(Helpers):
     def _tell(self, deaths: Sequence[tuple[int, str]], workers: Collection[int], seconds: float) -> None:
         """Warn of the deaths."""
         whom = "; ".join(
-            f"worker {worker} {how} in tick {self.kernel.time}; it held {', '.join(self._plan.names_of(worker))}"
+            f"worker {worker} {how} in tick {self.loop.time}; it held {', '.join(self._plan.names_of(worker))}"
             for worker, how in deaths
         )
         others = "" if len(workers) == len({worker for worker, _ in deaths}) else f", and with it all {len(workers)} helpers,"

@@ -30,7 +30,7 @@ from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.plan import CELL, Place, Plan
 from reactor_rl.runtime.shared_memory import Block
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.state import WorkerCheckpoint, WorkerState, go_back, put_back
 from reactor_rl.runtime.worker.values import HEADER, Side
 
@@ -232,8 +232,8 @@ class Stand:
         self.memory = memoryview(self._map)[: plan.layout.size]
         self.sides: list[Side | None] = [None if block is None else Side(Block(0, "values of the past")) for block in blocks]
 
-    def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> Kernel:
-        """Run the reactors through the past, and move their kernel to the live arena.
+    def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> WorkerLoop:
+        """Run the reactors through the past, and move their loop to the live arena.
 
         Args:
             past: The log of what has crossed into them.
@@ -247,23 +247,23 @@ class Stand:
         words = self.memory[: self._plan.layout.words * 8].cast("q")
         for stamps in self._plan.layout.stamps:
             stamps.clear(words)
-        kernel, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)
-        self._run(kernel, past, tell)
+        loop, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)
+        self._run(loop, past, tell)
         # From here on views that reactors have kept are views of the live arena, so no other worker may see the steps before.
         self._arena.map_over(self._map)
         for side, block in zip(self.sides, self._blocks, strict=True):
             if side is not None and block is not None:
                 side.move(block)
-        words[Words.NEXT + self._worker] = kernel.next_time()
+        words[Words.NEXT + self._worker] = loop.next_time()
         live: dict[Any, Call] = {_wait: wait, _signal: signal}
-        kernel.steps = [(live.get(step, step), argument) for step, argument in kernel.steps]
-        return kernel
+        loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
+        return loop
 
-    def _run(self, kernel: Kernel, past: Past, tell: Tell) -> None:
+    def _run(self, loop: WorkerLoop, past: Past, tell: Tell) -> None:
         put = partial(lay, memory=self.memory, sides=self.sides, worker=self._worker)
         put(past.startup)
-        kernel.start_pass()
-        self._check(kernel)
+        loop.start_pass()
+        self._check(loop)
         if past.checkpoint is not None:
             arena, asides, workers = past.checkpoint
             self.memory[:] = arena
@@ -272,9 +272,9 @@ class Stand:
                     side.put(0, data)
             held = workers[self._worker]
             if isinstance(held, WorkerCheckpoint):
-                go_back(kernel, held)
+                go_back(loop, held)
             else:
-                put_back(kernel, *held)
+                put_back(loop, *held)
         told = -math.inf
         for notes in past.passes:
             if time.monotonic() - told > BEAT:
@@ -282,14 +282,14 @@ class Stand:
                 told = time.monotonic()
             first, tick, number = put(notes)
             if first:
-                self._check(kernel)  # not within the last tick, whose failures the caller may still ask for
-                kernel.first_pass(tick, number)
+                self._check(loop)  # not within the last tick, whose failures the caller may still ask for
+                loop.first_pass(tick, number)
             else:
-                kernel.next_pass(number)
+                loop.next_pass(number)
 
-    def _check(self, kernel: Kernel) -> None:
-        if kernel.failures:
-            failure = kernel.failures[0]
+    def _check(self, loop: WorkerLoop) -> None:
+        if loop.failures:
+            failure = loop.failures[0]
             raise RunError(
                 f"reaction {failure.where} raised an error that it did not raise before: {failure.error!r}"
             ) from failure.error

@@ -25,7 +25,7 @@ from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, Lifetime, runs
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.state import WorkerState
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice, Tracing
@@ -129,7 +129,7 @@ class Ticking(Lifetime):
         self._state = "busy"
         self._boundary.open = False
         # Startup and tick 0 are one pass.
-        self._number = number = self._kernel.number + (self._ticks > 0)
+        self._number = number = self._loop.pass_number + (self._ticks > 0)
         if self._start:
             words = self._words
             # Before the tokens: a helper reads these words as soon as it has its token.
@@ -138,15 +138,15 @@ class Ticking(Lifetime):
                 give()
 
     def _pass(self) -> None:
-        kernel, words = self._kernel, self._words
-        if not (self._start or kernel.observers):
-            kernel.tick_alone(self._ticks, self._number)
+        loop, words = self._loop, self._words
+        if not (self._start or loop.observers):
+            loop.tick_alone(self._ticks, self._number)
             return
-        kernel.first_pass(self._ticks, self._number)
-        while words[Words.AGAIN] == kernel.number:
+        loop.first_pass(self._ticks, self._number)
+        while words[Words.AGAIN] == loop.pass_number:
             if self._start:
-                self._helpers.begin(Commands.AGAIN, kernel.number + 1)
-            kernel.next_pass(kernel.number + 1)
+                self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
+            loop.next_pass(loop.pass_number + 1)
 
     def _done(self) -> None:
         if self._closer != -1:
@@ -158,7 +158,7 @@ class Ticking(Lifetime):
         if words[Words.FAILED]:
             self._raise_failures()
         if self._hash:
-            boundary.hash(self._kernel.tick_number)
+            boundary.hash(self._loop.tick_number)
         if words[Words.STOP]:
             self._stop()
         else:
@@ -167,7 +167,7 @@ class Ticking(Lifetime):
 
     def _resume(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
-        kernel, words = self._kernel, self._words
+        loop, words = self._loop, self._words
         self._helpers.deadline = deadline
         try:
             if self._late:
@@ -175,12 +175,12 @@ class Ticking(Lifetime):
                 return True
             if not self._started_pass:
                 self._started_pass = True
-                kernel.first_pass(self._ticks, self._number)
-            elif kernel.unfinished():
-                kernel.execute()
-            while words[Words.AGAIN] == kernel.number:
-                self._helpers.begin(Commands.AGAIN, kernel.number + 1)
-                kernel.next_pass(kernel.number + 1)
+                loop.first_pass(self._ticks, self._number)
+            elif loop.unfinished():
+                loop.execute()
+            while words[Words.AGAIN] == loop.pass_number:
+                self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
+                loop.next_pass(loop.pass_number + 1)
             if deadline.over():
                 self._late = True  # done, but not in time; the next call returns at once
                 return False
@@ -206,10 +206,10 @@ class Ticking(Lifetime):
         if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()
         while self._ticks < end and self._state == "ready":
-            if not (self._start or self._hash or self._kernel.observers):
+            if not (self._start or self._hash or self._loop.observers):
                 self._tick_alone(end)
                 continue
-            upcoming = 0 if self._kernel.soon else min([words[word] for word in nexts])
+            upcoming = 0 if self._loop.soon else min([words[word] for word in nexts])
             if upcoming > self._ticks:
                 self._ticks = self._boundary.time = min(upcoming, end)
                 if upcoming >= end:
@@ -222,7 +222,7 @@ class Ticking(Lifetime):
         try:
             self._state = "busy"
             self._boundary.open = False
-            reached = self._kernel.ticks_alone(self._ticks, end)
+            reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1
             self._done()
         except BaseException as error:
@@ -249,11 +249,11 @@ class Run(Ticking):
             runs.add(self)
             when_forked(self)
             executor.launch(reactors)
-            self._kernel, outputs, inputs = bind(
+            self._loop, outputs, inputs = bind(
                 plan, 0, executor.memory, executor.sides, reactors[0], helpers.wait, helpers.signal
             )  # fmt: skip
-            helpers.watch(self._kernel)
-            self._boundary = Boundary(plan.topology.name, self._kernel, inputs, outputs)
+            helpers.watch(self._loop)
+            self._boundary = Boundary(plan.topology.name, self._loop, inputs, outputs)
             self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
             self._start_up()
             helpers.limit = tick_timeout  # startup reactions take their time
@@ -265,8 +265,8 @@ class Run(Ticking):
             raise
 
     def _start_up(self) -> None:
-        self._helpers.begin(Commands.START, self._kernel.number)
-        self._kernel.start_pass()
+        self._helpers.begin(Commands.START, self._loop.pass_number)
+        self._loop.start_pass()
         self._executor.attached()
         self._raise_failures()
 
@@ -311,12 +311,12 @@ class Run(Ticking):
             Whether that was possible. It is not with helpers, which may be anywhere, nor if events are due at a later time, nor
             while another thread is in the middle of a tick.
         """
-        kernel, words = self._kernel, self._words
+        loop, words = self._loop, self._words
         interrupted = self._state in ("ready", "ticking", "busy") or (self._state, self._why) == ("broken", INTERRUPTED)
-        due = words[Words.STOP] or kernel.agenda.always or kernel.agenda.times or kernel.soon or kernel.observers
-        if not interrupted or self.workers > 1 or self._start or due or _inside(kernel):
+        due = words[Words.STOP] or loop.agenda.always or loop.agenda.times or loop.soon or loop.observers
+        if not interrupted or self.workers > 1 or self._start or due or _inside(loop):
             return False
-        kernel.abandon()
+        loop.abandon()
         words[Words.FAILED] = words[Words.AGAIN] = 0
         self._started_pass = self._late = False
         self._helpers.deadline = Deadline(None)
@@ -452,7 +452,7 @@ class Run(Ticking):
         """
         if self._state != "ready":
             raise self._unusable("take a snapshot")
-        whole, *others = self._ask("snapshot", (self._ticks, self._kernel.number))
+        whole, *others = self._ask("snapshot", (self._ticks, self._loop.pass_number))
         for part in others:
             whole.merge(part)
         whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
@@ -471,7 +471,7 @@ class Run(Ticking):
         part = snapshot.part
         with self._operation("restore a snapshot", ("ready",)):
             try:
-                coming = self._kernel.number + part.clock[1] + 2
+                coming = self._loop.pass_number + part.clock[1] + 2
                 for reply in self._asked("restore", (part, coming)):
                     reply.get()
             except Exception as error:
@@ -495,12 +495,12 @@ class Run(Ticking):
             return [reply.get() for reply in self._asked(request, argument)]
 
 
-def _inside(kernel: Kernel) -> bool:
-    """Whether any thread is executing code of a kernel."""
+def _inside(loop: WorkerLoop) -> bool:
+    """Whether any thread is executing code of a loop."""
     frames: list[FrameType | None] = list(sys._current_frames().values())
     for frame in frames:
         while frame is not None:
-            if frame.f_locals.get("self") is kernel:
+            if frame.f_locals.get("self") is loop:
                 return True
             frame = frame.f_back
     return False

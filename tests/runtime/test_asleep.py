@@ -35,7 +35,7 @@ class Slept:
 def waiting(inbound: Any, limit: float | None) -> Any:
     """As much of the caller's side as a wait takes."""
     whole: Any = Helpers.__new__(Helpers)
-    whole.kernel = SimpleNamespace(observers=[], time=3)
+    whole.loop = SimpleNamespace(observers=[], time=3)
     whole._inbound, whole._patience, whole.deadline, whole.limit = {1: inbound}, None, Deadline(None), limit
     whole._numbers, whole.words = range(1, 2), [0] * 99
     whole._plan, whole.whereabouts = SimpleNamespace(names_of=lambda worker: ("reactor",)), ", ".join

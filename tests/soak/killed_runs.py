@@ -139,8 +139,8 @@ def killing(draw: random.Random, mean: float, replaced: Callable[[], int], run: 
             if kill_one(draw, run):
                 while replaced() == before and not over.wait(0.01):
                     pass
-                struck = run._helpers.kernel.time  # a tick that kills twice is an error
-                while run._helpers.kernel.time == struck and not over.wait(0.01):
+                struck = run._helpers.loop.time  # a tick that kills twice is an error
+                while run._helpers.loop.time == struck and not over.wait(0.01):
                     pass
 
     thread = threading.Thread(target=kill)

@@ -14,7 +14,7 @@ from reactor_rl.pickling import inside, loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.loop import Kernel, Mark
+from reactor_rl.runtime.worker.loop import Mark, WorkerLoop
 from reactor_rl.runtime.worker.observers import AllPorts, Poison
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import Source
@@ -28,7 +28,7 @@ class Gate(Reactor):
     """The reactor that stands for the other nodes: it reads outputs that leave this node, and writes those that arrive."""
 
     @abstractmethod
-    def attach(self, kernel: Kernel, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+    def attach(self, loop: WorkerLoop, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
         """Set the worker and, by index, the outputs that leave and those that arrive."""
 
     @abstractmethod
@@ -44,8 +44,8 @@ def bind(
     reactors: Mapping[int, bytes | Reactor],
     wait: Callable[[int], None],
     signal: Callable[[int], None],
-) -> tuple[Kernel, dict[str, InputHandle], dict[str, OutputHandle]]:
-    """Build the kernel of one worker.
+) -> tuple[WorkerLoop, dict[str, InputHandle], dict[str, OutputHandle]]:
+    """Build the loop of one worker.
 
     Args:
         plan: The compiled program.
@@ -57,7 +57,7 @@ def bind(
         signal: Function that sends a token to a worker.
 
     Returns:
-        The kernel, and the handles of the boundary's outputs and inputs (empty but for worker 0).
+        The loop, and the handles of the boundary's outputs and inputs (empty but for worker 0).
     """
     return _Binder(plan, worker, memory, sides).bind(reactors, wait, signal)
 
@@ -66,28 +66,28 @@ class _Binder:
     def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[Side | None]) -> None:
         self.plan, self.worker = plan, worker
         self.topology, self.layout = plan.topology, plan.layout
-        self.kernel = Kernel(worker, memory[: plan.layout.words * 8].cast("q"), id(memory))
+        self.loop = WorkerLoop(worker, memory[: plan.layout.words * 8].cast("q"), id(memory))
         order = [op.reaction for op in plan.schedule.lists[worker] if isinstance(op, Exec)]
         self.bit = {reaction: 1 << position for position, reaction in enumerate(order)}
         self.values = Values(plan.topology, plan.layout, worker, memory, sides)
 
     def bind(
         self, reactors: Mapping[int, bytes | Reactor], wait: Callable[[int], None], signal: Callable[[int], None]
-    ) -> tuple[Kernel, dict[str, InputHandle], dict[str, OutputHandle]]:
-        kernel, topology = self.kernel, self.topology
-        kernel.reactor_names = tuple(node.name for node in topology.reactors)
+    ) -> tuple[WorkerLoop, dict[str, InputHandle], dict[str, OutputHandle]]:
+        loop, topology = self.loop, self.topology
+        loop.reactor_names = tuple(node.name for node in topology.reactors)
         for index, reactor in reactors.items():
-            with inside(kernel.copies):
-                kernel.reactors[index] = loads(reactor) if isinstance(reactor, bytes) else reactor
+            with inside(loop.copies):
+                loop.reactors[index] = loads(reactor) if isinstance(reactor, bytes) else reactor
         for reaction, bit in self.bit.items():
             node = topology.reactions[reaction]
-            kernel.reactions[bit] = reaction
-            kernel.names[bit] = topology.reaction_name(reaction)
-            kernel.calls[bit] = getattr(kernel.reactors[node.reactor], node.name)
+            loop.reactions[bit] = reaction
+            loop.names[bit] = topology.reaction_name(reaction)
+            loop.reactions_by_bit[bit] = getattr(loop.reactors[node.reactor], node.name)
             if node.startup:
-                kernel.startup_mask |= bit
+                loop.startup_mask |= bit
             if node.shutdown:
-                kernel.shutdown_mask |= bit
+                loop.shutdown_mask |= bit
         outputs = self._outputs()
         inputs = self._inputs()
         self._connect()
@@ -97,7 +97,7 @@ class _Binder:
         timers, actions = self._timers(), self._actions()
         boundary_in: dict[str, OutputHandle] = {}
         boundary_out: dict[str, InputHandle] = {}
-        handles: dict[int, dict[str, Any]] = {index: {} for index in kernel.reactors}
+        handles: dict[int, dict[str, Any]] = {index: {} for index in loop.reactors}
         groups: tuple[tuple[Sequence[Any], dict[int, Any]], ...] = (
             (topology.outputs, outputs), (topology.inputs, inputs), (topology.timers, timers), (topology.actions, actions),
         )  # fmt: skip
@@ -109,20 +109,20 @@ class _Binder:
                     (boundary_in if isinstance(node, topo.OutputNode) else boundary_out)[node.name] = by_index[node.index]
                 else:
                     handles[node.reactor][node.name] = by_index[node.index]
-        for index, reactor in kernel.reactors.items():
-            vars(reactor).update(handles[index], _kernel=kernel)
-            kernel.handles[index] = frozenset((*handles[index], "_kernel"))
+        for index, reactor in loop.reactors.items():
+            vars(reactor).update(handles[index], _worker_clock=loop)
+            loop.handles[index] = frozenset((*handles[index], "_worker_clock"))
             if isinstance(reactor, Gate):
                 read = sorted({part.output for node in topology.inputs if node.reactor == index for part in node.parts})
                 arriving = {node.index: outputs[node.index] for node in topology.outputs if node.reactor == index}
-                reactor.attach(kernel, {output: self._written(output) for output in read}, arriving)
-        kernel.enter(0)
+                reactor.attach(loop, {output: self._written(output) for output in read}, arriving)
+        loop.enter(0)
         self._steps(wait, signal)
         if self.plan.options.debug:
-            kernel.observers.append(Poison(kernel, topology))
+            loop.observers.append(Poison(loop, topology))
         if self.plan.options.fingerprint == "all":
-            kernel.observers.append(AllPorts(kernel, {index: self._written(index) for index in outputs}))
-        return kernel, boundary_out, boundary_in
+            loop.observers.append(AllPorts(loop, {index: self._written(index) for index in outputs}))
+        return loop, boundary_out, boundary_in
 
     def _here(self, reactor: int) -> bool:
         return self.plan.home(reactor) == self.worker
@@ -154,15 +154,15 @@ class _Binder:
             handle: OutputHandle
             if node.dtype is None:
                 local = self.layout.cells[index] < 0 and node.rows is None
-                handle = (LocalObjectOutput if local else ObjectOutput)(self.kernel, name, allowed, stamps)
+                handle = (LocalObjectOutput if local else ObjectOutput)(self.loop, name, allowed, stamps)
                 handle.bind(self.values.cells[index], node.rows)
             else:
                 views = self.values.views(index)
-                handle = ArrayOutput(self.kernel, name, allowed, stamps)
+                handle = ArrayOutput(self.loop, name, allowed, stamps)
                 handle.bind(views[0], views[1:])
-            stamps.clear(self.kernel.words)
-            self.kernel.outputs[index] = handle
-        return self.kernel.outputs
+            stamps.clear(self.loop.words)
+            self.loop.outputs[index] = handle
+        return self.loop.outputs
 
     def _written(self, output: int) -> Written:
         objects = self.topology.outputs[output].dtype is None
@@ -179,11 +179,11 @@ class _Binder:
             allowed = self._allowed(node.reactor, lambda r, i=index: i in r.triggers or i in r.uses)  # type: ignore[misc]
             sources = [self._source(node, part) for part in node.parts]
             name = self.topology.port_name(node)
-            inputs[index] = input_handle(self.kernel, name, allowed, node, sources, self.values.reading(node))
+            inputs[index] = input_handle(self.loop, name, allowed, node, sources, self.values.reading(node))
         return inputs
 
     def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
-        return Source(self.kernel, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
+        return Source(self.loop, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
 
     # ------------------------------------------------------------------ who triggers whom
 
@@ -196,31 +196,31 @@ class _Binder:
 
     def _connect(self) -> None:
         """Tell each output of this worker which reactions it wakes, and collect checks for outputs of other workers."""
-        kernel = self.kernel
+        loop = self.loop
         for node in self.topology.inputs:
             mask = self._triggered(node) if node.reactor != topo.BOUNDARY else 0
             if node.initial is not topo.MISSING and self._here(node.reactor):
-                kernel.initials.append((node.delay, mask))  # a mask of 0 still makes the times known: the caller reads it then
+                loop.initials.append((node.delay, mask))  # a mask of 0 still makes the times known: the caller reads it then
             for part in node.parts:
-                handle = kernel.outputs.get(part.output)
+                handle = loop.outputs.get(part.output)
                 if handle is not None:
                     rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
                     writer = self.topology.outputs[part.output].reactor
                     # The boundary and a gateway also write between two ticks.
-                    alone = self.plan.schedule.workers == 1 and not isinstance(kernel.reactors.get(writer), Gate | None)
+                    alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), Gate | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
-                    kernel.late_marks.append(self._late_mark(self._source(node, part), mask))
+                    loop.late_marks.append(self._late_mark(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    kernel.boundary_marks.append(_mark(self._source(node, part), mask))
+                    loop.boundary_marks.append(_mark(self._source(node, part), mask))
 
     def _late_mark(self, source: Source, mask: int) -> Callable[[], None]:
-        kernel = self.kernel
+        loop = self.loop
 
         def check() -> None:
-            present = source.rows(kernel.number)
+            present = source.rows(loop.pass_number)
             if present is True or (present is not False and present.any()):
-                kernel.pending |= mask
+                loop.pending |= mask
 
         return check
 
@@ -231,11 +231,11 @@ class _Binder:
                 index = node.index
                 allowed = self._allowed(node.reactor, lambda r, i=index: i in r.trigger_timers or i in r.use_timers)  # type: ignore[misc]
                 name = f"{self.topology.reactors[node.reactor].name}.{node.name}"
-                timers[index] = timer = TimerHandle(self.kernel, name, allowed, index, node.offset, node.period)
+                timers[index] = timer = TimerHandle(self.loop, name, allowed, index, node.offset, node.period)
                 for reaction in self.topology.reactors[node.reactor].reactions:
                     if index in self.topology.reactions[reaction].trigger_timers:
                         timer.mask |= self.bit[reaction]
-                self.kernel.timers.append(timer)
+                self.loop.timers.append(timer)
         return timers
 
     def _actions(self) -> dict[int, ActionHandle]:
@@ -245,11 +245,11 @@ class _Binder:
                 readers = self._allowed(node.reactor, lambda r, i=index: i in r.trigger_actions or i in r.use_actions)  # type: ignore[misc]
                 writers = self._allowed(node.reactor, lambda r, i=index: i in r.effect_actions)  # type: ignore[misc]
                 name = f"{self.topology.reactors[node.reactor].name}.{node.name}"
-                self.kernel.actions[index] = action = ActionHandle(self.kernel, name, readers, writers, index)
+                self.loop.actions[index] = action = ActionHandle(self.loop, name, readers, writers, index)
                 for reaction in self.topology.reactors[node.reactor].reactions:
                     if index in self.topology.reactions[reaction].trigger_actions:
                         action.mask |= self.bit[reaction]
-        return self.kernel.actions
+        return self.loop.actions
 
     # ------------------------------------------------------------------ the list
 
@@ -261,7 +261,7 @@ class _Binder:
                 ops.pop(0)  # the caller sends these when it begins a pass
         else:
             ops.pop(0)  # and the helper has taken its token when it comes here
-        steps, kernel = self.kernel.steps, self.kernel
+        steps, loop = self.loop.steps, self.loop
         seen: set[int] = set()
         mask = 0
         for op in ops:
@@ -269,21 +269,21 @@ class _Binder:
                 marks = self._remote_marks(op.reaction, seen)
                 if marks:
                     if mask:
-                        steps.append((kernel.run, mask))
-                    steps.append((kernel.mark, marks))
+                        steps.append((loop.dispatch, mask))
+                    steps.append((loop.mark, marks))
                 mask |= self.bit[op.reaction]
                 continue
             if mask:
-                steps.append((kernel.run, mask))
+                steps.append((loop.dispatch, mask))
             if isinstance(op, Await):
-                gate = kernel.reactors[op.gateway]
+                gate = loop.reactors[op.gateway]
                 assert isinstance(gate, Gate)
                 steps.append((gate.wait, op.link))
             else:
                 steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))
-        if mask and not (steps and steps[-1] == (kernel.run, mask)):
-            steps.append((kernel.run, mask))
-        self.kernel.steps = _without_repeats(steps, kernel)
+        if mask and not (steps and steps[-1] == (loop.dispatch, mask)):
+            steps.append((loop.dispatch, mask))
+        self.loop.steps = _without_repeats(steps, loop)
 
     def _remote_marks(self, reaction: int, seen: set[int]) -> list[Mark]:
         """Marks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
@@ -306,16 +306,16 @@ def _mark(source: Source, mask: int) -> Mark:
     return source.whole, mask, None if source.undivided else source
 
 
-def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], kernel: Kernel) -> list[tuple[Callable[[Any], None], Any]]:
+def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], loop: WorkerLoop) -> list[tuple[Callable[[Any], None], Any]]:
     """Drop runs that cannot find anything new triggered since the run before them."""
     kept: list[tuple[Callable[[Any], None], Any]] = []
     last = None
     for step in steps:
-        if step[0] == kernel.run:
+        if step[0] == loop.dispatch:
             if step[1] == last:
                 continue
             last = step[1]
-        elif step[0] == kernel.mark:
+        elif step[0] == loop.mark:
             last = None  # a mark may trigger reactions of the same mask again
         kept.append(step)
     return kept

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from reactor_rl.runtime.channel import Stop, Words
 
-__all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "Moment"]
+__all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "WorkerClock"]
 
 ALL = -1
 """The mask of all reactions; also what stands for "no reaction": the caller between ticks may touch what it likes."""
@@ -39,7 +39,7 @@ class Agenda:
     events: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
 
 
-class Moment:
+class WorkerClock:
     """The tag of one worker, the reactions that are triggered, and the events that are due later.
 
     Args:
@@ -50,7 +50,7 @@ class Moment:
         worker: Its number.
         words: The words that all workers share.
         time, microstep: The tag of the pass that is running.
-        number: The number of the pass that is running, from 1.
+        pass_number: The number of the pass that is running, from 1.
         tick_number: The number of the first pass of the tick that is running.
         pending: Bits of the reactions that are triggered and not done.
         soon: Bits of the reactions that are triggered at the next tick (later ones are in the agenda).
@@ -68,7 +68,7 @@ class Moment:
         "later",
         "microstep",
         "names",
-        "number",
+        "pass_number",
         "pending",
         "soon",
         "tick_number",
@@ -79,7 +79,7 @@ class Moment:
 
     def __init__(self, worker: int, words: memoryview) -> None:
         self.worker, self.words = worker, words
-        self.time, self.microstep, self.number, self.tick_number = 0, 0, 1, 1
+        self.time, self.microstep, self.pass_number, self.tick_number = 0, 0, 1, 1
         self.pending, self.soon, self.current = 0, 0, ALL
         self.again: list[WaitingAction] = []
         self.later: list[Callable[[], None]] = []

@@ -8,7 +8,7 @@ from typing import Any
 from reactor_rl.errors import AbsentError
 from reactor_rl.pickling import IMMUTABLE, decode, encode
 from reactor_rl.runtime.channel import Words
-from reactor_rl.runtime.worker.clock import Moment
+from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.ports import Handle
 
 __all__ = ["ActionHandle", "TimerHandle"]
@@ -19,19 +19,19 @@ class TimerHandle(Handle):
 
     __slots__ = ("index", "mask", "offset", "period")
 
-    def __init__(self, kernel: Moment, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
-        super().__init__(kernel, name, allowed)
+    def __init__(self, clock: WorkerClock, name: str, allowed: int, index: int, offset: int, period: int | None) -> None:
+        super().__init__(clock, name, allowed)
         self.index, self.offset, self.period = index, offset, period
         self.mask = 0
 
     @property
     def present(self) -> bool:
         """Whether the timer fires at this tag."""
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        since = kernel.time - self.offset
-        return kernel.microstep == 0 and (since == 0 if self.period is None else since >= 0 and since % self.period == 0)
+        since = clock.time - self.offset
+        return clock.microstep == 0 and (since == 0 if self.period is None else since >= 0 and since % self.period == 0)
 
 
 class ActionHandle(Handle):
@@ -39,8 +39,8 @@ class ActionHandle(Handle):
 
     __slots__ = ("_arrived", "_now", "_schedulers", "index", "mask", "waiting")
 
-    def __init__(self, kernel: Moment, name: str, allowed: int, schedulers: int, index: int) -> None:
-        super().__init__(kernel, name, allowed)
+    def __init__(self, clock: WorkerClock, name: str, allowed: int, schedulers: int, index: int) -> None:
+        super().__init__(clock, name, allowed)
         self._schedulers = schedulers  # reactions that may schedule it; `allowed` may read it
         self.index, self.mask = index, 0
         self._arrived = -1  # the pass in which it was last present
@@ -53,17 +53,17 @@ class ActionHandle(Handle):
         Raises:
             ValueError: If ``delay`` is negative.
         """
-        kernel = self._kernel
-        if not kernel.current & self._schedulers:
+        clock = self._clock
+        if not clock.current & self._schedulers:
             raise self._undeclared("effects")
         kept = value if type(value) in IMMUTABLE else encode(value)
         if delay == 0:
             if not self.waiting:
-                kernel.again.append(self)
-                kernel.words[Words.AGAIN] = kernel.number  # tells every worker that this tick has a further microstep
+                clock.again.append(self)
+                clock.words[Words.AGAIN] = clock.pass_number  # tells every worker that this tick has a further microstep
             self.waiting.append(kept)
         elif delay > 0:
-            kernel.schedule_at(kernel.time + int(delay), self.index, kept)
+            clock.schedule_at(clock.time + int(delay), self.index, kept)
         else:
             raise ValueError(f"{self.name}: delay must be >= 0, got {delay}")
 
@@ -74,18 +74,18 @@ class ActionHandle(Handle):
 
     def arrive(self) -> bool:
         """Deliver the next waiting value at the pass that begins, and return whether more are waiting."""
-        kernel = self._kernel
+        clock = self._clock
         self._now = self.waiting.popleft()
-        self._arrived = kernel.number
-        kernel.pending |= self.mask
+        self._arrived = clock.pass_number
+        clock.pending |= self.mask
         return bool(self.waiting)
 
     @property
     def present(self) -> bool:
         """Whether the action is present at this tag."""
-        if not self._kernel.current & self._allowed:
+        if not self._clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        return self._arrived == self._kernel.number
+        return self._arrived == self._clock.pass_number
 
     @property
     def value(self) -> Any:
@@ -94,9 +94,9 @@ class ActionHandle(Handle):
         Raises:
             AbsentError: If it is not present at this tag.
         """
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        if self._arrived != kernel.number:
-            raise AbsentError(f"{self.name} is absent at tag {kernel.time, kernel.microstep}; ask .present before reading .value")
+        if self._arrived != clock.pass_number:
+            raise AbsentError(f"{self.name} is absent at tag {clock.time, clock.microstep}; ask .present before reading .value")
         return decode(self._now)

@@ -19,19 +19,19 @@ from reactor_rl.pickling import Copies, enrol
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
-from reactor_rl.runtime.worker.clock import ALL, Agenda, Moment
+from reactor_rl.runtime.worker.clock import ALL, Agenda, WorkerClock
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.ports import OutputHandle
 from reactor_rl.runtime.worker.presence import Source
 
-__all__ = ["Kernel", "Mark", "Observer"]
+__all__ = ["WorkerLoop", "Mark", "Observer"]
 
 Mark = tuple[int, int, Source | None]
 """The word of an output's stamp, the bits of the reactions that it triggers, and the reader of its single rows, if any."""
 
 
 class Observer:
-    """Base of observers of a kernel (trace, poisoned slots, fingerprints). An observed kernel takes a slower loop."""
+    """Base of observers of a loop (trace, poisoned slots, fingerprints). It dispatches more slowly then."""
 
     def before_reaction(self, bit: int) -> None: ...
 
@@ -46,7 +46,7 @@ class Observer:
     def after_pass(self) -> None: ...
 
 
-class Kernel(Moment):
+class WorkerLoop(WorkerClock):
     """One worker. Built by :func:`reactor_rl.runtime.worker.bind.bind`.
 
     Args:
@@ -60,9 +60,29 @@ class Kernel(Moment):
     """
 
     __slots__ = (
-        "__weakref__", "_at", "_limit", "_starting", "_thread", "actions", "boundary_marks", "calls", "copies", "failures",
-        "handles", "initials", "late_marks", "observers", "outputs", "reactions", "reactor_names", "reactors", "shutdown_mask",
-        "startup_mask", "steps", "stopping", "timers",
+        "__weakref__",
+        "_at",
+        "_limit",
+        "_starting",
+        "_thread",
+        "actions",
+        "boundary_marks",
+        "copies",
+        "failures",
+        "handles",
+        "initials",
+        "late_marks",
+        "observers",
+        "outputs",
+        "reactions",
+        "reactions_by_bit",
+        "reactor_names",
+        "reactors",
+        "shutdown_mask",
+        "startup_mask",
+        "steps",
+        "stopping",
+        "timers",
     )  # fmt: skip
 
     def __init__(self, worker: int, words: memoryview, run: int = 0) -> None:
@@ -72,7 +92,7 @@ class Kernel(Moment):
         # Filled by bind():
         self.reactors: dict[int, Reactor] = {}  # by index
         self.reactor_names: tuple[str, ...] = ()
-        self.calls: dict[int, Callable[[], None]] = {}  # by bit
+        self.reactions_by_bit: dict[int, Callable[[], None]] = {}  # by bit
         self.reactions: dict[int, int] = {}  # bit -> index of reaction
         self.startup_mask = self.shutdown_mask = 0
         self.steps: list[tuple[Callable[[Any], None], Any]] = []
@@ -114,7 +134,7 @@ class Kernel(Moment):
             self.microstep = number - self.tick_number
         else:  # that tick was skipped because nothing was due
             self.time, self.microstep = time, 1
-        self.number = number
+        self.pass_number = number
         self.pending, self.stopping = self.shutdown_mask, True
         self.execute()
 
@@ -131,7 +151,7 @@ class Kernel(Moment):
                 self.current = bit = rest & -rest
                 self.pending ^= bit
                 with contextlib.suppress(Exception):
-                    self.calls[bit]()
+                    self.reactions_by_bit[bit]()
         finally:
             self._leave()
 
@@ -139,12 +159,12 @@ class Kernel(Moment):
         """Leave a pass that an interrupt has ended in its middle, and drop everything set for the coming one."""
         self._at, self.pending = -1, 0
         self.again, self.later, self.failures = [], [], []
-        self.number += 1  # outputs written so far must not be present at the next tick
+        self.pass_number += 1  # outputs written so far must not be present at the next tick
         self._leave()
 
     def first_pass(self, time: int, number: int) -> None:
         """Begin tick ``time`` and run its first pass."""
-        self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
+        self.time, self.pass_number, self.tick_number, self.microstep = time, number, number, 0
         agenda = self.agenda
         self.pending |= agenda.always | self.soon
         self.soon = 0
@@ -159,7 +179,7 @@ class Kernel(Moment):
 
     def next_pass(self, number: int) -> None:
         """Run the pass of the next microstep."""
-        self.number, self.microstep = number, number - self.tick_number
+        self.pass_number, self.microstep = number, number - self.tick_number
         if self.again:
             again, self.again = self.again, []
             self.again += [action for action in again if action.arrive()]
@@ -167,7 +187,7 @@ class Kernel(Moment):
 
     def tick_alone(self, time: int, number: int) -> None:
         """Run all passes of a tick in which no other worker takes part."""
-        self.time, self.number, self.tick_number, self.microstep = time, number, number, 0
+        self.time, self.pass_number, self.tick_number, self.microstep = time, number, number, 0
         agenda = self.agenda
         self.pending |= agenda.always | self.soon
         self.soon = 0
@@ -177,7 +197,7 @@ class Kernel(Moment):
             if get_ident() != self._thread:
                 self._moved()
             self._limit.enter()
-            self.run_all()
+            self.dispatch_all()
             if self.again:
                 self._passes()
         finally:
@@ -186,13 +206,13 @@ class Kernel(Moment):
 
     def _passes(self) -> None:
         while self.again:
-            self.number += 1
+            self.pass_number += 1
             self.microstep += 1
             again, self.again = self.again, []
             for action in again:
                 if action.arrive():
                     self.again.append(action)
-            self.run_all()
+            self.dispatch_all()
 
     def ticks_alone(self, time: int, end: int) -> int:
         """Run ticks from ``time`` on in which no other worker takes part, skipping those at which nothing is due.
@@ -213,13 +233,13 @@ class Kernel(Moment):
                 time = max(time, min(self.next_time(), end))
                 if time == end:
                     break
-            self.number += 1
-            self.time, self.microstep, self.tick_number = time, 0, self.number
+            self.pass_number += 1
+            self.time, self.microstep, self.tick_number = time, 0, self.pass_number
             self.pending |= agenda.always | self.soon
             self.soon = 0
             if agenda.times and agenda.times[0] <= time:
                 self._due(time)
-            self.run_all()
+            self.dispatch_all()
             if self.again:
                 self._passes()
             time += 1
@@ -236,7 +256,7 @@ class Kernel(Moment):
         if self._at < 0:
             self._at = 0
             if self.again:  # set before the list's last SIGNAL, after which the caller may read it
-                self.words[Words.AGAIN] = self.number
+                self.words[Words.AGAIN] = self.pass_number
         try:
             if get_ident() != self._thread:
                 self._moved()
@@ -280,17 +300,17 @@ class Kernel(Moment):
         """Whether a timeout left a pass in its middle."""
         return self._at >= 0
 
-    def run(self, mask: int) -> None:
+    def dispatch(self, mask: int) -> None:
         """Run triggered reactions of ``mask``, lowest bit first."""
         if self.observers or self._starting is not None:
-            return self._run_slowly(mask)
-        calls = self.calls
+            return self._dispatch_observed(mask)
+        reactions = self.reactions_by_bit
         while True:
             try:
                 while ready := self.pending & mask:
                     self.current = bit = ready & -ready
                     self.pending ^= bit
-                    calls[bit]()
+                    reactions[bit]()
                     if self.later:
                         self._finish_reaction()
                 self.current = ALL
@@ -302,21 +322,21 @@ class Kernel(Moment):
                     raise
                 self._failed(bit, ordinary(error))
 
-    def run_all(self) -> None:
-        """Run triggered reactions until none is left: :meth:`run` for a worker alone. Fastest if one reaction is triggered."""
+    def dispatch_all(self) -> None:
+        """Run triggered reactions until none is left: :meth:`dispatch` for a worker alone. Fastest if one is triggered."""
         if self.observers:
-            return self._run_slowly(ALL)
-        calls = self.calls
+            return self._dispatch_observed(ALL)
+        reactions = self.reactions_by_bit
         while True:
             try:
                 while ready := self.pending:
-                    if ready in calls:  # a single bit, as at most ticks, needs no splitting
+                    if ready in reactions:  # a single bit, as at most ticks, needs no splitting
                         bit, self.pending = ready, 0
                     else:
                         bit = ready & -ready
                         self.pending = ready ^ bit
                     self.current = bit
-                    calls[bit]()
+                    reactions[bit]()
                     if self.later:
                         self._finish_reaction()
                 self.current = ALL
@@ -328,7 +348,7 @@ class Kernel(Moment):
                     raise
                 self._failed(bit, ordinary(error))
 
-    def _run_slowly(self, mask: int) -> None:
+    def _dispatch_observed(self, mask: int) -> None:
         """Run with observers, or at startup, when reactions triggered by ports are kept for tick 0."""
         while ready := (self.pending if self._starting is None else self._starting) & mask:
             self.current = bit = ready & -ready
@@ -339,7 +359,7 @@ class Kernel(Moment):
             for observer in self.observers:
                 observer.before_reaction(bit)
             try:
-                self.calls[bit]()
+                self.reactions_by_bit[bit]()
                 if self.later:
                     self._finish_reaction()
             except Exception as error:
@@ -354,7 +374,7 @@ class Kernel(Moment):
 
     def mark(self, marks: list[Mark]) -> None:
         """Set the bits of reactions triggered by outputs that other workers wrote in this pass."""
-        words, number = self.words, self.number
+        words, number = self.words, self.pass_number
         for whole, mask, rows in marks:
             if words[whole] == number or (rows is not None and rows.any_row(number)):
                 self.pending |= mask  # not added: a reaction with several triggers runs once

@@ -16,7 +16,7 @@ from reactor_rl.runtime.channel import Channel, Patience, Words
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.observers import AllPorts, Timeline
 from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
 from reactor_rl.runtime.worker.values import Side
@@ -37,61 +37,61 @@ class Reply:
         return self.value
 
 
-def answer(kernel: Kernel, request: tuple[str, Any]) -> Reply:
+def answer(loop: WorkerLoop, request: tuple[str, Any]) -> Reply:
     """Answer a request; an exception becomes the reply."""
     name, argument = request
     try:
-        with inside(kernel.copies):
-            return Reply(_REQUESTS[name](kernel, argument))
+        with inside(loop.copies):
+            return Reply(_REQUESTS[name](loop, argument))
     except BaseException as error:
-        if not kernel.worker and not isinstance(error, Exception):
+        if not loop.worker and not isinstance(error, Exception):
             raise
-        where = f"(answering {name} in worker {kernel.worker})"
-        return Reply(failure=Failure.of(-1, where, (kernel.time, kernel.microstep), ordinary(error)))
+        where = f"(answering {name} in worker {loop.worker})"
+        return Reply(failure=Failure.of(-1, where, (loop.time, loop.microstep), ordinary(error)))
 
 
-def _failures(kernel: Kernel, _: Any) -> list[Failure]:
-    failures, kernel.failures = kernel.failures, []
+def _failures(loop: WorkerLoop, _: Any) -> list[Failure]:
+    failures, loop.failures = loop.failures, []
     return failures
 
 
-def _trace(kernel: Kernel, on: bool) -> Any:
+def _trace(loop: WorkerLoop, on: bool) -> Any:
     if on:
-        if any(isinstance(observer, Timeline) for observer in kernel.observers):
+        if any(isinstance(observer, Timeline) for observer in loop.observers):
             raise RunError("this run is being traced already; end that trace first")
-        kernel.observers.append(Timeline(kernel))
+        loop.observers.append(Timeline(loop))
         return None
-    for observer in kernel.observers:
+    for observer in loop.observers:
         if isinstance(observer, Timeline):
-            kernel.observers.remove(observer)
+            loop.observers.remove(observer)
             return observer.slices
     return []  # this worker has replaced one that was traced
 
 
-def _digests(kernel: Kernel, _: Any) -> dict[int, bytes]:
-    (ports,) = (observer for observer in kernel.observers if isinstance(observer, AllPorts))
+def _digests(loop: WorkerLoop, _: Any) -> dict[int, bytes]:
+    (ports,) = (observer for observer in loop.observers if isinstance(observer, AllPorts))
     return ports.digests()
 
 
-def _restore(kernel: Kernel, argument: tuple[WorkerState, int]) -> None:
-    put_back(kernel, *argument)
-    for observer in kernel.observers:
+def _restore(loop: WorkerLoop, argument: tuple[WorkerState, int]) -> None:
+    put_back(loop, *argument)
+    for observer in loop.observers:
         if isinstance(observer, AllPorts):
             observer.restart()
 
 
-_REQUESTS: dict[str, Callable[[Kernel, Any], Any]] = {
+_REQUESTS: dict[str, Callable[[WorkerLoop, Any], Any]] = {
     "failures": _failures,
     "trace": _trace,
     "digests": _digests,
     "snapshot": take,
     "restore": _restore,
-    "checkpoint": lambda kernel, _: checkpoint(kernel),
+    "checkpoint": lambda loop, _: checkpoint(loop),
 }
 
 
-Revive = Callable[[Callable[[int], None], Callable[[int], None]], Kernel]
-"""Makes the kernel of a helper from its functions to wait and to signal."""
+Revive = Callable[[Callable[[int], None], Callable[[int], None]], WorkerLoop]
+"""Makes the loop of a helper from its functions to wait and to signal."""
 
 
 class Connection(Protocol):
@@ -115,7 +115,7 @@ def serve(
     spin: float,
     revive: Revive | None = None,
 ) -> None:
-    """Build the kernel of a helper and serve the caller until it says QUIT or the run is aborted.
+    """Build the loop of a helper and serve the caller until it says QUIT or the run is aborted.
 
     ``revive`` builds it in place of :func:`bind`, for a helper that replaces another one.
     """
@@ -126,13 +126,13 @@ def serve(
     patience = Patience(spin)
 
     def wait(source: int) -> None:
-        if not kernel.observers:
+        if not loop.observers:
             wait_for(inbound[source], patience, words)
             return
-        for observer in kernel.observers:
+        for observer in loop.observers:
             observer.before_wait()
         wait_for(inbound[source], patience, words)
-        for observer in kernel.observers:
+        for observer in loop.observers:
             observer.after_wait(f"worker {source}")
 
     def signal(target: int) -> None:
@@ -140,9 +140,9 @@ def serve(
 
     try:
         if revive is None:
-            kernel, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
+            loop, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
         else:
-            kernel = revive(wait, signal)
+            loop = revive(wait, signal)
     except BaseException as error:
         where = ", ".join(plan.names_of(worker))
         with contextlib.suppress(OSError):
@@ -150,33 +150,33 @@ def serve(
             connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), ordinary(error)))
         return
     try:
-        _loop(kernel, words, inbound[0], connection, patience)
+        _obey(loop, words, inbound[0], connection, patience)
     except Aborted:
-        kernel.shut_down_alone()
+        loop.shut_down_alone()
 
 
-def _loop(kernel: Kernel, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
+def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
     while True:
-        for observer in kernel.observers:
+        for observer in loop.observers:
             observer.before_wait()
         if not start.wait(patience):
             start.poll(True)
-        for observer in kernel.observers:
+        for observer in loop.observers:
             observer.after_wait("worker 0")
         command = words[Words.COMMAND]
         if command == Commands.FIRST:
-            kernel.first_pass(words[Words.TIME], words[Words.PASS])
+            loop.first_pass(words[Words.TIME], words[Words.PASS])
         elif command == Commands.AGAIN:
-            kernel.next_pass(words[Words.PASS])
+            loop.next_pass(words[Words.PASS])
         elif command == Commands.MESSAGE:
             try:
-                connection.send(answer(kernel, connection.recv()))
+                connection.send(answer(loop, connection.recv()))
             except (EOFError, OSError):  # the caller has hung up
                 raise Aborted from None
         elif command == Commands.START:
-            kernel.start_pass()
+            loop.start_pass()
         elif command == Commands.STOP:
-            kernel.stop_pass(words[Words.TIME], words[Words.PASS])
+            loop.stop_pass(words[Words.TIME], words[Words.PASS])
         else:
-            kernel.shut_down_alone()
+            loop.shut_down_alone()
             return

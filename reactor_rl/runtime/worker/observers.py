@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.pickling import decode
-from reactor_rl.runtime.worker.loop import Kernel, Observer
+from reactor_rl.runtime.worker.loop import Observer, WorkerLoop
 from reactor_rl.runtime.worker.ports import ArrayOutput
 from reactor_rl.runtime.worker.values import Written
 from reactor_rl.topology import Topology
@@ -24,8 +24,8 @@ __all__ = ["Timeline", "AllPorts", "PATTERN", "Poison"]
 class Timeline(Observer):
     """Records the slices of one worker from now on: reactions and waits."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, loop: WorkerLoop) -> None:
+        self._loop = loop
         self.slices: list[Slice] = []
         self._began = 0
 
@@ -33,36 +33,36 @@ class Timeline(Observer):
         self._began = perf_counter_ns()
 
     def after_reaction(self, bit: int) -> None:
-        end, kernel = perf_counter_ns(), self._kernel
-        self.slices.append(("reaction", kernel.names[bit], self._began, end, kernel.time, kernel.microstep))
+        end, loop = perf_counter_ns(), self._loop
+        self.slices.append(("reaction", loop.names[bit], self._began, end, loop.time, loop.microstep))
 
     def before_wait(self) -> None:
         self._began = perf_counter_ns()
 
     def after_wait(self, whom: str) -> None:
-        end, kernel = perf_counter_ns(), self._kernel
-        self.slices.append(("wait", f"wait for {whom}", self._began, end, kernel.time, kernel.microstep))
+        end, loop = perf_counter_ns(), self._loop
+        self.slices.append(("wait", f"wait for {whom}", self._began, end, loop.time, loop.microstep))
 
 
 class AllPorts(Observer):
     """Hashes every output of one worker after each pass: tag, presence of its rows, content."""
 
-    def __init__(self, kernel: Kernel, outputs: Mapping[int, Written]) -> None:
-        self._kernel, self._outputs = kernel, outputs
+    def __init__(self, loop: WorkerLoop, outputs: Mapping[int, Written]) -> None:
+        self._loop, self._outputs = loop, outputs
         self._hashes = {index: new_hash() for index in outputs}
         self._startup = True
 
     def after_pass(self) -> None:
-        kernel = self._kernel
+        loop = self._loop
         if self._startup:  # outputs of startup reactions are present at tick 0, and hashed there
             self._startup = False
             return
         for index, output in self._outputs.items():
-            rows = output.rows(kernel.words, kernel.number)
+            rows = output.rows(loop.words, loop.pass_number)
             if rows is not None:
                 into = self._hashes[index]
-                canonical((kernel.time, kernel.microstep, rows), into)
-                for part in output.parts(kernel.time, rows):
+                canonical((loop.time, loop.microstep, rows), into)
+                for part in output.parts(loop.time, rows):
                     canonical(decode(part), into)
 
     def restart(self) -> None:
@@ -81,32 +81,31 @@ PATTERN = 0xA5
 class Poison(Observer):
     """Poisons the array outputs of one worker."""
 
-    def __init__(self, kernel: Kernel, topology: Topology) -> None:
-        self._kernel = kernel
+    def __init__(self, loop: WorkerLoop, topology: Topology) -> None:
+        self._loop = loop
         self._of_bit = {
-            bit: [(o, kernel.outputs[o]) for o in topology.reactions[reaction].effects]
-            for bit, reaction in kernel.reactions.items()
+            bit: [(o, loop.outputs[o]) for o in topology.reactions[reaction].effects] for bit, reaction in loop.reactions.items()
         }
-        self._short = [o for o in topology.outputs if o.index in kernel.outputs and o.ring == 1]
+        self._short = [o for o in topology.outputs if o.index in loop.outputs and o.ring == 1]
         self._written: dict[int, int] = {}
 
     def before_reaction(self, bit: int) -> None:
         # A value written at an earlier microstep of this tick is still on its way to delayed readers and to the caller.
-        words, since = self._kernel.words, self._kernel.tick_number
+        words, since = self._loop.words, self._loop.tick_number
         for index, port in self._of_bit[bit]:
             written = self._written.get(index, 0) >= since or port._stamps.any_since(words, since)
             if isinstance(port, ArrayOutput) and not written:
                 self._written[index] = since
-                _poison(port, self._kernel.time)
+                _poison(port, self._loop.time)
 
     def before_pass(self) -> None:
-        kernel = self._kernel
-        if kernel.microstep == 0 and kernel.time > 0:
+        loop = self._loop
+        if loop.microstep == 0 and loop.time > 0:
             for node in self._short:
-                port = kernel.outputs[node.index]
+                port = loop.outputs[node.index]
                 # A boundary input is written by the caller before the pass begins.
-                if isinstance(port, ArrayOutput) and not port._stamps.any_since(kernel.words, kernel.number):
-                    _poison(port, kernel.time)
+                if isinstance(port, ArrayOutput) and not port._stamps.any_since(loop.words, loop.pass_number):
+                    _poison(port, loop.time)
 
 
 def _poison(port: ArrayOutput, time: int) -> None:

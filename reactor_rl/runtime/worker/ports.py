@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reactor_rl.errors import AbsentError, UndeclaredPortError
 from reactor_rl.pickling import KEPT, decode, encode
-from reactor_rl.runtime.worker.clock import Moment
+from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.presence import Source, Stamps
 from reactor_rl.runtime.worker.values import Cells, Read, Reading
 from reactor_rl.topology import BOUNDARY, MISSING, InputNode
@@ -23,14 +23,14 @@ __all__ = ["Handle", "InputHandle", "input_handle", "ArrayOutput", "LocalObjectO
 
 
 class Handle:
-    __slots__ = ("_allowed", "_kernel", "name")
+    __slots__ = ("_allowed", "_clock", "name")
 
-    def __init__(self, kernel: Moment, name: str, allowed: int) -> None:
-        self._kernel, self.name, self._allowed = kernel, name, allowed
+    def __init__(self, clock: WorkerClock, name: str, allowed: int) -> None:
+        self._clock, self.name, self._allowed = clock, name, allowed
 
     def _undeclared(self, what: str) -> UndeclaredPortError:
         return UndeclaredPortError(
-            f"reaction {self._kernel.running()} touches {self.name}, which it does not declare; add it to the reaction's {what}"
+            f"reaction {self._clock.running()} touches {self.name}, which it does not declare; add it to the reaction's {what}"
         )
 
 
@@ -43,9 +43,9 @@ class InputHandle(Handle):
     __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
-        self, kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
     ) -> None:
-        super().__init__(kernel, name, allowed)
+        super().__init__(clock, name, allowed)
         self._read, self._slot, self._parts = reading
         self._sources, self._rows, self._delay = tuple(sources), node.rows, node.delay
         self._spans = tuple((part.at, part.at + part.width) for part in node.parts if part.at is not None)
@@ -58,21 +58,21 @@ class InputHandle(Handle):
     @property
     def present(self) -> Any:
         """Whether there is a value at this tag; for an input that gathers, a mask of shape ``(rows,)``, bool."""
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
         if self._quick >= 0:
-            if kernel.words[self._quick] == kernel.number:
+            if clock.words[self._quick] == clock.pass_number:
                 return True
             if self._decides:
                 return False
-        mask = self.mask(kernel.number)
+        mask = self.mask(clock.pass_number)
         return mask if self._spans else bool(np.any(mask))
 
     def mask(self, since: int) -> npt.NDArray[np.bool_] | bool:
         """Return presence by row (an input that gathers) or by part."""
-        if self._initial is not MISSING and self._kernel.time < self._delay:
-            now = since <= self._kernel.tick_number
+        if self._initial is not MISSING and self._clock.time < self._delay:
+            now = since <= self._clock.tick_number
             return np.full(self._rows or 0, now) if self._spans else now
         if not self._spans:
             return self._sources[0].rows(since) if self._sources else False
@@ -89,24 +89,24 @@ class InputHandle(Handle):
         Raises:
             AbsentError: If it, or any row of it, is absent.
         """
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        if self._quick >= 0 and kernel.words[self._quick] == kernel.number:
-            return self._read(kernel.time)
-        return self.get(kernel.number)
+        if self._quick >= 0 and clock.words[self._quick] == clock.pass_number:
+            return self._read(clock.time)
+        return self.get(clock.pass_number)
 
     def get(self, since: int) -> Any:
         """Return the value, if it was written in pass ``since`` or later."""
         if not self._whole(since):
             raise self._absent()
-        time = self._kernel.time - self._delay
+        time = self._clock.time - self._delay
         return self._initial_value() if time < 0 else self._read(time)
 
     def _whole(self, since: int) -> bool:
         """Whether every row of every part is present."""
-        if self._initial is not MISSING and self._kernel.time < self._delay:
-            return since <= self._kernel.tick_number
+        if self._initial is not MISSING and self._clock.time < self._delay:
+            return since <= self._clock.tick_number
         for source in self._sources:
             part = source.rows(since)
             if part is not True and (part is False or not part.all()):
@@ -128,7 +128,7 @@ class InputHandle(Handle):
 
     def present_values(self, since: int) -> list[Any]:
         """Return the values of the rows that were written in pass ``since`` or later (undelayed inputs of objects)."""
-        time = self._kernel.time
+        time = self._clock.time
         return [read(time) for source, read in zip(self._sources, self._parts, strict=True) if source.any_since(since)]
 
     def only_slot(self) -> npt.NDArray[Any] | None:
@@ -144,7 +144,7 @@ class InputHandle(Handle):
 
     def _absent(self) -> AbsentError:
         return AbsentError(
-            f"{self.name} is absent at tag {self._kernel.time, self._kernel.microstep}; ask .present before reading .value"
+            f"{self.name} is absent at tag {self._clock.time, self._clock.microstep}; ask .present before reading .value"
         )
 
 
@@ -156,12 +156,12 @@ class PlainInput(InputHandle):
     @property
     def value(self) -> Any:
         """See :attr:`InputHandle.value`."""
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        if kernel.words[self._quick] != kernel.number:
+        if clock.words[self._quick] != clock.pass_number:
             raise self._absent()
-        return self._read(kernel.time)
+        return self._read(clock.time)
 
 
 class LateInput(InputHandle):
@@ -170,30 +170,30 @@ class LateInput(InputHandle):
     __slots__ = ("_ring", "_times")
 
     def __init__(
-        self, kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
     ) -> None:
-        super().__init__(kernel, name, allowed, node, sources, reading)
+        super().__init__(clock, name, allowed, node, sources, reading)
         self._times, self._ring = sources[0].times, len(sources[0].times)
 
     @property
     def value(self) -> Any:
         """See :attr:`InputHandle.value`."""
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
-        time = kernel.time - self._delay
-        if time >= 0 and kernel.microstep == 0 and kernel.words[self._times[time % self._ring]] == time:
+        time = clock.time - self._delay
+        if time >= 0 and clock.microstep == 0 and clock.words[self._times[time % self._ring]] == time:
             return self._read(time)
-        return self.get(kernel.number)
+        return self.get(clock.pass_number)
 
 
 def input_handle(
-    kernel: Moment, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+    clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
 ) -> InputHandle:
     """Make the handle of an input, of the fastest class that can read it.
 
     Args:
-        kernel: The worker that reads it.
+        clock: The worker that reads it.
         name: Its name, for messages.
         allowed: Bits of the reactions that may read it.
         node: The input.
@@ -203,7 +203,7 @@ def input_handle(
     kind = InputHandle
     if _single(node) and sources[0].undivided:
         kind = LateInput if node.delay else PlainInput
-    return kind(kernel, name, allowed, node, sources, reading)
+    return kind(clock, name, allowed, node, sources, reading)
 
 
 def _single(node: InputNode) -> bool:
@@ -229,8 +229,8 @@ class OutputHandle(Handle):
 
     __slots__ = ("_late", "_mask", "_ring", "_row_late", "_row_masks", "_soon", "_stamps", "_times", "_whole")
 
-    def __init__(self, kernel: Moment, name: str, allowed: int, stamps: Stamps) -> None:
-        super().__init__(kernel, name, allowed)
+    def __init__(self, clock: WorkerClock, name: str, allowed: int, stamps: Stamps) -> None:
+        super().__init__(clock, name, allowed)
         self._stamps, self._whole, self._times, self._ring = stamps, stamps.whole, stamps.times, stamps.ring
         self._mask = self._soon = 0
         self._late: list[tuple[int, int]] = []
@@ -238,21 +238,21 @@ class OutputHandle(Handle):
         self._row_late: list[list[tuple[int, int]]] = [[] for _ in self._row_masks]
 
     def _publish(self) -> None:
-        kernel = self._kernel
-        kernel.words[self._whole] = kernel.number
-        kernel.pending |= self._mask
+        clock = self._clock
+        clock.words[self._whole] = clock.pass_number
+        clock.pending |= self._mask
         if self._times:
-            time = kernel.time
-            kernel.words[self._times[time % self._ring]] = time
-            kernel.soon |= self._soon
+            time = clock.time
+            clock.words[self._times[time % self._ring]] = time
+            clock.soon |= self._soon
             for delay, mask in self._late:
-                kernel.wake_at(time + delay, mask)
+                clock.wake_at(time + delay, mask)
 
     def wakes(self, delay: int, mask: int, rows: Iterable[int], soon: bool) -> None:
         """Let a value, or one of some rows, trigger reactions of this worker ``delay`` ticks later.
 
         A mask of 0 still makes the time known, for a reader on another worker. ``soon``: whether a delay of one tick may use
-        ``kernel.soon``. It may if no other worker has to know that something is coming, and the output is only written
+        ``clock.soon``. It may if no other worker has to know that something is coming, and the output is only written
         during a tick.
         """
         rows = list(rows)
@@ -269,26 +269,26 @@ class OutputHandle(Handle):
             self._row_late[row].append((delay, mask))
 
     def _publish_row(self, row: int) -> None:
-        kernel = self._kernel
-        self._stamps.stamp_row(kernel.words, row, kernel.number, kernel.time)
-        kernel.pending |= self._row_masks[row]
+        clock = self._clock
+        self._stamps.stamp_row(clock.words, row, clock.pass_number, clock.time)
+        clock.pending |= self._row_masks[row]
         for delay, mask in self._row_late[row]:
-            kernel.wake_at(kernel.time + delay, mask)
+            clock.wake_at(clock.time + delay, mask)
 
     def wake_again(self, time: int) -> None:
         """Enter the arrivals at ``time`` or later of the values in the slots again, as publishing them did."""
         late = [*self._late, (1, self._soon)] if self._soon else self._late
-        for row, written in self._stamps.in_slots(self._kernel.words):
+        for row, written in self._stamps.in_slots(self._clock.words):
             for delay, mask in late if row is None else self._row_late[row]:
                 if written + delay >= time:
-                    self._kernel.wake_at(written + delay, mask)
+                    self._clock.wake_at(written + delay, mask)
 
     def trigger_again(self, number: int) -> None:
         """Trigger this worker's reactions for values written in pass ``number``, which is the coming one."""
-        rows = self._stamps.written(self._kernel.words, number)
+        rows = self._stamps.written(self._clock.words, number)
         if rows is not None:
             for mask in [self._row_masks[row] for row in rows] or [self._mask]:
-                self._kernel.pending |= mask
+                self._clock.pending |= mask
 
     @property
     def rows(self) -> _RowsOfOutput:
@@ -325,7 +325,7 @@ class _RowOfOutput:
     def set(self, value: Any) -> None:
         """Write this row only."""
         port = self._port
-        if not port._kernel.current & port._allowed:
+        if not port._clock.current & port._allowed:
             raise port._undeclared("effects")
         port._set_row(self._row, value)
         port._publish_row(self._row)
@@ -351,12 +351,12 @@ class ArrayOutput(OutputHandle):
             ValueError: If the shape differs.
             TypeError: If the dtype is of another kind.
         """
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("effects")
         view = self._only
         if view is None:
-            view = self.slot(kernel.time)
+            view = self.slot(clock.time)
         if type(value) is np.ndarray and value.dtype == self.dtype and value.shape == self.shape:
             view[...] = value
         else:
@@ -368,28 +368,28 @@ class ArrayOutput(OutputHandle):
     @property
     def buffer(self) -> npt.NDArray[Any]:
         """The writable slot, to be filled completely before the reaction returns. Taking it makes the port present."""
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("effects")
         view = self._direct
         if view is not None:
-            kernel.words[self._whole] = kernel.number
-            kernel.pending |= self._mask
+            clock.words[self._whole] = clock.pass_number
+            clock.pending |= self._mask
             return view
         self._publish()
-        view = self.slot(kernel.time)
+        view = self.slot(clock.time)
         if self._copies:
-            kernel.after_reaction(self._copy)
+            clock.after_reaction(self._copy)
         return view
 
     def _copy(self) -> None:
-        time = self._kernel.time
+        time = self._clock.time
         source = self._views[time % len(self._views)]
         for copy in self._copies:
             np.copyto(copy[time % len(copy)], source)
 
     def _set_row(self, row: int, value: Any) -> None:
-        fitting, time = self._fitting(value, self.shape[1:]), self._kernel.time
+        fitting, time = self._fitting(value, self.shape[1:]), self._clock.time
         for views in (self._views, *self._copies):
             np.copyto(views[time % len(views)][row, ...], fitting)
 
@@ -423,11 +423,11 @@ class ObjectOutput(OutputHandle):
         Raises:
             ValueError: If the number of rows differs.
         """
-        kernel = self._kernel
-        if not kernel.current & self._allowed:
+        clock = self._clock
+        if not clock.current & self._allowed:
             raise self._undeclared("effects")
         if self._rows is None:
-            self._cells.write(0 if self._ring == 1 else kernel.time % self._ring, value)
+            self._cells.write(0 if self._ring == 1 else clock.time % self._ring, value)
         else:
             values = list(value)
             if len(values) != self._rows:
@@ -441,7 +441,7 @@ class ObjectOutput(OutputHandle):
         return None, self._whole, self._mask
 
     def _set_row(self, row: int, value: Any) -> None:
-        self._cells.write(self._kernel.time % self._ring * (self._rows or 1) + row, value)
+        self._cells.write(self._clock.time % self._ring * (self._rows or 1) + row, value)
 
 
 class LocalObjectOutput(ObjectOutput):
@@ -456,26 +456,26 @@ class LocalObjectOutput(ObjectOutput):
 
     def finish(self) -> None:
         """Bind ``set``, once it is known which reactions the port wakes."""
-        kernel, words, cells, whole, mask = self._kernel, self._kernel.words, self._cells.local(), self._whole, self._mask
+        clock, words, cells, whole, mask = self._clock, self._clock.words, self._cells.local(), self._whole, self._mask
         allowed, times, ring, soon, late = self._allowed, self._times, self._ring, self._soon, self._late
 
         def put(value: Any) -> None:
-            if not kernel.current & allowed:
+            if not clock.current & allowed:
                 raise self._undeclared("effects")
             cells[0] = value if type(value) in KEPT else encode(value)
-            words[whole] = kernel.number
-            kernel.pending |= mask
+            words[whole] = clock.pass_number
+            clock.pending |= mask
 
         def put_late(value: Any) -> None:
-            if not kernel.current & allowed:
+            if not clock.current & allowed:
                 raise self._undeclared("effects")
-            time = kernel.time
+            time = clock.time
             slot = time % ring
             cells[slot] = value if type(value) in KEPT else encode(value)
-            words[whole], words[times[slot]] = kernel.number, time
-            kernel.pending |= mask
-            kernel.soon |= soon
+            words[whole], words[times[slot]] = clock.pass_number, time
+            clock.pending |= mask
+            clock.soon |= soon
             for delay, woken in late:
-                kernel.wake_at(time + delay, woken)
+                clock.wake_at(time + delay, woken)
 
         self.set = put_late if self._times else put

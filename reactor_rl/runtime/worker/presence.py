@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.runtime.worker.clock import Moment
+from reactor_rl.runtime.worker.clock import WorkerClock
 
 __all__ = ["Source", "Stamps"]
 
@@ -118,7 +118,7 @@ class Source:
     """The presence of one part of an input: a whole output, or rows of it.
 
     Args:
-        kernel: The worker that reads it.
+        clock: The worker that reads it.
         stamps: The stamps of the output.
         delay: Number of ticks after which it is read.
         lo, hi: The rows; ``None`` for all.
@@ -129,21 +129,21 @@ class Source:
         undivided: Whether its rows are only written as a whole, so that these words decide.
     """
 
-    __slots__ = ("_begin", "_delay", "_end", "_kernel", "times", "undivided", "whole")
+    __slots__ = ("_begin", "_clock", "_delay", "_end", "times", "undivided", "whole")
 
-    def __init__(self, kernel: Moment, stamps: Stamps, delay: int = 0, lo: int | None = None, hi: int | None = None) -> None:
-        self._kernel, self._delay = kernel, delay
+    def __init__(self, clock: WorkerClock, stamps: Stamps, delay: int = 0, lo: int | None = None, hi: int | None = None) -> None:
+        self._clock, self._delay = clock, delay
         self.whole, self.times, self.undivided = stamps.whole, stamps.times, stamps.rows is None
         lo, hi = (0, stamps.rows or 0) if lo is None or hi is None else (lo, hi)
         self._begin, self._end = FIRST_ROW + lo, FIRST_ROW + hi
 
     def any_since(self, since: int) -> bool:
         """Whether any of it was written in pass ``since`` or later (without a delay)."""
-        return self._kernel.words[self.whole] >= since or (not self.undivided and bool(np.any(self.rows(since))))
+        return self._clock.words[self.whole] >= since or (not self.undivided and bool(np.any(self.rows(since))))
 
     def any_row(self, number: int) -> bool:
         """Whether one of its rows was written by itself in pass ``number`` (without a delay)."""
-        words = self._kernel.words
+        words = self._clock.words
         return words[self.whole + ANY_ROW] == number and number in words[self.whole + self._begin : self.whole + self._end]
 
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
@@ -152,16 +152,16 @@ class Source:
         Args:
             since: The first pass that counts: the running one, or for the caller, which reads after a tick, the tick's first.
         """
-        kernel = self._kernel
-        words = kernel.words
+        clock = self._clock
+        words = clock.words
         if self._delay:
-            time = kernel.time - self._delay
-            if time < 0 or since > kernel.tick_number:  # delayed values arrive at microstep 0
+            time = clock.time - self._delay
+            if time < 0 or since > clock.tick_number:  # delayed values arrive at microstep 0
                 return False
             at = self.times[time % len(self.times)]
             since = upto = time
         else:
-            at, upto = self.whole, kernel.number
+            at, upto = self.whole, clock.pass_number
         if since <= words[at] <= upto:
             return True
         if self.undivided or not since <= words[at + ANY_ROW] <= upto:

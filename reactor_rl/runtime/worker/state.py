@@ -18,7 +18,7 @@ from reactor_rl.errors import RunError
 from reactor_rl.pickling import dumps, loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.worker.clock import Agenda
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.ports import ArrayOutput, ObjectOutput
 
 __all__ = ["WorkerCheckpoint", "checkpoint", "go_back", "WorkerState", "pickled_reactors", "put_back", "set_state", "take"]
@@ -41,27 +41,27 @@ class WorkerCheckpoint:
     kept: dict[int, list[Any]]
 
 
-def checkpoint(kernel: Kernel) -> WorkerCheckpoint:
+def checkpoint(loop: WorkerLoop) -> WorkerCheckpoint:
     """Copy everything that a worker holds in its own memory.
 
     Raises:
         RunError, TypeError: If the state of a reactor cannot be saved; see :func:`reactor_rl.runtime.worker.state.take`.
     """
-    clock = kernel.time, kernel.microstep, kernel.number, kernel.tick_number
-    kept = {index: port._cells.kept() for index, port in kernel.outputs.items() if isinstance(port, ObjectOutput)}
-    return WorkerCheckpoint(clock, pickled_reactors(kernel), kernel.agenda, kept)
+    clock = loop.time, loop.microstep, loop.pass_number, loop.tick_number
+    kept = {index: port._cells.kept() for index, port in loop.outputs.items() if isinstance(port, ObjectOutput)}
+    return WorkerCheckpoint(clock, pickled_reactors(loop), loop.agenda, kept)
 
 
-def go_back(kernel: Kernel, saved: WorkerCheckpoint) -> None:
+def go_back(loop: WorkerLoop, saved: WorkerCheckpoint) -> None:
     """Load a checkpoint into a worker. The arena holds its part already."""
-    for index, reactor in kernel.reactors.items():
-        set_state(kernel, index, reactor, loads(saved.reactors[index]))
-    kernel.time, kernel.microstep, kernel.number, kernel.tick_number = saved.clock
-    kernel.agenda, kernel.pending, kernel.soon, kernel.again = saved.agenda, 0, 0, []
-    for action in kernel.actions.values():
+    for index, reactor in loop.reactors.items():
+        set_state(loop, index, reactor, loads(saved.reactors[index]))
+    loop.time, loop.microstep, loop.pass_number, loop.tick_number = saved.clock
+    loop.agenda, loop.pending, loop.soon, loop.again = saved.agenda, 0, 0, []
+    for action in loop.actions.values():
         action.clear()
     for index, kept in saved.kept.items():
-        port = kernel.outputs[index]
+        port = loop.outputs[index]
         assert isinstance(port, ObjectOutput)
         port._cells.keep_all(kept)
 
@@ -98,11 +98,11 @@ class WorkerState:
             self.events[time] = _by_action(self.events.get(time, []) + events)
 
 
-def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
+def take(loop: WorkerLoop, moment: tuple[int, int]) -> WorkerState:
     """Copy everything that the coming tick and those after it depend on.
 
     Args:
-        kernel: The worker.
+        loop: The worker.
         moment: The number of ticks done, and of the last pass, in which this worker need not have taken part.
 
     Raises:
@@ -110,31 +110,31 @@ def take(kernel: Kernel, moment: tuple[int, int]) -> WorkerState:
         TypeError: If the state of a reactor cannot be pickled.
     """
     ticks, number = moment
-    microstep = number - kernel.tick_number if kernel.time == ticks - 1 else 0
-    part = WorkerState((ticks, microstep), reactors=pickled_reactors(kernel))
+    microstep = number - loop.tick_number if loop.time == ticks - 1 else 0
+    part = WorkerState((ticks, microstep), reactors=pickled_reactors(loop))
     coming = number + (ticks > 0)  # startup and tick 0 are one pass
     # Values written before the last tick are not present any more. If the last tick was skipped, no value is.
-    oldest = kernel.tick_number if kernel.time == ticks - 1 else coming
-    for index, port in kernel.outputs.items():
-        stamps = port._stamps.save(kernel.words, coming, oldest)
+    oldest = loop.tick_number if loop.time == ticks - 1 else coming
+    for index, port in loop.outputs.items():
+        stamps = port._stamps.save(loop.words, coming, oldest)
         slots = _slots(port, ticks, port._stamps.is_present(stamps)) if isinstance(port, ArrayOutput) else _cells(port).kept()
         part.outputs[index] = stamps, slots
-    part.events = {time: _by_action(events) for time, events in kernel.agenda.events.items()}
-    part.waiting = {index: list(action.waiting) for index, action in kernel.actions.items() if action.waiting}
+    part.events = {time: _by_action(events) for time, events in loop.agenda.events.items()}
+    part.waiting = {index: list(action.waiting) for index, action in loop.actions.items() if action.waiting}
     return part
 
 
-def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
+def pickled_reactors(loop: WorkerLoop) -> dict[int, bytes]:
     """Pickle the state of each reactor of a worker, by index.
 
     Raises:
         RunError, TypeError: See :func:`take`.
     """
     states = {}
-    for index, reactor in kernel.reactors.items():
-        name = kernel.reactor_names[index]
+    for index, reactor in loop.reactors.items():
+        name = loop.reactor_names[index]
         try:
-            states[index] = _pickled(kernel, index, reactor)
+            states[index] = _pickled(loop, index, reactor)
         except RunError as error:
             raise RunError(f"cannot take a snapshot of reactor {name!r}: {error}") from error
         except Exception as error:
@@ -145,36 +145,36 @@ def pickled_reactors(kernel: Kernel) -> dict[int, bytes]:
     return states
 
 
-def put_back(kernel: Kernel, part: WorkerState, coming: int) -> None:
+def put_back(loop: WorkerLoop, part: WorkerState, coming: int) -> None:
     """Load a snapshot into a worker, whatever its state is now.
 
     Args:
-        kernel: The worker.
+        loop: The worker.
         part: The state of all workers, because reactors may have moved between workers since.
         coming: The number of the coming pass, high enough for the last tick's passes to have numbers that were never used.
     """
-    states = {index: loads(part.reactors[index]) for index in kernel.reactors}
-    for index, reactor in kernel.reactors.items():
-        set_state(kernel, index, reactor, states[index])
+    states = {index: loads(part.reactors[index]) for index in loop.reactors}
+    for index, reactor in loop.reactors.items():
+        set_state(loop, index, reactor, states[index])
     ticks, microstep = part.clock
-    kernel.time, kernel.microstep = max(0, ticks - 1), microstep
-    kernel.number = coming - (ticks > 0)
-    kernel.tick_number = kernel.number - microstep
-    for index, port in kernel.outputs.items():
-        _put_back_output(kernel, port, *part.outputs[index], coming, ticks)
-    kernel.enter(ticks)
+    loop.time, loop.microstep = max(0, ticks - 1), microstep
+    loop.pass_number = coming - (ticks > 0)
+    loop.tick_number = loop.pass_number - microstep
+    for index, port in loop.outputs.items():
+        _put_back_output(loop, port, *part.outputs[index], coming, ticks)
+    loop.enter(ticks)
     for time, events in part.events.items():
         for index, kept in events:
-            if index in kernel.actions:
-                kernel.schedule_at(time, index, kept)
-    kernel.again = []
-    for index, action in kernel.actions.items():
+            if index in loop.actions:
+                loop.schedule_at(time, index, kept)
+    loop.again = []
+    for index, action in loop.actions.items():
         action.clear()
         action.waiting.extend(part.waiting.get(index, ()))
         if action.waiting:
-            kernel.again.append(action)
-    kernel.pending = 0
-    for port in kernel.outputs.values():
+            loop.again.append(action)
+    loop.pending = 0
+    for port in loop.outputs.values():
         port.trigger_again(coming)
 
 
@@ -206,8 +206,8 @@ def _slots(port: ArrayOutput, ticks: int, present: bool) -> list[Any]:
     return slots
 
 
-def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
-    present = port._stamps.restore(kernel.words, saved, coming)
+def _put_back_output(loop: WorkerLoop, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
+    present = port._stamps.restore(loop.words, saved, coming)
     if not isinstance(port, ArrayOutput):
         for cell, kept in enumerate(slots):
             _cells(port).keep(cell, kept)
@@ -217,19 +217,19 @@ def _put_back_output(kernel: Kernel, port: Any, saved: list[int], slots: list[An
             place[time % len(place)][...] = slots[time % len(slots)]
 
 
-def _pickled(kernel: Kernel, index: int, reactor: Reactor) -> bytes:
+def _pickled(loop: WorkerLoop, index: int, reactor: Reactor) -> bytes:
     """Pickle the state of a reactor. Its handles are removed meanwhile, because a ``__getstate__`` may return everything."""
     own = vars(reactor)
-    handles = {name: own.pop(name) for name in kernel.handles[index]}
+    handles = {name: own.pop(name) for name in loop.handles[index]}
     try:
         return dumps(own if type(reactor).__getstate__ is object.__getstate__ else reactor.__getstate__())
     finally:
         own.update(handles)
 
 
-def set_state(kernel: Kernel, index: int, reactor: Reactor, state: Any) -> None:
+def set_state(loop: WorkerLoop, index: int, reactor: Reactor, state: Any) -> None:
     """Set the state of a reactor; its handles stay."""
-    handles = {name: vars(reactor)[name] for name in kernel.handles[index]}
+    handles = {name: vars(reactor)[name] for name in loop.handles[index]}
     if hasattr(reactor, "__setstate__"):
         reactor.__setstate__(state)
     else:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_programs import QUIET
 
 from reactor_rl.runtime.channel import Words
-from reactor_rl.runtime.worker.clock import Moment
+from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.presence import Source, Stamps
 
 FREE = 0x5A5A
@@ -24,28 +24,28 @@ class Memory:
         self.stamps = Stamps(BEGIN, rows, ring)
         size = BEGIN + self.stamps.size + 5
         self.words = memoryview(bytearray(8 * size)).cast("q")
-        self.moment = Moment(0, self.words)
+        self.clock = WorkerClock(0, self.words)
         for word in (*range(BEGIN), *range(BEGIN + self.stamps.size, size)):
             self.words[word] = FREE
         self.stamps.clear(self.words)
 
     def at(self, time: int, number: int) -> Memory:
-        self.moment.time, self.moment.number, self.moment.tick_number = time, number, number
+        self.clock.time, self.clock.pass_number, self.clock.tick_number = time, number, number
         return self
 
     def write(self, row: int | None = None) -> None:
         """What a handle does when all of a port, or one row of it, is set."""
-        moment, stamps = self.moment, self.stamps
+        clock, stamps = self.clock, self.stamps
         if row is not None:
-            stamps.stamp_row(self.words, row, moment.number, moment.time)
+            stamps.stamp_row(self.words, row, clock.pass_number, clock.time)
             return
-        self.words[stamps.whole] = moment.number
+        self.words[stamps.whole] = clock.pass_number
         if stamps.times:
-            self.words[stamps.times[moment.time % stamps.ring]] = moment.time
+            self.words[stamps.times[clock.time % stamps.ring]] = clock.time
 
     def rows(self, delay: int = 0, lo: int | None = None, hi: int | None = None, since: int | None = None) -> object:
         """Presence as an input sees it: one truth value, or a list with one for each row."""
-        present = Source(self.moment, self.stamps, delay, lo, hi).rows(self.moment.number if since is None else since)
+        present = Source(self.clock, self.stamps, delay, lo, hi).rows(self.clock.pass_number if since is None else since)
         return present.tolist() if isinstance(present, np.ndarray) else present
 
 
@@ -86,7 +86,7 @@ def test_the_caller_asks_for_all_passes_of_a_tick(memory: Memory) -> None:
     assert memory.rows() is False
     assert memory.rows(since=7) is True and memory.rows(since=8) is False
     assert memory.stamps.any_since(memory.words, 7) and not memory.stamps.any_since(memory.words, 8)
-    source = Source(memory.moment, memory.stamps)
+    source = Source(memory.clock, memory.stamps)
     assert source.any_since(7) and not source.any_since(8)
 
 
@@ -98,15 +98,15 @@ def test_rows_are_written_one_by_one(ring: int) -> None:
     assert memory.rows(lo=0, hi=2) == [False, False] and memory.rows(lo=2, hi=3) == [True]
     memory.write(0)
     assert memory.rows() == [True, False, True] and memory.stamps.written(memory.words, 3) == [0, 2]
-    assert [Source(memory.moment, memory.stamps, 0, lo, lo + 1).any_since(3) for lo in range(3)] == [True, False, True]
-    asked = [Source(memory.moment, memory.stamps, 0, lo, lo + 1).any_row(3) for lo in range(3)]
+    assert [Source(memory.clock, memory.stamps, 0, lo, lo + 1).any_since(3) for lo in range(3)] == [True, False, True]
+    asked = [Source(memory.clock, memory.stamps, 0, lo, lo + 1).any_row(3) for lo in range(3)]
     assert asked == [True, False, True]
     assert memory.stamps.any_since(memory.words, 3) and not memory.stamps.any_since(memory.words, 4)
     memory.write()
     assert memory.rows() is True
     memory.at(3, 4).write(1)
     assert memory.rows() == [False, True, False] and memory.rows(since=3) is True
-    assert not Source(memory.moment, memory.stamps).any_row(3), "a row of this pass, not of an earlier one"
+    assert not Source(memory.clock, memory.stamps).any_row(3), "a row of this pass, not of an earlier one"
 
 
 def test_a_delayed_value_is_there_at_its_time_and_at_no_microstep_after() -> None:
@@ -114,7 +114,7 @@ def test_a_delayed_value_is_there_at_its_time_and_at_no_microstep_after() -> Non
     memory.at(4, 10).write()
     seen = [time for time in range(12) if memory.at(time, 20 + time).rows(delay=2)]
     assert seen == [6]
-    memory.at(6, 31).moment.tick_number = 30  # a further microstep of tick 6
+    memory.at(6, 31).clock.tick_number = 30  # a further microstep of tick 6
     assert memory.rows(delay=2) is False and memory.rows(delay=2, since=30) is True
 
 

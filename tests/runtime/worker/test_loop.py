@@ -1,4 +1,4 @@
-"""A kernel with hand-made lists: what runs, in which order, at which tag, and what becomes of errors."""
+"""A loop with hand-made lists: what runs, in which order, at which tag, and what becomes of errors."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import pytest
 
 from reactor_rl.runtime.channel import Words
 from reactor_rl.runtime.worker.clock import ALL, NEVER
-from reactor_rl.runtime.worker.loop import Kernel
+from reactor_rl.runtime.worker.loop import WorkerLoop
 
 A, B, C = 1, 2, 4
 
 
 class Worker:
-    """A kernel of three reactions that note when they ran."""
+    """A loop of three reactions that note when they ran."""
 
     def __init__(self) -> None:
-        self.kernel = Kernel(0, memoryview(bytearray(8 * (Words.NEXT + 1))).cast("q"))
+        self.loop = WorkerLoop(0, memoryview(bytearray(8 * (Words.NEXT + 1))).cast("q"))
         self.log: list[tuple[str, int, int]] = []
         self.then: dict[int, Callable[[], None]] = {}
         for bit, name in ((A, "a"), (B, "b"), (C, "c")):
-            self.kernel.calls[bit] = self.reaction(bit, name)
-            self.kernel.names[bit], self.kernel.reactions[bit] = name, bit
-        self.kernel.steps = [(self.kernel.run, ALL)]
-        self.kernel.enter(0)
+            self.loop.reactions_by_bit[bit] = self.reaction(bit, name)
+            self.loop.names[bit], self.loop.reactions[bit] = name, bit
+        self.loop.steps = [(self.loop.dispatch, ALL)]
+        self.loop.enter(0)
 
     def reaction(self, bit: int, name: str) -> Callable[[], None]:
         def run() -> None:
-            assert self.kernel.current == bit and self.kernel.reacting and self.kernel.running() == name
-            self.log.append((name, self.kernel.time, self.kernel.microstep))
+            assert self.loop.current == bit and self.loop.reacting and self.loop.running() == name
+            self.log.append((name, self.loop.time, self.loop.microstep))
             if bit in self.then:
                 self.then[bit]()
 
@@ -37,8 +37,8 @@ class Worker:
 
     def tick(self, time: int, pending: int = 0) -> list[tuple[str, int, int]]:
         self.log.clear()
-        self.kernel.pending |= pending
-        self.kernel.first_pass(time, self.kernel.number + 1)
+        self.loop.pending |= pending
+        self.loop.first_pass(time, self.loop.pass_number + 1)
         return list(self.log)
 
 
@@ -50,12 +50,12 @@ def worker() -> Worker:
 def test_what_is_triggered_runs_once_lowest_bit_first(worker: Worker) -> None:
     assert worker.tick(0, C | A) == [("a", 0, 0), ("c", 0, 0)]
     assert worker.tick(1) == []
-    assert worker.kernel.current == ALL and not worker.kernel.reacting
+    assert worker.loop.current == ALL and not worker.loop.reacting
 
 
 def test_a_reaction_may_trigger_later_ones_in_the_same_pass(worker: Worker) -> None:
     def trigger() -> None:
-        worker.kernel.pending |= C
+        worker.loop.pending |= C
 
     worker.then[A] = trigger
     assert worker.tick(0, A) == [("a", 0, 0), ("c", 0, 0)]
@@ -63,10 +63,10 @@ def test_a_reaction_may_trigger_later_ones_in_the_same_pass(worker: Worker) -> N
 
 def test_a_step_runs_what_is_in_its_mask_and_leaves_the_rest_for_the_next(worker: Worker) -> None:
     between: list[str] = []
-    worker.kernel.steps = [
-        (worker.kernel.run, A | C),
+    worker.loop.steps = [
+        (worker.loop.dispatch, A | C),
         (lambda _: between.append("".join(name for name, _, _ in worker.log)), None),
-        (worker.kernel.run, ALL),
+        (worker.loop.dispatch, ALL),
     ]
     assert [name for name, _, _ in worker.tick(0, A | B | C)] == ["a", "c", "b"]
     assert between == ["ac"]
@@ -78,20 +78,20 @@ def test_an_error_ends_its_reaction_and_nothing_else(worker: Worker) -> None:
 
     worker.then[A] = fail
     assert [name for name, _, _ in worker.tick(3, A | B)] == ["a", "b"]
-    (failure,) = worker.kernel.failures
+    (failure,) = worker.loop.failures
     assert isinstance(failure.error, ValueError) and failure.tag == (3, 0)
-    assert worker.kernel.words[Words.FAILED] == 1
+    assert worker.loop.words[Words.FAILED] == 1
 
 
 def test_what_comes_behind_a_reaction_does_not_come_behind_one_that_has_failed(worker: Worker) -> None:
     done: list[str] = []
 
     def fail() -> None:
-        worker.kernel.after_reaction(lambda: done.append("a"))
+        worker.loop.after_reaction(lambda: done.append("a"))
         raise ValueError("no")
 
     worker.then[A] = fail
-    worker.then[B] = lambda: worker.kernel.after_reaction(lambda: done.append("b"))
+    worker.then[B] = lambda: worker.loop.after_reaction(lambda: done.append("b"))
     worker.tick(0, A | B)
     assert done == ["b"]
 
@@ -104,37 +104,37 @@ def test_an_interrupt_in_a_step_is_found_again_and_gone_on_from(worker: Worker) 
             interrupted.append(False)
             raise TimeoutError
 
-    worker.kernel.steps = [(worker.kernel.run, A), (wait, None), (worker.kernel.run, ALL)]
+    worker.loop.steps = [(worker.loop.dispatch, A), (wait, None), (worker.loop.dispatch, ALL)]
     with pytest.raises(TimeoutError):
         worker.tick(0, A | B)
-    assert worker.kernel.unfinished() and worker.log == [("a", 0, 0)]
-    worker.kernel.execute()
-    assert not worker.kernel.unfinished() and worker.log == [("a", 0, 0), ("b", 0, 0)]
+    assert worker.loop.unfinished() and worker.log == [("a", 0, 0)]
+    worker.loop.execute()
+    assert not worker.loop.unfinished() and worker.log == [("a", 0, 0), ("b", 0, 0)]
 
 
 def test_what_is_due_comes_at_its_time_and_is_known_before(worker: Worker) -> None:
-    kernel = worker.kernel
-    assert kernel.next_time() == NEVER
-    kernel.wake_at(5, A)
-    kernel.wake_at(2, B)
-    kernel.wake_at(5, C)
-    assert kernel.next_time() == kernel.words[Words.NEXT] == 2
+    loop = worker.loop
+    assert loop.next_time() == NEVER
+    loop.wake_at(5, A)
+    loop.wake_at(2, B)
+    loop.wake_at(5, C)
+    assert loop.next_time() == loop.words[Words.NEXT] == 2
     assert worker.tick(1) == []
     assert worker.tick(2) == [("b", 2, 0)]
-    assert kernel.next_time() == 5
+    assert loop.next_time() == 5
     assert worker.tick(5) == [("a", 5, 0), ("c", 5, 0)]
-    assert kernel.next_time() == NEVER
+    assert loop.next_time() == NEVER
 
 
 def test_alone_it_skips_to_what_is_due_and_stops_behind_a_request(worker: Worker) -> None:
-    kernel = worker.kernel
+    loop = worker.loop
     for time in (3, 7, 9):
-        kernel.wake_at(time, A)
-    worker.then[A] = lambda: kernel.request_stop() if kernel.time == 7 else None
-    assert kernel.ticks_alone(0, 100) == 8
+        loop.wake_at(time, A)
+    worker.then[A] = lambda: loop.request_stop() if loop.time == 7 else None
+    assert loop.ticks_alone(0, 100) == 8
     assert worker.log == [("a", 3, 0), ("a", 7, 0)]
-    kernel.words[Words.STOP] = 0
-    assert kernel.ticks_alone(8, 100) == 100 and worker.log[2:] == [("a", 9, 0)]
+    loop.words[Words.STOP] = 0
+    assert loop.ticks_alone(8, 100) == 100 and worker.log[2:] == [("a", 9, 0)]
 
 
 class Waiting:
@@ -145,26 +145,26 @@ class Waiting:
 
     def arrive(self) -> bool:
         self.times -= 1
-        self.worker.kernel.pending |= C
+        self.worker.loop.pending |= C
         return self.times > 0
 
 
 def test_microsteps_go_on_as_long_as_something_waits(worker: Worker) -> None:
-    worker.kernel.again.append(Waiting(worker, 3))
-    worker.kernel.pending |= A
-    worker.kernel.tick_alone(4, worker.kernel.number + 1)
+    worker.loop.again.append(Waiting(worker, 3))
+    worker.loop.pending |= A
+    worker.loop.tick_alone(4, worker.loop.pass_number + 1)
     assert worker.log == [("a", 4, 0), ("c", 4, 1), ("c", 4, 2), ("c", 4, 3)]
-    assert worker.kernel.again == []
+    assert worker.loop.again == []
 
 
 def test_shutdown_reactions_run_once_whatever_happens(worker: Worker) -> None:
-    worker.kernel.shutdown_mask = B | C
+    worker.loop.shutdown_mask = B | C
 
     def fail() -> None:
         raise RuntimeError
 
     worker.then[B] = fail
-    worker.kernel.shut_down_alone()
+    worker.loop.shut_down_alone()
     assert [name for name, _, _ in worker.log] == ["b", "c"]
-    worker.kernel.shut_down_alone()
-    assert len(worker.log) == 2 and worker.kernel.failures == []
+    worker.loop.shut_down_alone()
+    assert len(worker.log) == 2 and worker.loop.failures == []
