@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from reactor_rl import __version__
 from reactor_rl.cli.commands import UsageError
-from reactor_rl.runtime.channel import Channel, Patience
+from reactor_rl.runtime.channel import Channel, SpinControl
 from reactor_rl.runtime.launch import context_named, new_process, start_process
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.shared_memory import available_memory
@@ -222,7 +222,7 @@ def round_trips(spin: float) -> RoundTrip:
         TimeoutError: If the other process does not answer.
     """
     there, back = Channel(), Channel()
-    patience, clock = Patience(spin), time.perf_counter
+    spinning, clock = SpinControl(spin), time.perf_counter
     context = context_named(None)
     process = new_process(context, 1, _echo, (there, back, spin, 2 * ROUNDS * BATCH + 1))
     start_process(context, process)
@@ -235,14 +235,14 @@ def round_trips(spin: float) -> RoundTrip:
             begin = clock()
             for _ in range(BATCH):
                 there.signal()
-                _take(back, patience)
+                _take(back, spinning)
             trips.append((clock() - begin) / BATCH)
             spent = 0.0
             for _ in range(BATCH):
                 begin = clock()
                 there.signal()
                 spent += clock() - begin
-                _take(back, patience)
+                _take(back, spinning)
             signals.append(spent / BATCH)
         process.join(PATIENCE)
         return RoundTrip(statistics.median(trips), statistics.median(signals))
@@ -254,14 +254,14 @@ def round_trips(spin: float) -> RoundTrip:
         back.unlink()
 
 
-def _take(channel: Channel, patience: Patience) -> None:
+def _take(channel: Channel, spinning: SpinControl) -> None:
     # A real WAIT tries once before it parks, so a try that happens to succeed at once belongs to the measurement.
-    if not channel.wait(patience) and not channel.poll(True, PATIENCE):
+    if not channel.wait(spinning) and not channel.poll(True, PATIENCE):
         raise TimeoutError("the other process did not answer")
 
 
 def _echo(there: Channel, back: Channel, spin: float, times: int) -> None:
-    patience = Patience(spin)
+    spinning = SpinControl(spin)
     for _ in range(times):
-        _take(there, patience)
+        _take(there, spinning)
         back.signal()

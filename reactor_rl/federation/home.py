@@ -23,7 +23,7 @@ from reactor_rl.federation.recovery import RecoveringCarrier
 from reactor_rl.federation.transport import Answer, Call, Carrier, Command, Letter, LostError, TimedCarrier
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import arithmetic
-from reactor_rl.runtime.channel import Stop, Words
+from reactor_rl.runtime.channel import ControlBlock, Stop
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
@@ -228,12 +228,12 @@ class PostOffice:
             return
         node.open, node.again = False, answer.again
         if answer.again:
-            words[Words.AGAIN] = loop.pass_number
-        if answer.stop and words[Words.STOP] == Stop.NO:
-            words[Words.STOP] = Stop.REQUESTED
+            words[ControlBlock.AGAIN] = loop.pass_number
+        if answer.stop and words[ControlBlock.STOP] == Stop.NO:
+            words[ControlBlock.STOP] = Stop.REQUESTED
         if answer.failures:
             self.failures += answer.failures
-            words[Words.FAILED] = 1
+            words[ControlBlock.FAILED] = 1
         self.due(answer.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
@@ -315,12 +315,12 @@ class Home(Helpers):
 
     def _begin(self) -> None:
         words = self.words
-        command = _COMMANDS.get(words[Words.COMMAND])
+        command = _COMMANDS.get(words[ControlBlock.COMMAND])
         if command is not None:
             if command in ("first", "again"):
                 # No port triggers a gateway's reactions: what has arrived is not stamped yet, and what leaves is looked up.
                 self.loop.pending |= self._gates
-            self.office.begin(command, words[Words.TIME], words[Words.PASS])
+            self.office.begin(command, words[ControlBlock.TIME], words[ControlBlock.PASS])
 
     def ask(self, request: str, argument: Any) -> list[Reply]:
         """Send every worker of every node a request between ticks, and return the replies in order of node and worker."""

@@ -17,7 +17,7 @@ from reactor_rl.federation.transport import Answer, Call, Letter
 from reactor_rl.pickling import loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import Arithmetic, take
-from reactor_rl.runtime.channel import Stop, Words
+from reactor_rl.runtime.channel import ControlBlock, Stop
 from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
@@ -146,11 +146,11 @@ class _PartRun(Run):
         words = self._words
         self._desk.arrived.clear()
         failures: tuple[Failure, ...] = ()
-        if words[Words.FAILED]:
-            words[Words.FAILED] = 0
+        if words[ControlBlock.FAILED]:
+            words[ControlBlock.FAILED] = 0
             failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
-        again = bool(words[Words.AGAIN] == self._loop.pass_number)
-        return Answer(self._letters(), None, again, bool(words[Words.STOP]), failures, self._next())
+        again = bool(words[ControlBlock.AGAIN] == self._loop.pass_number)
+        return Answer(self._letters(), None, again, bool(words[ControlBlock.STOP]), failures, self._next())
 
     def _go(self, call: Call) -> None:
         loop, words, helpers = self._loop, self._words, self._helpers
@@ -160,7 +160,7 @@ class _PartRun(Run):
             else:
                 loop.execute()
             return
-        words[Words.TIME] = call.time
+        words[ControlBlock.TIME] = call.time
         if call.command == "start":
             helpers.begin(Commands.START, call.number)
             loop.start_pass()
@@ -185,7 +185,7 @@ class _PartRun(Run):
         words = self._words
         if self._loop.soon:
             return 0
-        return min(words[word] for word in range(Words.NEXT, Words.NEXT + self._plan.schedule.workers))
+        return min(words[word] for word in range(ControlBlock.NEXT, ControlBlock.NEXT + self._plan.schedule.workers))
 
     def _replies(self, request: str, argument: Any) -> list[Reply]:
         if request == "clock":
@@ -201,7 +201,7 @@ class _PartRun(Run):
             return self._helpers.ask("restore", argument)
         replies = self._helpers.ask(request, argument_for(self._part, request, argument))
         if request == "restore":
-            self._words[Words.STOP] = Stop.NO  # home keeps a stop that was requested
+            self._words[ControlBlock.STOP] = Stop.NO  # home keeps a stop that was requested
         return [of_whole(self._part, request, reply) for reply in replies]
 
     def end(self, timeout: float | None) -> None:

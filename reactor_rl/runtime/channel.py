@@ -31,10 +31,10 @@ from typing import Any
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import shortage
 
-__all__ = ["Stop", "Words", "LATE", "LONGEST", "SHARE", "Patience", "Channel", "yield_processor"]
+__all__ = ["Stop", "ControlBlock", "LATE", "LONGEST", "PARK_FACTOR", "SpinControl", "Channel", "yield_processor"]
 
 
-class Words:
+class ControlBlock:
     """Indices of the words in the control block."""
 
     COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
@@ -49,13 +49,13 @@ class Stop:
 
 LATE = 400e-6
 """Seconds after which a yield comes back late: a fraction of a time slice, and more than an interrupt takes."""
-SHARE = 16
+PARK_FACTOR = 16
 """A worker parks for this many times as long as it was late."""
 LONGEST = 1.0
 """Seconds after which a worker finds out again whether its core has become its own."""
 
 
-class Patience:
+class SpinControl:
     """Decides how one worker waits, in all its channels: spinning first, or parked at once on a contended core.
 
     Attributes:
@@ -70,9 +70,9 @@ class Patience:
         self.parks_until = -math.inf if spin > 0.0 else math.inf
         self._pause = 0.0
 
-    def late(self, before: float, now: float) -> None:
+    def note_late_yield(self, before: float, now: float) -> None:
         """Note that a yield at ``before`` returned late, at ``now``, and park for a while."""
-        pause = SHARE * (now - before)
+        pause = PARK_FACTOR * (now - before)
         if before - self.parks_until < pause:  # it has not spun for long enough to make up for what this one took
             pause = max(pause, 2.0 * self._pause)
         self._pause = pause = min(pause, LONGEST)
@@ -129,7 +129,7 @@ class Channel:
         self.signal: Callable[[], None] = self._semaphore.release
         self.poll: Callable[..., bool] = self._semaphore.acquire
 
-    def wait(self, patience: Patience) -> bool:
+    def wait(self, spinning: SpinControl) -> bool:
         """Spin for a token while the core is the worker's own, and return whether it came; if not, go on with ``poll(True, ...)``.
 
         A late yield is noted even if a token has arrived by then.
@@ -138,18 +138,18 @@ class Channel:
         if poll(False):
             return True
         before = clock()
-        if before < patience.parks_until:
+        if before < spinning.parks_until:
             return False
-        until = before + patience.spin
+        until = before + spinning.spin
         while True:
             for _ in range(TRIES):
                 if poll(False):
                     if (now := clock()) - before > LATE:
-                        patience.late(before, now)
+                        spinning.note_late_yield(before, now)
                     return True
             now = clock()
             if now - before > LATE:
-                patience.late(before, now)
+                spinning.note_late_yield(before, now)
                 return False
             if now >= until:
                 return False

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import Channel, Patience, Words
+from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
 from reactor_rl.runtime.plan import Plan, aligned_zeros
 from reactor_rl.runtime.worker.values import Side
 
@@ -113,16 +113,16 @@ def channels_of(plan: Plan) -> dict[Pair, Channel]:
     return {pair: Channel() for pair in sorted(plan.schedule.signals())}
 
 
-def wait_for(channel: Channel, patience: Patience, words: memoryview) -> None:
+def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None:
     """Do a helper's WAIT within a pass.
 
     Raises:
         Aborted: If the run is torn down meanwhile.
     """
-    if channel.wait(patience):
+    if channel.wait(spinning):
         return
     while not channel.poll(True, SLICE):
-        if words[Words.ABORT]:
+        if words[ControlBlock.ABORT]:
             raise Aborted
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
-from reactor_rl.runtime.channel import Patience, Words
+from reactor_rl.runtime.channel import ControlBlock, SpinControl
 from reactor_rl.runtime.executor import ASLEEP, SLICE, Commands, Deadline, Executor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker import main
@@ -34,7 +34,7 @@ class Helpers:
 
     def __init__(self, plan: Plan, executor: Executor) -> None:
         self._plan, self._executor = plan, executor
-        self._patience = Patience(executor.spin)
+        self._spinning = SpinControl(executor.spin)
         self.words = words = executor.memory[: plan.layout.words * 8].cast("q")
         self.deadline = Deadline(None)
         self.limit: float | None = None
@@ -47,7 +47,7 @@ class Helpers:
         self._inbound = {source: channel for (source, target), channel in channels.items() if target == 0}
         self._outbound = {target: channel.signal for (source, target), channel in channels.items() if source == 0}
         for worker in range(plan.schedule.workers):
-            words[Words.NEXT + worker] = NEVER
+            words[ControlBlock.NEXT + worker] = NEVER
 
     def watch(self, loop: WorkerLoop) -> None:
         """Set the caller's own loop, before its first pass."""
@@ -56,7 +56,7 @@ class Helpers:
     def begin(self, command: int, number: int) -> None:
         """Send every helper a command for the pass with this number."""
         # Before the tokens: a helper reads these words as soon as it has its token.
-        self.words[Words.PASS], self.words[Words.COMMAND] = number, command
+        self.words[ControlBlock.PASS], self.words[ControlBlock.COMMAND] = number, command
         for give in self.start:
             give()
 
@@ -75,7 +75,7 @@ class Helpers:
         observers = self.loop.observers
         for observer in observers:
             observer.before_wait()
-        if not self._inbound[worker].wait(self._patience):
+        if not self._inbound[worker].wait(self._spinning):
             self._expect()
             while not self._inbound[worker].poll(True, self.deadline.left(SLICE)):
                 self._look()
@@ -94,7 +94,7 @@ class Helpers:
             RunClosedError: If another thread has closed the run meanwhile.
             WorkerDiedError: Naming the worker, what ended it, and the reactors that it held.
         """
-        if self.words[Words.ABORT]:
+        if self.words[ControlBlock.ABORT]:
             raise RunClosedError("the run was closed")
         for worker in self._numbers:  # its failure may be longer than the pipe's buffer, and then it lives until we read it
             self._listen(worker)
@@ -127,7 +127,7 @@ class Helpers:
             WorkerHungError: Always, in this class.
         """
         where, stopped = self._where(worker)
-        asked = self.words[Words.COMMAND] == Commands.MESSAGE
+        asked = self.words[ControlBlock.COMMAND] == Commands.MESSAGE
         what = "answered" if asked else f"ended its part of tick {self.loop.time}"
         raise WorkerHungError(
             f"worker {worker} has not {what} in {self.limit} s; {where}. The run is over: close() it and start again, or let "

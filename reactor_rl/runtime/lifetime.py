@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import Stop, Words
+from reactor_rl.runtime.channel import ControlBlock, Stop
 from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
 from reactor_rl.runtime.guards import FORKED
 from reactor_rl.runtime.helpers import Helpers
@@ -114,14 +114,14 @@ class Lifetime:
         except TimeoutError:
             return None, 0.0
         except Exception as error:
-            return error if state != "ticking" or words[Words.STOP] else None, ABORTED
+            return error if state != "ticking" or words[ControlBlock.STOP] else None, ABORTED
         return None if failure is None else failure.raised(), None if deadline.never else GRACE
 
     def _tear_down(self, grace: float | None) -> None:
         """End the workers, wherever they are. May be interrupted and called again."""
         words = self._words
         # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
-        words[Words.ABORT], words[Words.COMMAND] = 1, Commands.QUIT
+        words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, Commands.QUIT
         for give in self._start:
             give()
         if "_boundary" in self.__dict__:
@@ -192,10 +192,10 @@ class Lifetime:
 
     def _failure(self) -> Failure | None:
         """Collect the failures of reactions and return the first one in program order."""
-        if not self._words[Words.FAILED]:
+        if not self._words[ControlBlock.FAILED]:
             return None
         failures: list[Failure] = [failure for reply in self._asked("failures", None) for failure in reply.get()]
-        self._words[Words.FAILED] = 0
+        self._words[ControlBlock.FAILED] = 0
         return min(failures, key=lambda failure: (failure.reaction, failure.tag))
 
     def _raise_failures(self) -> None:
@@ -212,10 +212,10 @@ class Lifetime:
             raise first.raised()
 
     def _shut_down(self) -> Failure | None:
-        if self._words[Words.STOP] == Stop.DONE:
+        if self._words[ControlBlock.STOP] == Stop.DONE:
             return None
-        self._words[Words.STOP] = Stop.DONE
-        self._words[Words.TIME] = last = max(0, self._ticks - 1)
+        self._words[ControlBlock.STOP] = Stop.DONE
+        self._words[ControlBlock.TIME] = last = max(0, self._ticks - 1)
         number = self._loop.pass_number + 1
         self._helpers.begin(Commands.STOP, number)
         self._loop.stop_pass(last, number)

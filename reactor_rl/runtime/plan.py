@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_rl import topology as topo
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
@@ -83,7 +83,7 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
     """Lay out the arena of a program for a schedule."""
     owner = tuple(0 if o.reactor == topo.BOUNDARY else schedule.placement[o.reactor] for o in topology.outputs)
     stamps: dict[int, Stamps] = {}
-    word = Words.NEXT + schedule.workers
+    word = ControlBlock.NEXT + schedule.workers
     for worker in range(schedule.workers):
         word = -(-word // (LINE // 8)) * (LINE // 8)  # no two workers write into one cache line
         for output in topology.outputs:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from reactor_rl.errors import Failure, WorkerDiedError
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
@@ -119,7 +119,7 @@ class RecoveringHelpers(Helpers):
         words, loop = self.words, self.loop
         self._given = [0] * len(self._given)
         self._taken = [0] * len(self._taken)
-        command = words[Words.COMMAND]
+        command = words[ControlBlock.COMMAND]
         if self._over or command == Commands.STOP:
             return
         notes = self._crossings.note(command == Commands.FIRST, loop.time, loop.pass_number)
@@ -129,7 +129,7 @@ class RecoveringHelpers(Helpers):
             return
         self._past.passes.append(notes)
         self._budget.bytes += OVERHEAD + len(notes)
-        if words[Words.AGAIN] == loop.pass_number or words[Words.FAILED] or words[Words.STOP]:
+        if words[ControlBlock.AGAIN] == loop.pass_number or words[ControlBlock.FAILED] or words[ControlBlock.STOP]:
             return
         if self._budget.due:
             self._save()

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from reactor_rl import topology as topo
 from reactor_rl.errors import RunError
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.plan import CELL, Place, Plan
 from reactor_rl.runtime.shared_memory import Block
 from reactor_rl.runtime.worker.bind import bind
@@ -254,7 +254,7 @@ class Stand:
         for side, block in zip(self.sides, self._blocks, strict=True):
             if side is not None and block is not None:
                 side.move(block)
-        words[Words.NEXT + self._worker] = loop.next_time()
+        words[ControlBlock.NEXT + self._worker] = loop.next_time()
         live: dict[Any, Call] = {_wait: wait, _signal: signal}
         loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
         return loop

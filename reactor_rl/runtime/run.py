@@ -18,7 +18,7 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
@@ -133,7 +133,7 @@ class Ticking(Lifetime):
         if self._start:
             words = self._words
             # Before the tokens: a helper reads these words as soon as it has its token.
-            words[Words.TIME], words[Words.PASS], words[Words.COMMAND] = self._ticks, number, Commands.FIRST
+            words[ControlBlock.TIME], words[ControlBlock.PASS], words[ControlBlock.COMMAND] = self._ticks, number, Commands.FIRST
             for give in self._start:
                 give()
 
@@ -143,7 +143,7 @@ class Ticking(Lifetime):
             loop.tick_alone(self._ticks, self._number)
             return
         loop.first_pass(self._ticks, self._number)
-        while words[Words.AGAIN] == loop.pass_number:
+        while words[ControlBlock.AGAIN] == loop.pass_number:
             if self._start:
                 self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
             loop.next_pass(loop.pass_number + 1)
@@ -155,11 +155,11 @@ class Ticking(Lifetime):
         boundary = self._boundary
         self._ticks = boundary.time = self._ticks + 1
         boundary.fed = False
-        if words[Words.FAILED]:
+        if words[ControlBlock.FAILED]:
             self._raise_failures()
         if self._hash:
             boundary.hash(self._loop.tick_number)
-        if words[Words.STOP]:
+        if words[ControlBlock.STOP]:
             self._stop()
         else:
             boundary.open = True
@@ -178,7 +178,7 @@ class Ticking(Lifetime):
                 loop.first_pass(self._ticks, self._number)
             elif loop.unfinished():
                 loop.execute()
-            while words[Words.AGAIN] == loop.pass_number:
+            while words[ControlBlock.AGAIN] == loop.pass_number:
                 self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
                 loop.next_pass(loop.pass_number + 1)
             if deadline.over():
@@ -201,7 +201,7 @@ class Ticking(Lifetime):
             raise self._unusable("run ticks")
         begin = self._ticks
         end = begin + ticks
-        words, nexts = self._words, range(Words.NEXT, Words.NEXT + self._plan.schedule.workers)
+        words, nexts = self._words, range(ControlBlock.NEXT, ControlBlock.NEXT + self._plan.schedule.workers)
         # A tick with new boundary inputs, or with outputs of startup reactions, is never skipped.
         if (self._boundary.fed or self._ticks == 0) and ticks > 0:
             self.tick()
@@ -313,11 +313,11 @@ class Run(Ticking):
         """
         loop, words = self._loop, self._words
         interrupted = self._state in ("ready", "ticking", "busy") or (self._state, self._why) == ("broken", INTERRUPTED)
-        due = words[Words.STOP] or loop.agenda.always or loop.agenda.times or loop.soon or loop.observers
+        due = words[ControlBlock.STOP] or loop.agenda.always or loop.agenda.times or loop.soon or loop.observers
         if not interrupted or self.workers > 1 or self._start or due or _inside(loop):
             return False
         loop.abandon()
-        words[Words.FAILED] = words[Words.AGAIN] = 0
+        words[ControlBlock.FAILED] = words[ControlBlock.AGAIN] = 0
         self._started_pass = self._late = False
         self._helpers.deadline = Deadline(None)
         boundary = self._boundary
@@ -455,7 +455,7 @@ class Run(Ticking):
         whole, *others = self._ask("snapshot", (self._ticks, self._loop.pass_number))
         for part in others:
             whole.merge(part)
-        whole.stop, whole.fed = bool(self._words[Words.STOP]), self._boundary.fed
+        whole.stop, whole.fed = bool(self._words[ControlBlock.STOP]), self._boundary.fed
         return Snapshot(self._topology, whole)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -478,7 +478,7 @@ class Run(Ticking):
                 self._broke(error)
                 raise
             self._ticks = self._boundary.time = part.clock[0]
-            self._words[Words.STOP], self._boundary.fed = part.stop, part.fed
+            self._words[ControlBlock.STOP], self._boundary.fed = part.stop, part.fed
             self._boundary.restart()
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from machines import ProgramSpec, build
 from random_programs import QUIET, programs
 
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, graph, reaction, startup
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.plan import CELL, LINE, ArenaLayout, aligned_zeros, lay_out
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.topology import Topology
@@ -47,7 +47,7 @@ def test_nothing_overlaps_and_workers_keep_off_each_other_s_lines(spec: ProgramS
     except ProgramError:
         assume(False)
     everything = sorted(extents(topology, layout))
-    assert all(begin >= (Words.NEXT + workers) * WORD for begin, _, _ in everything)
+    assert all(begin >= (ControlBlock.NEXT + workers) * WORD for begin, _, _ in everything)
     for (_, end, writer), (begin, _, other) in pairwise(everything):
         assert end <= begin
         if writer != other and -1 not in (writer, other):

@@ -23,7 +23,7 @@ class Slept:
         monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
         self.counted = itertools.count()
 
-    def wait(self, patience: Any) -> bool:
+    def wait(self, spinning: Any) -> bool:
         return False
 
     def poll(self, block: bool, seconds: float) -> bool:
@@ -36,7 +36,7 @@ def waiting(inbound: Any, limit: float | None) -> Any:
     """As much of the caller's side as a wait takes."""
     whole: Any = Helpers.__new__(Helpers)
     whole.loop = SimpleNamespace(observers=[], time=3)
-    whole._inbound, whole._patience, whole.deadline, whole.limit = {1: inbound}, None, Deadline(None), limit
+    whole._inbound, whole._spinning, whole.deadline, whole.limit = {1: inbound}, None, Deadline(None), limit
     whole._numbers, whole.words = range(1, 2), [0] * 99
     whole._plan, whole.whereabouts = SimpleNamespace(names_of=lambda worker: ("reactor",)), ", ".join
     whole._executor = SimpleNamespace(died=lambda: None, stopped=lambda worker: False, receive=_nothing)

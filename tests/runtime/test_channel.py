@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reactor_rl.runtime.channel import Channel, Patience
+from reactor_rl.runtime.channel import Channel, SpinControl
 
 TOKENS = 200_000
 WAYS = {"spinning": 200e-6, "parking at once": 0.0}
@@ -23,15 +23,15 @@ def pair() -> Any:
     back.unlink()
 
 
-def take(channel: Channel, patience: Patience) -> None:
-    if not channel.wait(patience):
+def take(channel: Channel, spinning: SpinControl) -> None:
+    if not channel.wait(spinning):
         assert channel.poll(True, 20.0)
 
 
 def answer(there: Channel, back: Channel, spin: float, count: int) -> None:
-    patience = Patience(spin)
+    spinning = SpinControl(spin)
     for _ in range(count):
-        take(there, patience)
+        take(there, spinning)
         back.signal()
 
 
@@ -49,10 +49,10 @@ def test_ping_pong_between_threads(pair: tuple[Channel, Channel], spin: float) -
     count = TOKENS // 40
     thread = threading.Thread(target=answer, args=(there, back, spin, count))
     thread.start()
-    patience = Patience(spin)
+    spinning = SpinControl(spin)
     for _ in range(count):
         there.signal()
-        take(back, patience)
+        take(back, spinning)
     thread.join(20.0)
     assert not thread.is_alive() and not there.poll(False) and not back.poll(False)
 
@@ -66,10 +66,10 @@ def test_ping_pong_between_processes(pair: tuple[Channel, Channel], method: str,
     process = multiprocessing.get_context(method).Process(target=answer, args=(there, back, spin, count))
     process.start()
     try:
-        patience = Patience(spin)
+        spinning = SpinControl(spin)
         for _ in range(count):
             there.signal()
-            take(back, patience)
+            take(back, spinning)
         process.join(20.0)
         assert process.exitcode == 0 and not there.poll(False) and not back.poll(False)
     finally:
@@ -78,9 +78,9 @@ def test_ping_pong_between_processes(pair: tuple[Channel, Channel], method: str,
 
 
 def drain(channel: Channel, done: Channel, count: int) -> None:
-    patience = Patience(200e-6)
+    spinning = SpinControl(200e-6)
     for _ in range(count):
-        take(channel, patience)
+        take(channel, spinning)
     assert not channel.poll(False)
     done.signal()
 
@@ -102,11 +102,11 @@ def test_no_token_is_lost_or_doubled_by_who_runs_ahead(pair: tuple[Channel, Chan
 
 
 def test_a_wait_that_gives_up_takes_nothing() -> None:
-    channel, patience = Channel(), Patience(1e-4)
-    assert not channel.wait(patience)
+    channel, spinning = Channel(), SpinControl(1e-4)
+    assert not channel.wait(spinning)
     assert not channel.poll(True, 1e-3)
     channel.signal()
-    assert channel.wait(patience) and not channel.poll(False)
+    assert channel.wait(spinning) and not channel.poll(False)
     channel.unlink()
 
 

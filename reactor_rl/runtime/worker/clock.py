@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reactor_rl.runtime.channel import Stop, Words
+from reactor_rl.runtime.channel import ControlBlock, Stop
 
 __all__ = ["ALL", "NEVER", "Agenda", "WaitingAction", "WorkerClock"]
 
@@ -100,7 +100,7 @@ class WorkerClock:
         self.later.append(call)
 
     def request_stop(self) -> None:
-        self.words[Words.STOP] = Stop.REQUESTED
+        self.words[ControlBlock.STOP] = Stop.REQUESTED
 
     def wake_at(self, time: int, mask: int) -> None:
         """Trigger reactions at microstep 0 of a future tick."""
@@ -120,7 +120,7 @@ class WorkerClock:
     def push(self, time: int) -> None:
         """Note that something is due at a future tick."""
         heapq.heappush(self.agenda.times, time)
-        self.words[Words.NEXT + self.worker] = self.next_time()
+        self.words[ControlBlock.NEXT + self.worker] = self.next_time()
 
     def next_time(self) -> int:
         """Return the next time at which this worker has something to do of its own; 0 if it has at every tick."""

@@ -17,7 +17,7 @@ from typing import Any
 from reactor_rl.errors import Failure, ordinary
 from reactor_rl.pickling import Copies, enrol
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
 from reactor_rl.runtime.worker.clock import ALL, Agenda, WorkerClock
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
@@ -243,7 +243,7 @@ class WorkerLoop(WorkerClock):
             if self.again:
                 self._passes()
             time += 1
-            if self.failures or words[Words.STOP]:
+            if self.failures or words[ControlBlock.STOP]:
                 break
             hold()  # a reaction may have raised the number of threads
         return time
@@ -256,7 +256,7 @@ class WorkerLoop(WorkerClock):
         if self._at < 0:
             self._at = 0
             if self.again:  # set before the list's last SIGNAL, after which the caller may read it
-                self.words[Words.AGAIN] = self.pass_number
+                self.words[ControlBlock.AGAIN] = self.pass_number
         try:
             if get_ident() != self._thread:
                 self._moved()
@@ -388,7 +388,7 @@ class WorkerLoop(WorkerClock):
         self.current = ALL
         self.later.clear()
         self.failures.append(Failure.of(self.reactions[bit], self.names[bit], (self.time, self.microstep), error))
-        self.words[Words.FAILED] = 1
+        self.words[ControlBlock.FAILED] = 1
 
     # ------------------------------------------------------------------ what is due
 
@@ -414,7 +414,7 @@ class WorkerLoop(WorkerClock):
                 self.wake_at(arrival, mask)
         for port in self.outputs.values():
             port.wake_again(time)
-        self.words[Words.NEXT + self.worker] = self.next_time()
+        self.words[ControlBlock.NEXT + self.worker] = self.next_time()
 
     def _due(self, time: int) -> None:
         times = self.agenda.times
@@ -437,4 +437,4 @@ class WorkerLoop(WorkerClock):
                 arriving.append(action)
             action.waiting.append(kept)
         self.again += [action for action in arriving if action.arrive()]
-        self.words[Words.NEXT + self.worker] = self.next_time()
+        self.words[ControlBlock.NEXT + self.worker] = self.next_time()

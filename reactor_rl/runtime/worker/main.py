@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from reactor_rl.errors import Failure, RunError, ordinary
 from reactor_rl.pickling import inside, own_class
-from reactor_rl.runtime.channel import Channel, Patience, Words
+from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
 from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
@@ -123,15 +123,15 @@ def serve(
     inbound = {source: channel for (source, target), channel in channels.items() if target == worker}
     outbound = {target: channel.signal for (source, target), channel in channels.items() if source == worker}
 
-    patience = Patience(spin)
+    spinning = SpinControl(spin)
 
     def wait(source: int) -> None:
         if not loop.observers:
-            wait_for(inbound[source], patience, words)
+            wait_for(inbound[source], spinning, words)
             return
         for observer in loop.observers:
             observer.before_wait()
-        wait_for(inbound[source], patience, words)
+        wait_for(inbound[source], spinning, words)
         for observer in loop.observers:
             observer.after_wait(f"worker {source}")
 
@@ -150,24 +150,24 @@ def serve(
             connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), ordinary(error)))
         return
     try:
-        _obey(loop, words, inbound[0], connection, patience)
+        _obey(loop, words, inbound[0], connection, spinning)
     except Aborted:
         loop.shut_down_alone()
 
 
-def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Connection, patience: Patience) -> None:
+def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Connection, spinning: SpinControl) -> None:
     while True:
         for observer in loop.observers:
             observer.before_wait()
-        if not start.wait(patience):
+        if not start.wait(spinning):
             start.poll(True)
         for observer in loop.observers:
             observer.after_wait("worker 0")
-        command = words[Words.COMMAND]
+        command = words[ControlBlock.COMMAND]
         if command == Commands.FIRST:
-            loop.first_pass(words[Words.TIME], words[Words.PASS])
+            loop.first_pass(words[ControlBlock.TIME], words[ControlBlock.PASS])
         elif command == Commands.AGAIN:
-            loop.next_pass(words[Words.PASS])
+            loop.next_pass(words[ControlBlock.PASS])
         elif command == Commands.MESSAGE:
             try:
                 connection.send(answer(loop, connection.recv()))
@@ -176,7 +176,7 @@ def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Conne
         elif command == Commands.START:
             loop.start_pass()
         elif command == Commands.STOP:
-            loop.stop_pass(words[Words.TIME], words[Words.PASS])
+            loop.stop_pass(words[ControlBlock.TIME], words[ControlBlock.PASS])
         else:
             loop.shut_down_alone()
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.worker.clock import ALL, NEVER
 from reactor_rl.runtime.worker.loop import WorkerLoop
 
@@ -17,7 +17,7 @@ class Worker:
     """A loop of three reactions that note when they ran."""
 
     def __init__(self) -> None:
-        self.loop = WorkerLoop(0, memoryview(bytearray(8 * (Words.NEXT + 1))).cast("q"))
+        self.loop = WorkerLoop(0, memoryview(bytearray(8 * (ControlBlock.NEXT + 1))).cast("q"))
         self.log: list[tuple[str, int, int]] = []
         self.then: dict[int, Callable[[], None]] = {}
         for bit, name in ((A, "a"), (B, "b"), (C, "c")):
@@ -80,7 +80,7 @@ def test_an_error_ends_its_reaction_and_nothing_else(worker: Worker) -> None:
     assert [name for name, _, _ in worker.tick(3, A | B)] == ["a", "b"]
     (failure,) = worker.loop.failures
     assert isinstance(failure.error, ValueError) and failure.tag == (3, 0)
-    assert worker.loop.words[Words.FAILED] == 1
+    assert worker.loop.words[ControlBlock.FAILED] == 1
 
 
 def test_what_comes_behind_a_reaction_does_not_come_behind_one_that_has_failed(worker: Worker) -> None:
@@ -118,7 +118,7 @@ def test_what_is_due_comes_at_its_time_and_is_known_before(worker: Worker) -> No
     loop.wake_at(5, A)
     loop.wake_at(2, B)
     loop.wake_at(5, C)
-    assert loop.next_time() == loop.words[Words.NEXT] == 2
+    assert loop.next_time() == loop.words[ControlBlock.NEXT] == 2
     assert worker.tick(1) == []
     assert worker.tick(2) == [("b", 2, 0)]
     assert loop.next_time() == 5
@@ -133,7 +133,7 @@ def test_alone_it_skips_to_what_is_due_and_stops_behind_a_request(worker: Worker
     worker.then[A] = lambda: loop.request_stop() if loop.time == 7 else None
     assert loop.ticks_alone(0, 100) == 8
     assert worker.log == [("a", 3, 0), ("a", 7, 0)]
-    loop.words[Words.STOP] = 0
+    loop.words[ControlBlock.STOP] = 0
     assert loop.ticks_alone(8, 100) == 100 and worker.log[2:] == [("a", 9, 0)]
 
 

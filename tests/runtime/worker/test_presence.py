@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_programs import QUIET
 
-from reactor_rl.runtime.channel import Words
+from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.presence import Source, Stamps
 
 FREE = 0x5A5A
-BEGIN = Words.NEXT + 3  # the stamps begin somewhere in the middle
+BEGIN = ControlBlock.NEXT + 3  # the stamps begin somewhere in the middle
 SHAPES = [(None, 1), (None, 3), (3, 1), (3, 4)]
 
 
