@@ -38,7 +38,7 @@ from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.line import Line
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.revival import Stand
-from reactor_rl.runtime.shared_memory import Block
+from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import serve
@@ -79,11 +79,11 @@ class Processes:
         self._start: _Start | None = None
         self._lines: list[Line] = []
         self.spin = spin
-        arena = Block(plan.layout.size, f"the ports of program {plan.topology.name!r}")
-        self._blocks: list[Block] = [arena]
+        arena = SharedMemory(plan.layout.size, f"the ports of program {plan.topology.name!r}")
+        self._blocks: list[SharedMemory] = [arena]
         self.memory = arena.view(plan.layout.size)
         writers = {plan.layout.owner[index] for index, offset in enumerate(plan.layout.cells) if offset >= 0}
-        sides = [Block(0, f"objects of worker {w}") if w in writers else None for w in range(plan.schedule.workers)]
+        sides = [SharedMemory(0, f"objects of worker {w}") if w in writers else None for w in range(plan.schedule.workers)]
         self._blocks += [block for block in sides if block is not None]
         self._side_blocks = sides
         self.sides: Sequence[Side | None] = [None if block is None else Side(block) for block in sides]
@@ -326,8 +326,8 @@ class _Start:
 def _main(
     worker: int,
     load: Any,
-    arena: Block,
-    side_blocks: Sequence[Block | None],
+    arena: SharedMemory,
+    side_blocks: Sequence[SharedMemory | None],
     channels: dict[Pair, Channel],
     line: Any,
     spin: float,

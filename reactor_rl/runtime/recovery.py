@@ -28,9 +28,9 @@ from reactor_rl.settings import Recover, tell
 
 __all__ = ["RecoveringHelpers", "RecoveryBudget"]
 
-OFTEN = 10.0
+SHORTEST_PAUSE = 10.0
 """Seconds between two saves of a state, at least; bringing a helper or a node back then takes about that long at most."""
-SHARE = 200
+PAUSE_FACTOR = 200
 """The pause between two saves is at least this many times as long as a save takes."""
 
 START, SLOWER = 10.0, 4
@@ -56,7 +56,7 @@ class RecoveryBudget:
         self._log_bytes = log_bytes
         self.bytes = 0
         self.began = time.monotonic()
-        self._pause = OFTEN
+        self._pause = SHORTEST_PAUSE
 
     @property
     def too_large(self) -> bool:
@@ -71,7 +71,7 @@ class RecoveryBudget:
     def saved(self, began: float) -> None:
         """Begin a new log behind a save that began at ``began``. The longer the save took, the longer the next one waits."""
         self.bytes, self.began = 0, time.monotonic()
-        self._pause = max(OFTEN, SHARE * (self.began - began))
+        self._pause = max(SHORTEST_PAUSE, PAUSE_FACTOR * (self.began - began))
 
     def failed(self) -> None:
         """Note that the state cannot be saved: it is due again only when the log is too large."""

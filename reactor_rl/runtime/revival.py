@@ -28,7 +28,7 @@ from reactor_rl.errors import RunError
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.plan import CELL, Place, Plan
-from reactor_rl.runtime.shared_memory import Block
+from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.state import WorkerCheckpoint, WorkerState, go_back, put_back
@@ -226,11 +226,11 @@ class Stand:
         sides: The side blocks; private at first.
     """
 
-    def __init__(self, plan: Plan, worker: int, arena: Block, blocks: Sequence[Block | None]) -> None:
+    def __init__(self, plan: Plan, worker: int, arena: SharedMemory, blocks: Sequence[SharedMemory | None]) -> None:
         self._plan, self._worker, self._arena, self._blocks = plan, worker, arena, blocks
         self._map = mmap.mmap(-1, arena.reserved)
         self.memory = memoryview(self._map)[: plan.layout.size]
-        self.sides: list[Side | None] = [None if block is None else Side(Block(0, "values of the past")) for block in blocks]
+        self.sides: list[Side | None] = [None if block is None else Side(SharedMemory(0, "values of the past")) for block in blocks]
 
     def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> WorkerLoop:
         """Run the reactors through the past, and move their loop to the live arena.

@@ -23,7 +23,7 @@ from typing import Any
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import group_memory
 
-__all__ = ["Block", "available_memory"]
+__all__ = ["SharedMemory", "available_memory"]
 
 _LINUX = sys.platform == "linux"
 _POSIX = os.name == "posix"
@@ -32,7 +32,7 @@ _SHARED = os.O_RDWR if _POSIX else os.O_RDWR | os.O_BINARY | os.O_NOINHERIT | os
 """Flags of the temporary file. On Windows every process that opens it must agree that it is deleted with the last handle."""
 
 
-class Block:
+class SharedMemory:
     """A growable shared mapping. Its file is closed with the last reference to it, if not before.
 
     On POSIX only the block has the file open: Python's own ``mmap`` would keep a descriptor for as long as views exist.

@@ -21,7 +21,7 @@ import pytest
 from reactor_rl import ArenaError, Output, Program, Reactor, RunError, Timer, WorkerDiedError, reaction
 from reactor_rl.runtime import channel, launch, shared_memory
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.shared_memory import Block
+from reactor_rl.runtime.shared_memory import SharedMemory
 
 pytestmark = [
     pytest.mark.faults,
@@ -257,7 +257,7 @@ def test_a_file_that_cannot_be_removed_while_it_is_open(monkeypatch: pytest.Monk
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     removed: list[Path] = []
     monkeypatch.setattr(Path, "unlink", lambda self, **_: removed.append(self))
-    made = Block(100, "a test")
+    made = SharedMemory(100, "a test")
     made.view(100)[:3] = b"abc"
     made.unlink()
     view = made.view(100)

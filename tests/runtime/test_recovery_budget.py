@@ -3,7 +3,7 @@
 import pytest
 
 from reactor_rl.runtime import recovery
-from reactor_rl.runtime.recovery import OFTEN, SHARE, RecoveryBudget
+from reactor_rl.runtime.recovery import PAUSE_FACTOR, SHORTEST_PAUSE, RecoveryBudget
 
 
 class Clock:
@@ -30,13 +30,13 @@ def test_a_large_log_is_due_at_once(clock: Clock) -> None:
 
 def test_an_old_log_is_due(clock: Clock) -> None:
     budget = RecoveryBudget(1000)
-    clock.now += OFTEN
+    clock.now += SHORTEST_PAUSE
     assert not budget.due
     clock.now += 0.1
     assert budget.due and not budget.too_large
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0.01, OFTEN), (1.0, SHARE)])
+@pytest.mark.parametrize(("seconds", "pause"), [(0.01, SHORTEST_PAUSE), (1.0, PAUSE_FACTOR)])
 def test_the_pause_grows_with_the_seconds_of_a_save(clock: Clock, seconds: float, pause: float) -> None:
     budget = RecoveryBudget(1000)
     budget.bytes = 2000
@@ -52,7 +52,7 @@ def test_the_pause_grows_with_the_seconds_of_a_save(clock: Clock, seconds: float
 
 def test_after_a_failed_save_only_a_large_log_is_due(clock: Clock) -> None:
     budget = RecoveryBudget(1000)
-    clock.now += OFTEN + 1
+    clock.now += SHORTEST_PAUSE + 1
     budget.failed()
     clock.now += 1e6
     assert not budget.due
@@ -64,5 +64,5 @@ def test_each_budget_counts_alone(clock: Clock) -> None:
     first, second = RecoveryBudget(10), RecoveryBudget(10)
     first.bytes = 11
     first.failed()
-    clock.now += OFTEN + 1
+    clock.now += SHORTEST_PAUSE + 1
     assert second.due and not second.too_large

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from reactor_rl.pickling import Pickled, decode, encode, loads
 from reactor_rl.runtime.plan import CELL, ArenaLayout
-from reactor_rl.runtime.shared_memory import Block
+from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.topology import InputNode, Part, Topology
 
@@ -32,7 +32,7 @@ class Side:
     Every cell keeps its region until it outgrows it. A new region has twice the length needed, so at most half is wasted.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: SharedMemory) -> None:
         self._block = block
         self._used = 0
         self._regions: dict[int, tuple[int, int]] = {}
@@ -48,7 +48,7 @@ class Side:
         self._block.view(offset + len(data))[offset : offset + len(data)] = data
         return offset
 
-    def move(self, block: Block) -> None:
+    def move(self, block: SharedMemory) -> None:
         """Go on in another block, whose content stays as it is."""
         self._block, self._used, self._regions = block, block.reserved, {}
 

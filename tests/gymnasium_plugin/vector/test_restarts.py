@@ -111,8 +111,8 @@ def test_shards_that_could_not_be_brought_back_are_refused() -> None:
 
 
 def test_shards_go_on_from_what_was_saved_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "OFTEN", 0.0)
-    monkeypatch.setattr(recovery, "SHARE", 0)
+    monkeypatch.setattr(recovery, "SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr(recovery, "PAUSE_FACTOR", 0)
     make = partial(make_vec, "CartPole-v1", 6, shards=3)
     with make(executor="inline") as envs:
         expected = trajectory(envs, 20)

@@ -45,8 +45,8 @@ def trajectory(envs: ParallelVectorEnv, kills: set[int]) -> str:
 @pytest.mark.parametrize(("make", "saved"), [(Crowd, False), (spread, True)], ids=["replayed", "saved"])
 def test_killed_workers_change_nothing(make: Any, saved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if saved:  # after every tick
-        monkeypatch.setattr(recovery, "OFTEN", 0.0)
-        monkeypatch.setattr(recovery, "SHARE", 0)
+        monkeypatch.setattr(recovery, "SHORTEST_PAUSE", 0.0)
+        monkeypatch.setattr(recovery, "PAUSE_FACTOR", 0)
     with ParallelVectorEnv(make, 4, executor="inline") as envs:
         expected = trajectory(envs, set())
     with warnings.catch_warnings(record=True) as said:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from reactor_rl import ArenaError
-from reactor_rl.runtime.shared_memory import Block, available_memory
+from reactor_rl.runtime.shared_memory import SharedMemory, available_memory
 
 PAGE = mmap.PAGESIZE
 
 
 def test_what_is_written_is_there_whoever_looks() -> None:
-    block = Block(100, "a test")
+    block = SharedMemory(100, "a test")
     first, second = block.view(100), block.view(50)
     first[7] = 42
     assert second[7] == 42 and len(first) >= 100
@@ -30,7 +30,7 @@ def test_what_is_written_is_there_whoever_looks() -> None:
 
 @pytest.mark.parametrize("pages", [2, 5, 100])
 def test_it_grows_and_views_of_before_stay_valid(pages: int) -> None:
-    block = Block(10, "a test")
+    block = SharedMemory(10, "a test")
     before = block.view(10)
     before[0] = 1
     block.grow(pages * PAGE)
@@ -46,12 +46,12 @@ def test_it_grows_and_views_of_before_stay_valid(pages: int) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere it is mapped at once")
 def test_a_thread_that_looks_while_another_one_maps_it_sees_what_was_written() -> None:
-    block = Block(PAGE, "a test")
+    block = SharedMemory(PAGE, "a test")
     block.view(PAGE)[:5] = b"there"
     block.grow(2 * PAGE)
     seen: list[bytes] = []
 
-    class Looking(Block):
+    class Looking(SharedMemory):
         def map_over(self, memory: mmap.mmap) -> None:
             if not seen:
                 seen.append(b"")
@@ -65,7 +65,7 @@ def test_a_thread_that_looks_while_another_one_maps_it_sees_what_was_written() -
 
 
 def test_nothing_there_takes_no_memory() -> None:
-    block = Block(0, "a test")
+    block = SharedMemory(0, "a test")
     assert block.size == 0
     with pytest.raises(ArenaError, match="cannot view 8 bytes of a block of 0"):
         block.view(8)
@@ -73,7 +73,7 @@ def test_nothing_there_takes_no_memory() -> None:
 
 
 def test_views_outlive_the_block() -> None:
-    block = Block(PAGE, "a test")
+    block = SharedMemory(PAGE, "a test")
     view = block.view(PAGE)
     block.close()
     view[5] = 3
@@ -85,11 +85,11 @@ def test_too_much_is_refused_before_it_is_used() -> None:
     if free is None:
         pytest.skip("this system does not tell how much memory there is")
     with pytest.raises(ArenaError, match=r"cannot reserve .* for a test: .*fewer environments"):
-        Block(4 * free, "a test")
+        SharedMemory(4 * free, "a test")
 
 
 def test_of_a_block_that_grows_only_what_is_new_has_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    block = Block(4 * PAGE, "a test")
+    block = SharedMemory(4 * PAGE, "a test")
     monkeypatch.setattr("reactor_rl.runtime.shared_memory.available_memory", lambda: 2 * PAGE)
     block.grow(6 * PAGE)
     assert block.size == 6 * PAGE
@@ -100,13 +100,13 @@ def test_of_a_block_that_grows_only_what_is_new_has_to_be_free(monkeypatch: pyte
 def test_it_does_not_pickle_but_into_a_process() -> None:
     import pickle
 
-    block = Block(8, "a test")
+    block = SharedMemory(8, "a test")
     with pytest.raises(RuntimeError):
         pickle.dumps(block)
     block.close()
 
 
-def other_side(block: Block, line: Connection) -> None:
+def other_side(block: SharedMemory, line: Connection) -> None:
     view = block.view(block.size)
     line.send(bytes(view[:4]))
     view[10] = 77
@@ -118,7 +118,7 @@ def other_side(block: Block, line: Connection) -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_another_process_maps_the_same_memory_also_what_was_added_later(method: str) -> None:
-    block = Block(PAGE, "a test")
+    block = SharedMemory(PAGE, "a test")
     mine = block.view(PAGE)
     mine[:4] = b"here"
     line, theirs = multiprocessing.Pipe()
@@ -142,7 +142,7 @@ def test_another_process_maps_the_same_memory_also_what_was_added_later(method: 
 
 
 def test_threads_that_write_into_their_own_bytes_do_not_meet() -> None:
-    block = Block(PAGE, "a test")
+    block = SharedMemory(PAGE, "a test")
     view = block.view(PAGE)
 
     def write(number: int) -> None:
@@ -159,7 +159,7 @@ def test_threads_that_write_into_their_own_bytes_do_not_meet() -> None:
 
 
 def test_closing_twice_closes_one_descriptor() -> None:
-    block = Block(8, "a test")
+    block = SharedMemory(8, "a test")
     fd = block._fd
     block.close()
     other = os.open(os.devnull, os.O_RDONLY)  # very likely the same number
@@ -178,7 +178,7 @@ def test_closing_gives_the_memory_back_and_views_keep_what_was_in_it() -> None:
 
     gc.collect()
     descriptors, maps = ours()
-    block = Block(PAGE, "a test")
+    block = SharedMemory(PAGE, "a test")
     small = block.view(PAGE)
     small[3] = 1
     block.grow(3 * PAGE)
