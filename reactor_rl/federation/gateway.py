@@ -18,7 +18,7 @@ from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.runtime.worker.ports import OutputHandle
 from reactor_rl.runtime.worker.state import WorkerState
-from reactor_rl.runtime.worker.values import Written
+from reactor_rl.runtime.worker.values import OutputReader
 
 __all__ = ["argument_for", "of_whole", "Gateway", "Office"]
 
@@ -104,7 +104,7 @@ class Gateway(Gate):
             act = self._leave if link.source == part.node else self._arrive
             vars(self)[part.topology.reactions[index].name] = partial(act, link)
 
-    def attach(self, loop: WorkerLoop, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+    def attach(self, loop: WorkerLoop, leaving: Mapping[int, OutputReader], arriving: Mapping[int, OutputHandle]) -> None:
         self._loop = loop
         whole, outputs = self._part.outputs, self._part.topology.outputs
         self._leaving = {whole[index]: output for index, output in leaving.items()}

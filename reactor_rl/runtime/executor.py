@@ -14,7 +14,7 @@ import numpy as np
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
 from reactor_rl.runtime.plan import Plan, aligned_zeros
-from reactor_rl.runtime.worker.values import Side
+from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = [
     "ABORTED",
@@ -70,7 +70,7 @@ class Executor(Protocol):
     def memory(self) -> memoryview: ...
 
     @property
-    def sides(self) -> Sequence[Side | None]: ...
+    def sides(self) -> Sequence[SideBlock | None]: ...
 
     @property
     def channels(self) -> Mapping[Pair, Channel]: ...
@@ -157,7 +157,7 @@ class Inline:
 
     def __init__(self, plan: Plan) -> None:
         self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
-        self.sides: Sequence[Side | None] = (None,)
+        self.sides: Sequence[SideBlock | None] = (None,)
         self.channels: Mapping[Pair, Channel] = {}
 
     def launch(self, reactors: Sequence[Reactors]) -> None:

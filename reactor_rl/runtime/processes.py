@@ -42,7 +42,7 @@ from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import serve
-from reactor_rl.runtime.worker.values import Side
+from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = ["NO_PAST", "REPLAYING", "REVIVED", "Processes"]
 
@@ -86,7 +86,7 @@ class Processes:
         sides = [SharedMemory(0, f"objects of worker {w}") if w in writers else None for w in range(plan.schedule.workers)]
         self._blocks += [block for block in sides if block is not None]
         self._side_blocks = sides
-        self.sides: Sequence[Side | None] = [None if block is None else Side(block) for block in sides]
+        self.sides: Sequence[SideBlock | None] = [None if block is None else SideBlock(block) for block in sides]
         self.channels = channels_of(plan)
 
     @shortages_named("start the workers")
@@ -357,7 +357,7 @@ def _main(
         return
     if past is None or past == NO_PAST:
         memory = arena.view(plan.layout.size)
-        sides: Sequence[Side | None] = [None if block is None else Side(block) for block in side_blocks]
+        sides: Sequence[SideBlock | None] = [None if block is None else SideBlock(block) for block in side_blocks]
     else:
         stand = Stand(plan, worker, arena, side_blocks)
         memory, sides = stand.memory, stand.sides

@@ -32,7 +32,7 @@ from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.state import WorkerCheckpoint, WorkerState, go_back, put_back
-from reactor_rl.runtime.worker.values import HEADER, Side
+from reactor_rl.runtime.worker.values import HEADER, SideBlock
 
 __all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Held", "Past", "begins_tick", "lay", "BEAT", "Stand"]
 
@@ -92,7 +92,7 @@ class Crossings:
         sides: The side block of each worker.
     """
 
-    def __init__(self, plan: Plan, memory: memoryview, sides: Sequence[Side | None]) -> None:
+    def __init__(self, plan: Plan, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self._memory, self._sides = memory[: plan.layout.size], sides
         self._words = memory[: plan.layout.words * 8].cast("q")
         places: dict[int, set[Place]] = {}
@@ -188,7 +188,7 @@ def begins_tick(notes: bytes) -> bool:
     return bool(notes[0])
 
 
-def lay(notes: bytes, memory: memoryview, sides: Sequence[Side | None], worker: int) -> tuple[bool, int, int]:
+def lay(notes: bytes, memory: memoryview, sides: Sequence[SideBlock | None], worker: int) -> tuple[bool, int, int]:
     """Apply notes to a copy of the arena and of the side blocks, except for outputs of the worker, which it will write again.
 
     Returns:
@@ -230,7 +230,9 @@ class Stand:
         self._plan, self._worker, self._arena, self._blocks = plan, worker, arena, blocks
         self._map = mmap.mmap(-1, arena.reserved)
         self.memory = memoryview(self._map)[: plan.layout.size]
-        self.sides: list[Side | None] = [None if block is None else Side(SharedMemory(0, "values of the past")) for block in blocks]
+        self.sides: list[SideBlock | None] = [
+            None if block is None else SideBlock(SharedMemory(0, "values of the past")) for block in blocks
+        ]
 
     def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> WorkerLoop:
         """Run the reactors through the past, and move their loop to the live arena.

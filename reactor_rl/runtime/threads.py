@@ -19,7 +19,7 @@ from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.plan import Plan, aligned_zeros
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.main import serve
-from reactor_rl.runtime.worker.values import Side
+from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = ["Threads"]
 
@@ -77,7 +77,7 @@ class Threads:
         self._plan = plan
         self.memory = aligned_zeros((plan.layout.size,), np.uint8).data
         self._blocks = [SharedMemory(0, f"objects of worker {w}") for w in range(plan.schedule.workers)]
-        self.sides: Sequence[Side | None] = [Side(block) for block in self._blocks]
+        self.sides: Sequence[SideBlock | None] = [SideBlock(block) for block in self._blocks]
         self.channels = channels_of(plan)
         for channel in self.channels.values():
             channel.unlink()

@@ -17,8 +17,8 @@ from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.loop import Mark, WorkerLoop
 from reactor_rl.runtime.worker.observers import AllPorts, Poison
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
-from reactor_rl.runtime.worker.presence import Source
-from reactor_rl.runtime.worker.values import Side, Values, Written
+from reactor_rl.runtime.worker.presence import StampReader
+from reactor_rl.runtime.worker.values import OutputReader, SideBlock, Values
 from reactor_rl.schedule import Await, Exec, Signal, Wait
 
 __all__ = ["Gate", "bind"]
@@ -28,7 +28,7 @@ class Gate(Reactor):
     """The reactor that stands for the other nodes: it reads outputs that leave this node, and writes those that arrive."""
 
     @abstractmethod
-    def attach(self, loop: WorkerLoop, leaving: Mapping[int, Written], arriving: Mapping[int, OutputHandle]) -> None:
+    def attach(self, loop: WorkerLoop, leaving: Mapping[int, OutputReader], arriving: Mapping[int, OutputHandle]) -> None:
         """Set the worker and, by index, the outputs that leave and those that arrive."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ def bind(
     plan: Plan,
     worker: int,
     memory: memoryview,
-    sides: Sequence[Side | None],
+    sides: Sequence[SideBlock | None],
     reactors: Mapping[int, bytes | Reactor],
     wait: Callable[[int], None],
     signal: Callable[[int], None],
@@ -63,7 +63,7 @@ def bind(
 
 
 class _Binder:
-    def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[Side | None]) -> None:
+    def __init__(self, plan: Plan, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self.plan, self.worker = plan, worker
         self.topology, self.layout = plan.topology, plan.layout
         self.loop = WorkerLoop(worker, memory[: plan.layout.words * 8].cast("q"), id(memory))
@@ -115,13 +115,13 @@ class _Binder:
             if isinstance(reactor, Gate):
                 read = sorted({part.output for node in topology.inputs if node.reactor == index for part in node.parts})
                 arriving = {node.index: outputs[node.index] for node in topology.outputs if node.reactor == index}
-                reactor.attach(loop, {output: self._written(output) for output in read}, arriving)
+                reactor.attach(loop, {output: self._output_reader(output) for output in read}, arriving)
         loop.enter(0)
         self._steps(wait, signal)
         if self.plan.options.debug:
             loop.observers.append(Poison(loop, topology))
         if self.plan.options.fingerprint == "all":
-            loop.observers.append(AllPorts(loop, {index: self._written(index) for index in outputs}))
+            loop.observers.append(AllPorts(loop, {index: self._output_reader(index) for index in outputs}))
         return loop, boundary_out, boundary_in
 
     def _here(self, reactor: int) -> bool:
@@ -164,9 +164,9 @@ class _Binder:
             self.loop.outputs[index] = handle
         return self.loop.outputs
 
-    def _written(self, output: int) -> Written:
+    def _output_reader(self, output: int) -> OutputReader:
         objects = self.topology.outputs[output].dtype is None
-        return Written(self.layout.stamps[output], self.values.cells[output] if objects else self.values.views(output)[0])
+        return OutputReader(self.layout.stamps[output], self.values.cells[output] if objects else self.values.views(output)[0])
 
     # ------------------------------------------------------------------ inputs
 
@@ -182,8 +182,8 @@ class _Binder:
             inputs[index] = input_handle(self.loop, name, allowed, node, sources, self.values.reading(node))
         return inputs
 
-    def _source(self, node: topo.InputNode, part: topo.Part) -> Source:
-        return Source(self.loop, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
+    def _source(self, node: topo.InputNode, part: topo.Part) -> StampReader:
+        return StampReader(self.loop, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
 
     # ------------------------------------------------------------------ who triggers whom
 
@@ -210,11 +210,11 @@ class _Binder:
                     alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), Gate | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
-                    loop.late_marks.append(self._late_mark(self._source(node, part), mask))
+                    loop.late_marks.append(self._delayed_check(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    loop.boundary_marks.append(_mark(self._source(node, part), mask))
+                    loop.boundary_marks.append(_remote_check(self._source(node, part), mask))
 
-    def _late_mark(self, source: Source, mask: int) -> Callable[[], None]:
+    def _delayed_check(self, source: StampReader, mask: int) -> Callable[[], None]:
         loop = self.loop
 
         def check() -> None:
@@ -266,7 +266,7 @@ class _Binder:
         mask = 0
         for op in ops:
             if isinstance(op, Exec):
-                marks = self._remote_marks(op.reaction, seen)
+                marks = self._remote_checks(op.reaction, seen)
                 if marks:
                     if mask:
                         steps.append((loop.dispatch, mask))
@@ -285,7 +285,7 @@ class _Binder:
             steps.append((loop.dispatch, mask))
         self.loop.steps = _without_repeats(steps, loop)
 
-    def _remote_marks(self, reaction: int, seen: set[int]) -> list[Mark]:
+    def _remote_checks(self, reaction: int, seen: set[int]) -> list[Mark]:
         """Marks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
         marks: list[Mark] = []
         for index in self.topology.reactions[reaction].triggers:
@@ -297,11 +297,11 @@ class _Binder:
             for part in node.parts:
                 source = self.topology.outputs[part.output]
                 if not self._here(source.reactor) and source.reactor != topo.BOUNDARY:
-                    marks.append(_mark(self._source(node, part), mask))
+                    marks.append(_remote_check(self._source(node, part), mask))
         return marks
 
 
-def _mark(source: Source, mask: int) -> Mark:
+def _remote_check(source: StampReader, mask: int) -> Mark:
     """Make the check of an undelayed part that another worker writes."""
     return source.whole, mask, None if source.undivided else source
 

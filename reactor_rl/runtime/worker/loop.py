@@ -22,11 +22,11 @@ from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loadi
 from reactor_rl.runtime.worker.clock import ALL, Agenda, WorkerClock
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.ports import OutputHandle
-from reactor_rl.runtime.worker.presence import Source
+from reactor_rl.runtime.worker.presence import StampReader
 
 __all__ = ["WorkerLoop", "Mark", "Observer"]
 
-Mark = tuple[int, int, Source | None]
+Mark = tuple[int, int, StampReader | None]
 """The word of an output's stamp, the bits of the reactions that it triggers, and the reader of its single rows, if any."""
 
 

@@ -19,7 +19,7 @@ from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.observers import AllPorts, Timeline
 from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
-from reactor_rl.runtime.worker.values import Side
+from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = ["Reply", "answer", "Connection", "serve"]
 
@@ -108,7 +108,7 @@ def serve(
     plan: Plan,
     worker: int,
     memory: memoryview,
-    sides: Sequence[Side | None],
+    sides: Sequence[SideBlock | None],
     reactors: Reactors,
     channels: Mapping[Pair, Channel],
     connection: Connection,

@@ -14,7 +14,7 @@ from reactor_rl.fingerprint import canonical, new_hash
 from reactor_rl.pickling import decode
 from reactor_rl.runtime.worker.loop import Observer, WorkerLoop
 from reactor_rl.runtime.worker.ports import ArrayOutput
-from reactor_rl.runtime.worker.values import Written
+from reactor_rl.runtime.worker.values import OutputReader
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice
 
@@ -47,7 +47,7 @@ class Timeline(Observer):
 class AllPorts(Observer):
     """Hashes every output of one worker after each pass: tag, presence of its rows, content."""
 
-    def __init__(self, loop: WorkerLoop, outputs: Mapping[int, Written]) -> None:
+    def __init__(self, loop: WorkerLoop, outputs: Mapping[int, OutputReader]) -> None:
         self._loop, self._outputs = loop, outputs
         self._hashes = {index: new_hash() for index in outputs}
         self._startup = True

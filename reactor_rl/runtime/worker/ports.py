@@ -15,8 +15,8 @@ import numpy.typing as npt
 from reactor_rl.errors import AbsentError, UndeclaredPortError
 from reactor_rl.pickling import KEPT, decode, encode
 from reactor_rl.runtime.worker.clock import WorkerClock
-from reactor_rl.runtime.worker.presence import Source, Stamps
-from reactor_rl.runtime.worker.values import Cells, Read, Reading
+from reactor_rl.runtime.worker.presence import StampReader, Stamps
+from reactor_rl.runtime.worker.values import ObjectCells, Read, Reading
 from reactor_rl.topology import BOUNDARY, MISSING, InputNode
 
 __all__ = ["Handle", "InputHandle", "input_handle", "ArrayOutput", "LocalObjectOutput", "ObjectOutput", "OutputHandle"]
@@ -43,7 +43,7 @@ class InputHandle(Handle):
     __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
-        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
     ) -> None:
         super().__init__(clock, name, allowed)
         self._read, self._slot, self._parts = reading
@@ -170,7 +170,7 @@ class LateInput(InputHandle):
     __slots__ = ("_ring", "_times")
 
     def __init__(
-        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
     ) -> None:
         super().__init__(clock, name, allowed, node, sources, reading)
         self._times, self._ring = sources[0].times, len(sources[0].times)
@@ -188,7 +188,7 @@ class LateInput(InputHandle):
 
 
 def input_handle(
-    clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[Source], reading: Reading
+    clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
 ) -> InputHandle:
     """Make the handle of an input, of the fastest class that can read it.
 
@@ -414,7 +414,7 @@ class ObjectOutput(OutputHandle):
 
     __slots__ = ("_cells", "_rows")
 
-    def bind(self, cells: Cells, rows: int | None) -> None:
+    def bind(self, cells: ObjectCells, rows: int | None) -> None:
         self._cells, self._rows = cells, rows
 
     def set(self, value: Any) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from reactor_rl.runtime.worker.clock import WorkerClock
 
-__all__ = ["Source", "Stamps"]
+__all__ = ["StampReader", "Stamps"]
 
 ANY_ROW, FIRST_ROW = 1, 2  # offsets to the stamp of all of the output, and to the time of all of a slot
 NO_TIME = -1
@@ -114,7 +114,7 @@ class Stamps:
         return 0 in saved[: self._stride]
 
 
-class Source:
+class StampReader:
     """The presence of one part of an input: a whole output, or rows of it.
 
     Args:

@@ -20,13 +20,13 @@ from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.topology import InputNode, Part, Topology
 
-__all__ = ["HEADER", "Cells", "Side", "Written", "Read", "Reading", "Values"]
+__all__ = ["HEADER", "ObjectCells", "SideBlock", "OutputReader", "Read", "Reading", "Values"]
 
 HEADER = struct.Struct("=qq")
 _INLINE = CELL - HEADER.size
 
 
-class Side:
+class SideBlock:
     """The side block of one worker: room for pickles that are longer than a cell.
 
     Every cell keeps its region until it outgrows it. A new region has twice the length needed, so at most half is wasted.
@@ -66,7 +66,7 @@ class Side:
         return self._block.view(offset + length)[offset : offset + length]
 
 
-class Cells:
+class ObjectCells:
     """The cells of one object output: its slots, and its rows within each slot.
 
     Args:
@@ -77,7 +77,7 @@ class Cells:
         local: Whether this is the worker that writes; its own readers read the value from here.
     """
 
-    def __init__(self, count: int, memory: memoryview | None, offset: int, side: Side | None, local: bool) -> None:
+    def __init__(self, count: int, memory: memoryview | None, offset: int, side: SideBlock | None, local: bool) -> None:
         self._kept: list[Any] = [None] * count
         self._memory, self._offset, self._side, self._local = memory, offset, side, local
 
@@ -127,7 +127,7 @@ class Cells:
         self._kept[:] = kept
 
 
-class Written:
+class OutputReader:
     """The reader of one output for code that reads all of them, such as a fingerprint or a gateway.
 
     Args:
@@ -135,7 +135,7 @@ class Written:
         slots: The slots of its ring, or its cells.
     """
 
-    def __init__(self, stamps: Stamps, slots: Sequence[npt.NDArray[Any]] | Cells) -> None:
+    def __init__(self, stamps: Stamps, slots: Sequence[npt.NDArray[Any]] | ObjectCells) -> None:
         self._stamps, self._slots = stamps, slots
 
     def rows(self, words: memoryview, number: int) -> list[int] | None:
@@ -144,7 +144,7 @@ class Written:
 
     def parts(self, time: int, rows: Sequence[int]) -> list[Any]:
         """Return the values written at ``time``: views of these rows of an array (or all of it), or each row's encoded object."""
-        if isinstance(self._slots, Cells):
+        if isinstance(self._slots, ObjectCells):
             count = self._stamps.rows or 1
             first = time % self._stamps.ring * count
             return [self._slots.encoded(first + row) for row in (rows or range(count))]
@@ -183,14 +183,14 @@ class Values:
     """
 
     def __init__(
-        self, topology: Topology, layout: ArenaLayout, worker: int, memory: memoryview, sides: Sequence[Side | None]
+        self, topology: Topology, layout: ArenaLayout, worker: int, memory: memoryview, sides: Sequence[SideBlock | None]
     ) -> None:
         self._topology, self._layout, self._memory = topology, layout, memory
-        self.cells: dict[int, Cells] = {}  # of outputs of objects
+        self.cells: dict[int, ObjectCells] = {}  # of outputs of objects
         for node in topology.outputs:
             if node.dtype is None:
                 offset, writer = layout.cells[node.index], layout.owner[node.index]
-                self.cells[node.index] = Cells(
+                self.cells[node.index] = ObjectCells(
                     node.ring * (node.rows or 1), None if offset < 0 else memory, offset, sides[writer], writer == worker
                 )
 

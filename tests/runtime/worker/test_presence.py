@@ -10,7 +10,7 @@ from random_programs import QUIET
 
 from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.worker.clock import WorkerClock
-from reactor_rl.runtime.worker.presence import Source, Stamps
+from reactor_rl.runtime.worker.presence import StampReader, Stamps
 
 FREE = 0x5A5A
 BEGIN = ControlBlock.NEXT + 3  # the stamps begin somewhere in the middle
@@ -45,7 +45,7 @@ class Memory:
 
     def rows(self, delay: int = 0, lo: int | None = None, hi: int | None = None, since: int | None = None) -> object:
         """Presence as an input sees it: one truth value, or a list with one for each row."""
-        present = Source(self.clock, self.stamps, delay, lo, hi).rows(self.clock.pass_number if since is None else since)
+        present = StampReader(self.clock, self.stamps, delay, lo, hi).rows(self.clock.pass_number if since is None else since)
         return present.tolist() if isinstance(present, np.ndarray) else present
 
 
@@ -86,7 +86,7 @@ def test_the_caller_asks_for_all_passes_of_a_tick(memory: Memory) -> None:
     assert memory.rows() is False
     assert memory.rows(since=7) is True and memory.rows(since=8) is False
     assert memory.stamps.any_since(memory.words, 7) and not memory.stamps.any_since(memory.words, 8)
-    source = Source(memory.clock, memory.stamps)
+    source = StampReader(memory.clock, memory.stamps)
     assert source.any_since(7) and not source.any_since(8)
 
 
@@ -98,15 +98,15 @@ def test_rows_are_written_one_by_one(ring: int) -> None:
     assert memory.rows(lo=0, hi=2) == [False, False] and memory.rows(lo=2, hi=3) == [True]
     memory.write(0)
     assert memory.rows() == [True, False, True] and memory.stamps.written(memory.words, 3) == [0, 2]
-    assert [Source(memory.clock, memory.stamps, 0, lo, lo + 1).any_since(3) for lo in range(3)] == [True, False, True]
-    asked = [Source(memory.clock, memory.stamps, 0, lo, lo + 1).any_row(3) for lo in range(3)]
+    assert [StampReader(memory.clock, memory.stamps, 0, lo, lo + 1).any_since(3) for lo in range(3)] == [True, False, True]
+    asked = [StampReader(memory.clock, memory.stamps, 0, lo, lo + 1).any_row(3) for lo in range(3)]
     assert asked == [True, False, True]
     assert memory.stamps.any_since(memory.words, 3) and not memory.stamps.any_since(memory.words, 4)
     memory.write()
     assert memory.rows() is True
     memory.at(3, 4).write(1)
     assert memory.rows() == [False, True, False] and memory.rows(since=3) is True
-    assert not Source(memory.clock, memory.stamps).any_row(3), "a row of this pass, not of an earlier one"
+    assert not StampReader(memory.clock, memory.stamps).any_row(3), "a row of this pass, not of an earlier one"
 
 
 def test_a_delayed_value_is_there_at_its_time_and_at_no_microstep_after() -> None:
