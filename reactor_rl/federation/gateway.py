@@ -13,7 +13,7 @@ from reactor_rl.errors import Failure
 from reactor_rl.federation.cut import Link, Part
 from reactor_rl.federation.transport import Content, Letter
 from reactor_rl.pickling import dumps
-from reactor_rl.runtime.worker.bind import Gate
+from reactor_rl.runtime.worker.bind import RemotePorts
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.runtime.worker.ports import OutputHandle
@@ -87,7 +87,7 @@ class Office(Protocol):
         """Return the message of a link that has arrived in this pass; ``None`` if it has not, or is empty."""
 
 
-class Gateway(Gate):
+class Gateway(RemotePorts):
     """The reactor that stands for the other nodes. It has one reaction per link, in the order of links.
 
     Args:

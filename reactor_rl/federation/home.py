@@ -24,7 +24,7 @@ from reactor_rl.federation.transport import Answer, Call, Carrier, Command, Lett
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import arithmetic
 from reactor_rl.runtime.channel import ControlBlock, Stop
-from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.executor import SLICE, Deadline, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run
@@ -284,10 +284,10 @@ TRIPS = 5
 """How often clocks are compared when a trace begins."""
 
 _COMMANDS: dict[int, Command] = {
-    Commands.START: "start",
-    Commands.FIRST: "first",
-    Commands.AGAIN: "again",
-    Commands.STOP: "stop",
+    HelperCommand.START: "start",
+    HelperCommand.FIRST: "first",
+    HelperCommand.AGAIN: "again",
+    HelperCommand.STOP: "stop",
 }
 
 

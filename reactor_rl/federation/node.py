@@ -18,7 +18,7 @@ from reactor_rl.pickling import loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import Arithmetic, take
 from reactor_rl.runtime.channel import ControlBlock, Stop
-from reactor_rl.runtime.executor import ABORTED, Commands, Reactors
+from reactor_rl.runtime.executor import ABORTED, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
 from reactor_rl.runtime.supervisor import Settings, equip
@@ -162,18 +162,18 @@ class _PartRun(Run):
             return
         words[ControlBlock.TIME] = call.time
         if call.command == "start":
-            helpers.begin(Commands.START, call.number)
+            helpers.begin(HelperCommand.START, call.number)
             loop.start_pass()
         elif call.command == "stop":
-            helpers.begin(Commands.STOP, call.number)
+            helpers.begin(HelperCommand.STOP, call.number)
             loop.stop_pass(call.time, call.number)
         elif call.command == "first":
             helpers.limit = self._limit  # startup reactions take their time
-            helpers.begin(Commands.FIRST, call.number)
+            helpers.begin(HelperCommand.FIRST, call.number)
             loop.pending |= self._gates
             loop.first_pass(call.time, call.number)
         else:
-            helpers.begin(Commands.AGAIN, call.number)
+            helpers.begin(HelperCommand.AGAIN, call.number)
             loop.pending |= self._gates
             loop.next_pass(call.number)
 

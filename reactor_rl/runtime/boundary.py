@@ -46,7 +46,7 @@ class Boundary:
             known = ", ".join(sorted(self._inputs)) or "none"
             raise ProgramError(f"the program {self._program!r} has no boundary input {name!r}; it has: {known}")
         loop, words, put = self._loop, self._loop.words, port.set
-        view, stamp, mask = port.simple()
+        view, stamp, mask = port.plain_slot()
 
         def write_simple(value: Any) -> None:
             if not self.open or type(value) is not np.ndarray or value.dtype != view.dtype or value.shape != view.shape:

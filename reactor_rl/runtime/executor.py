@@ -21,7 +21,7 @@ __all__ = [
     "ASLEEP",
     "SLICE",
     "Aborted",
-    "Commands",
+    "HelperCommand",
     "Deadline",
     "Executor",
     "Pair",
@@ -42,7 +42,7 @@ ABORTED = 0.5
 """Seconds that helpers get to end by themselves when a run is torn down in the middle of something."""
 
 
-class Commands:
+class HelperCommand:
     """Commands of the caller to its helpers, written beside a token in each one's channel."""
 
     START, FIRST, AGAIN, STOP, MESSAGE, QUIT = range(6)

@@ -9,7 +9,7 @@ from typing import Any
 
 from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
 from reactor_rl.runtime.channel import ControlBlock, SpinControl
-from reactor_rl.runtime.executor import ASLEEP, SLICE, Commands, Deadline, Executor
+from reactor_rl.runtime.executor import ASLEEP, SLICE, Deadline, Executor, HelperCommand
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.clock import NEVER
@@ -127,7 +127,7 @@ class Helpers:
             WorkerHungError: Always, in this class.
         """
         where, stopped = self._where(worker)
-        asked = self.words[ControlBlock.COMMAND] == Commands.MESSAGE
+        asked = self.words[ControlBlock.COMMAND] == HelperCommand.MESSAGE
         what = "answered" if asked else f"ended its part of tick {self.loop.time}"
         raise WorkerHungError(
             f"worker {worker} has not {what} in {self.limit} s; {where}. The run is over: close() it and start again, or let "
@@ -169,7 +169,7 @@ class Helpers:
 
     def _send(self, request: tuple[str, Any]) -> None:
         # The command comes first: a request longer than the pipe's buffer can only be sent to a helper that reads.
-        self.begin(Commands.MESSAGE, self.loop.pass_number)
+        self.begin(HelperCommand.MESSAGE, self.loop.pass_number)
         for worker in self._numbers:
             self._executor.send(worker, request)
         for worker in self._numbers:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.channel import ControlBlock, Stop
-from reactor_rl.runtime.executor import ABORTED, Commands, Deadline, Executor
+from reactor_rl.runtime.executor import ABORTED, Deadline, Executor, HelperCommand
 from reactor_rl.runtime.guards import FORKED
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -121,7 +121,7 @@ class Lifetime:
         """End the workers, wherever they are. May be interrupted and called again."""
         words = self._words
         # Before the tokens: a helper that waits within a pass checks ABORT, one between two passes reads the command.
-        words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, Commands.QUIT
+        words[ControlBlock.ABORT], words[ControlBlock.COMMAND] = 1, HelperCommand.QUIT
         for give in self._start:
             give()
         if "_boundary" in self.__dict__:
@@ -217,7 +217,7 @@ class Lifetime:
         self._words[ControlBlock.STOP] = Stop.DONE
         self._words[ControlBlock.TIME] = last = max(0, self._ticks - 1)
         number = self._loop.pass_number + 1
-        self._helpers.begin(Commands.STOP, number)
+        self._helpers.begin(HelperCommand.STOP, number)
         self._loop.stop_pass(last, number)
         failure = self._failure()
         if failure is None and self._hash:

@@ -21,7 +21,17 @@ from typing import Any, NamedTuple
 from reactor_rl.runtime.guards import LockGuard
 from reactor_rl.runtime.limits import usable_cores
 
-__all__ = ["SINGLE_THREADED", "OneThread", "ended", "for_good", "hold", "in_thread", "loading", "one_numeric_thread", "release"]
+__all__ = [
+    "SINGLE_THREADED",
+    "SingleThreaded",
+    "ended",
+    "for_good",
+    "hold",
+    "in_thread",
+    "loading",
+    "one_numeric_thread",
+    "release",
+]
 
 SINGLE_THREADED = (
     "OMP_NUM_THREADS",
@@ -157,7 +167,7 @@ def _keep(late: bool) -> None:
     """Do nothing: a helper process has nothing to restore."""
 
 
-class OneThread:
+class SingleThreaded:
     """The limit of one worker: entered and left any number of times.
 
     Args:
@@ -258,7 +268,7 @@ def _put_back(numbers: list[tuple[Callable[[int], Any], int]]) -> None:
 @contextlib.contextmanager
 def one_numeric_thread() -> Iterator[None]:
     """Use one thread for code outside of reactions that must compute the same bits as they do, such as initial weights."""
-    limit = OneThread()
+    limit = SingleThreaded()
     try:
         limit.enter()
         yield

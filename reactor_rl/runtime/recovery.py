@@ -17,7 +17,7 @@ from typing import Any
 
 from reactor_rl.errors import Failure, WorkerDiedError
 from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.executor import SLICE, Commands, Deadline, Reactors
+from reactor_rl.runtime.executor import SLICE, Deadline, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
@@ -120,10 +120,10 @@ class RecoveringHelpers(Helpers):
         self._given = [0] * len(self._given)
         self._taken = [0] * len(self._taken)
         command = words[ControlBlock.COMMAND]
-        if self._over or command == Commands.STOP:
+        if self._over or command == HelperCommand.STOP:
             return
-        notes = self._crossings.note(command == Commands.FIRST, loop.time, loop.pass_number)
-        if command == Commands.START:
+        notes = self._crossings.note(command == HelperCommand.FIRST, loop.time, loop.pass_number)
+        if command == HelperCommand.START:
             self._past.startup, self._on = notes, True
             self._startup = time.monotonic() - self._budget.began
             return

@@ -19,7 +19,7 @@ from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
 from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.executor import Commands, Deadline, Executor, Reactors
+from reactor_rl.runtime.executor import Deadline, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, Lifetime, runs
@@ -133,7 +133,11 @@ class Ticking(Lifetime):
         if self._start:
             words = self._words
             # Before the tokens: a helper reads these words as soon as it has its token.
-            words[ControlBlock.TIME], words[ControlBlock.PASS], words[ControlBlock.COMMAND] = self._ticks, number, Commands.FIRST
+            words[ControlBlock.TIME], words[ControlBlock.PASS], words[ControlBlock.COMMAND] = (
+                self._ticks,
+                number,
+                HelperCommand.FIRST,
+            )
             for give in self._start:
                 give()
 
@@ -145,7 +149,7 @@ class Ticking(Lifetime):
         loop.first_pass(self._ticks, self._number)
         while words[ControlBlock.AGAIN] == loop.pass_number:
             if self._start:
-                self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
+                self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
             loop.next_pass(loop.pass_number + 1)
 
     def _done(self) -> None:
@@ -179,7 +183,7 @@ class Ticking(Lifetime):
             elif loop.unfinished():
                 loop.execute()
             while words[ControlBlock.AGAIN] == loop.pass_number:
-                self._helpers.begin(Commands.AGAIN, loop.pass_number + 1)
+                self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
                 loop.next_pass(loop.pass_number + 1)
             if deadline.over():
                 self._late = True  # done, but not in time; the next call returns at once
@@ -265,7 +269,7 @@ class Run(Ticking):
             raise
 
     def _start_up(self) -> None:
-        self._helpers.begin(Commands.START, self._loop.pass_number)
+        self._helpers.begin(HelperCommand.START, self._loop.pass_number)
         self._loop.start_pass()
         self._executor.attached()
         self._raise_failures()

@@ -16,7 +16,7 @@ import pytest
 from reactor_rl import Output, Program, Reactor, Timer, reaction, shutdown, startup
 from reactor_rl.runtime import numeric_threads
 from reactor_rl.runtime.limits import usable_cores
-from reactor_rl.runtime.numeric_threads import OneThread, one_numeric_thread
+from reactor_rl.runtime.numeric_threads import SingleThreaded, one_numeric_thread
 
 WAYS = [
     {"executor": "inline"},
@@ -173,11 +173,11 @@ def test_what_threads_share_is_put_back_by_the_last_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(numeric_threads, "_several", False)
     shared = [library for library in numeric_threads._libraries if not library.by_thread]
     assert shared
-    one = OneThread()
+    one = SingleThreaded()
     with ThreadPoolExecutor(1) as elsewhere:
         for _ in range(2):  # the first time, nobody knows yet that there will be a second thread
             one.enter()
-            other = elsewhere.submit(OneThread).result()
+            other = elsewhere.submit(SingleThreaded).result()
             elsewhere.submit(other.enter).result()
             one.leave(False)
             assert {library.get() for library in shared} == {1}

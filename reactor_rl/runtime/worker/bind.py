@@ -15,16 +15,16 @@ from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.loop import Mark, WorkerLoop
-from reactor_rl.runtime.worker.observers import AllPorts, Poison
+from reactor_rl.runtime.worker.observers import Poison, PortHashes
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import StampReader
 from reactor_rl.runtime.worker.values import OutputReader, SideBlock, Values
 from reactor_rl.schedule import Await, Exec, Signal, Wait
 
-__all__ = ["Gate", "bind"]
+__all__ = ["RemotePorts", "bind"]
 
 
-class Gate(Reactor):
+class RemotePorts(Reactor):
     """The reactor that stands for the other nodes: it reads outputs that leave this node, and writes those that arrive."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class _Binder:
         for index, reactor in loop.reactors.items():
             vars(reactor).update(handles[index], _worker_clock=loop)
             loop.handles[index] = frozenset((*handles[index], "_worker_clock"))
-            if isinstance(reactor, Gate):
+            if isinstance(reactor, RemotePorts):
                 read = sorted({part.output for node in topology.inputs if node.reactor == index for part in node.parts})
                 arriving = {node.index: outputs[node.index] for node in topology.outputs if node.reactor == index}
                 reactor.attach(loop, {output: self._output_reader(output) for output in read}, arriving)
@@ -121,7 +121,7 @@ class _Binder:
         if self.plan.options.debug:
             loop.observers.append(Poison(loop, topology))
         if self.plan.options.fingerprint == "all":
-            loop.observers.append(AllPorts(loop, {index: self._output_reader(index) for index in outputs}))
+            loop.observers.append(PortHashes(loop, {index: self._output_reader(index) for index in outputs}))
         return loop, boundary_out, boundary_in
 
     def _here(self, reactor: int) -> bool:
@@ -207,7 +207,7 @@ class _Binder:
                     rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
                     writer = self.topology.outputs[part.output].reactor
                     # The boundary and a gateway also write between two ticks.
-                    alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), Gate | None)
+                    alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), RemotePorts | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
                     loop.late_marks.append(self._delayed_check(self._source(node, part), mask))
@@ -277,7 +277,7 @@ class _Binder:
                 steps.append((loop.dispatch, mask))
             if isinstance(op, Await):
                 gate = loop.reactors[op.gateway]
-                assert isinstance(gate, Gate)
+                assert isinstance(gate, RemotePorts)
                 steps.append((gate.wait, op.link))
             else:
                 steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))

@@ -18,7 +18,7 @@ from reactor_rl.errors import Failure, ordinary
 from reactor_rl.pickling import Copies, enrol
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.numeric_threads import OneThread, hold, in_thread, loading
+from reactor_rl.runtime.numeric_threads import SingleThreaded, hold, in_thread, loading
 from reactor_rl.runtime.worker.clock import ALL, Agenda, WorkerClock
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.ports import OutputHandle
@@ -107,7 +107,7 @@ class WorkerLoop(WorkerClock):
         self._starting: int | None = None  # startup reactions that are still to run, None once they have run
         self._at = -1  # the step that is being taken, -1 between passes
         self.copies: Copies = {}  # of classes that travel by value
-        self._limit = OneThread(run, helper=worker > 0)
+        self._limit = SingleThreaded(run, helper=worker > 0)
         self._thread = get_ident()
         enrol(self)
 

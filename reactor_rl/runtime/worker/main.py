@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from reactor_rl.errors import Failure, RunError, ordinary
 from reactor_rl.pickling import inside, own_class
 from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
-from reactor_rl.runtime.executor import Aborted, Commands, Pair, Reactors, wait_for
+from reactor_rl.runtime.executor import Aborted, HelperCommand, Pair, Reactors, wait_for
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
-from reactor_rl.runtime.worker.observers import AllPorts, Timeline
+from reactor_rl.runtime.worker.observers import PortHashes, Timeline
 from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
 from reactor_rl.runtime.worker.values import SideBlock
 
@@ -69,14 +69,14 @@ def _trace(loop: WorkerLoop, on: bool) -> Any:
 
 
 def _digests(loop: WorkerLoop, _: Any) -> dict[int, bytes]:
-    (ports,) = (observer for observer in loop.observers if isinstance(observer, AllPorts))
+    (ports,) = (observer for observer in loop.observers if isinstance(observer, PortHashes))
     return ports.digests()
 
 
 def _restore(loop: WorkerLoop, argument: tuple[WorkerState, int]) -> None:
     put_back(loop, *argument)
     for observer in loop.observers:
-        if isinstance(observer, AllPorts):
+        if isinstance(observer, PortHashes):
             observer.restart()
 
 
@@ -164,18 +164,18 @@ def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Conne
         for observer in loop.observers:
             observer.after_wait("worker 0")
         command = words[ControlBlock.COMMAND]
-        if command == Commands.FIRST:
+        if command == HelperCommand.FIRST:
             loop.first_pass(words[ControlBlock.TIME], words[ControlBlock.PASS])
-        elif command == Commands.AGAIN:
+        elif command == HelperCommand.AGAIN:
             loop.next_pass(words[ControlBlock.PASS])
-        elif command == Commands.MESSAGE:
+        elif command == HelperCommand.MESSAGE:
             try:
                 connection.send(answer(loop, connection.recv()))
             except (EOFError, OSError):  # the caller has hung up
                 raise Aborted from None
-        elif command == Commands.START:
+        elif command == HelperCommand.START:
             loop.start_pass()
-        elif command == Commands.STOP:
+        elif command == HelperCommand.STOP:
             loop.stop_pass(words[ControlBlock.TIME], words[ControlBlock.PASS])
         else:
             loop.shut_down_alone()

@@ -18,7 +18,7 @@ from reactor_rl.runtime.worker.values import OutputReader
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice
 
-__all__ = ["Timeline", "AllPorts", "PATTERN", "Poison"]
+__all__ = ["Timeline", "PortHashes", "PATTERN", "Poison"]
 
 
 class Timeline(Observer):
@@ -44,7 +44,7 @@ class Timeline(Observer):
         self.slices.append(("wait", f"wait for {whom}", self._began, end, loop.time, loop.microstep))
 
 
-class AllPorts(Observer):
+class PortHashes(Observer):
     """Hashes every output of one worker after each pass: tag, presence of its rows, content."""
 
     def __init__(self, loop: WorkerLoop, outputs: Mapping[int, OutputReader]) -> None:

@@ -164,7 +164,7 @@ class PlainInput(InputHandle):
         return self._read(clock.time)
 
 
-class LateInput(InputHandle):
+class DelayedInput(InputHandle):
     """A delayed input with one source whose rows are never written one by one."""
 
     __slots__ = ("_ring", "_times")
@@ -202,7 +202,7 @@ def input_handle(
     """
     kind = InputHandle
     if _single(node) and sources[0].undivided:
-        kind = LateInput if node.delay else PlainInput
+        kind = DelayedInput if node.delay else PlainInput
     return kind(clock, name, allowed, node, sources, reading)
 
 
@@ -400,7 +400,7 @@ class ArrayOutput(OutputHandle):
         # A plain Python number has no dtype, so numpy casts it by value; arrays must match in kind.
         return array if hasattr(value, "dtype") or array.ndim else value
 
-    def simple(self) -> tuple[npt.NDArray[Any] | None, int, int]:
+    def plain_slot(self) -> tuple[npt.NDArray[Any] | None, int, int]:
         """Return the one slot (None if writing needs more than to fill and stamp it), its stamp, and the mask that it triggers."""
         return self._direct, self._whole, self._mask
 
@@ -436,7 +436,7 @@ class ObjectOutput(OutputHandle):
                 self._set_row(row, item)
         self._publish()
 
-    def simple(self) -> tuple[None, int, int]:
+    def plain_slot(self) -> tuple[None, int, int]:
         """See :meth:`ArrayOutput.simple`; an object port does not have a plain slot."""
         return None, self._whole, self._mask
 
