@@ -133,11 +133,8 @@ class Ticking(Lifetime):
         if self._start:
             words = self._words
             # Before the tokens: a helper reads these words as soon as it has its token.
-            words[ControlBlock.TIME], words[ControlBlock.PASS], words[ControlBlock.COMMAND] = (
-                self._ticks,
-                number,
-                HelperCommand.FIRST,
-            )
+            words[ControlBlock.TIME], words[ControlBlock.PASS] = self._ticks, number
+            words[ControlBlock.COMMAND] = HelperCommand.FIRST
             for give in self._start:
                 give()
 

@@ -14,7 +14,7 @@ from reactor_rl.pickling import inside, loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
-from reactor_rl.runtime.worker.loop import Mark, WorkerLoop
+from reactor_rl.runtime.worker.loop import RemoteCheck, WorkerLoop
 from reactor_rl.runtime.worker.observers import Poison, PortHashes
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import StampReader
@@ -210,9 +210,9 @@ class _Binder:
                     alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), RemotePorts | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
-                    loop.late_marks.append(self._delayed_check(self._source(node, part), mask))
+                    loop.delayed_checks.append(self._delayed_check(self._source(node, part), mask))
                 elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    loop.boundary_marks.append(_remote_check(self._source(node, part), mask))
+                    loop.boundary_checks.append(_remote_check(self._source(node, part), mask))
 
     def _delayed_check(self, source: StampReader, mask: int) -> Callable[[], None]:
         loop = self.loop
@@ -266,28 +266,28 @@ class _Binder:
         mask = 0
         for op in ops:
             if isinstance(op, Exec):
-                marks = self._remote_checks(op.reaction, seen)
-                if marks:
+                checks = self._remote_checks(op.reaction, seen)
+                if checks:
                     if mask:
                         steps.append((loop.dispatch, mask))
-                    steps.append((loop.mark, marks))
+                    steps.append((loop.check_remote, checks))
                 mask |= self.bit[op.reaction]
                 continue
             if mask:
                 steps.append((loop.dispatch, mask))
             if isinstance(op, Await):
-                gate = loop.reactors[op.gateway]
-                assert isinstance(gate, RemotePorts)
-                steps.append((gate.wait, op.link))
+                remote = loop.reactors[op.gateway]
+                assert isinstance(remote, RemotePorts)
+                steps.append((remote.wait, op.link))
             else:
                 steps.append((wait, op.worker) if isinstance(op, Wait) else (signal, op.worker))
         if mask and not (steps and steps[-1] == (loop.dispatch, mask)):
             steps.append((loop.dispatch, mask))
         self.loop.steps = _without_repeats(steps, loop)
 
-    def _remote_checks(self, reaction: int, seen: set[int]) -> list[Mark]:
-        """Marks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
-        marks: list[Mark] = []
+    def _remote_checks(self, reaction: int, seen: set[int]) -> list[RemoteCheck]:
+        """Make the checks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
+        checks: list[RemoteCheck] = []
         for index in self.topology.reactions[reaction].triggers:
             node = self.topology.inputs[index]
             if index in seen or node.delay:
@@ -297,11 +297,11 @@ class _Binder:
             for part in node.parts:
                 source = self.topology.outputs[part.output]
                 if not self._here(source.reactor) and source.reactor != topo.BOUNDARY:
-                    marks.append(_remote_check(self._source(node, part), mask))
-        return marks
+                    checks.append(_remote_check(self._source(node, part), mask))
+        return checks
 
 
-def _remote_check(source: StampReader, mask: int) -> Mark:
+def _remote_check(source: StampReader, mask: int) -> RemoteCheck:
     """Make the check of an undelayed part that another worker writes."""
     return source.whole, mask, None if source.undivided else source
 
@@ -315,7 +315,7 @@ def _without_repeats(steps: list[tuple[Callable[[Any], None], Any]], loop: Worke
             if step[1] == last:
                 continue
             last = step[1]
-        elif step[0] == loop.mark:
-            last = None  # a mark may trigger reactions of the same mask again
+        elif step[0] == loop.check_remote:
+            last = None  # a check may trigger reactions of the same mask again
         kept.append(step)
     return kept

@@ -24,9 +24,9 @@ from reactor_rl.runtime.worker.events import ActionHandle, TimerHandle
 from reactor_rl.runtime.worker.ports import OutputHandle
 from reactor_rl.runtime.worker.presence import StampReader
 
-__all__ = ["WorkerLoop", "Mark", "Observer"]
+__all__ = ["WorkerLoop", "RemoteCheck", "Observer"]
 
-Mark = tuple[int, int, StampReader | None]
+RemoteCheck = tuple[int, int, StampReader | None]
 """The word of an output's stamp, the bits of the reactions that it triggers, and the reader of its single rows, if any."""
 
 
@@ -66,12 +66,12 @@ class WorkerLoop(WorkerClock):
         "_starting",
         "_thread",
         "actions",
-        "boundary_marks",
+        "boundary_checks",
         "copies",
+        "delayed_checks",
         "failures",
         "handles",
         "initials",
-        "late_marks",
         "observers",
         "outputs",
         "reactions",
@@ -98,8 +98,8 @@ class WorkerLoop(WorkerClock):
         self.steps: list[tuple[Callable[[Any], None], Any]] = []
         self.timers: list[TimerHandle] = []
         self.actions: dict[int, ActionHandle] = {}
-        self.boundary_marks: list[Mark] = []  # of boundary inputs that the caller writes
-        self.late_marks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
+        self.boundary_checks: list[RemoteCheck] = []  # of boundary inputs that the caller writes
+        self.delayed_checks: list[Callable[[], None]] = []  # checks of delayed inputs that other workers write
         self.initials: list[tuple[int, int]] = []  # delay and mask of inputs with an initial value, which is there before that time
         self.observers: list[Observer] = []
         self.outputs: dict[int, OutputHandle] = {}  # handles of the outputs that are written here, by index
@@ -170,11 +170,11 @@ class WorkerLoop(WorkerClock):
         self.soon = 0
         if agenda.times and agenda.times[0] <= time:
             self._due(time)
-        if self.boundary_marks:
-            self.mark(self.boundary_marks)
-        if self.late_marks:
-            for mark in self.late_marks:
-                mark()
+        if self.boundary_checks:
+            self.check_remote(self.boundary_checks)
+        if self.delayed_checks:
+            for check in self.delayed_checks:
+                check()
         self.execute()
 
     def next_pass(self, number: int) -> None:
@@ -372,10 +372,10 @@ class WorkerLoop(WorkerClock):
                 observer.after_reaction(bit)
         self.current = ALL
 
-    def mark(self, marks: list[Mark]) -> None:
+    def check_remote(self, checks: list[RemoteCheck]) -> None:
         """Set the bits of reactions triggered by outputs that other workers wrote in this pass."""
         words, number = self.words, self.pass_number
-        for whole, mask, rows in marks:
+        for whole, mask, rows in checks:
             if words[whole] == number or (rows is not None and rows.any_row(number)):
                 self.pending |= mask  # not added: a reaction with several triggers runs once
 
