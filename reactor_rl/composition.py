@@ -18,7 +18,7 @@ from reactor_rl.errors import ProgramError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Bank", "Instance", "PortRef", "Composition", "Wire"]
+__all__ = ["Bank", "Instance", "PortRef", "Composition", "Connection"]
 
 
 class Owner(Protocol):
@@ -114,12 +114,12 @@ class Bank:
 
 
 @dataclass
-class Wire:
-    """The connection of one input, as far as it has been made."""
+class Connection:
+    """Sources of one input, as far as they have been connected."""
 
     delay: int
     initial: Any
-    parts: list[topo.Part] = field(default_factory=list)
+    sources: list[topo.PortRows] = field(default_factory=list)
     gathers: bool = False
 
 
@@ -138,7 +138,7 @@ class Composition:
         instances: The reactors, by index.
         boundary_inputs: Declaration of each boundary input, by name.
         boundary_outputs: Names of the boundary's outputs.
-        wires: Sources of each input, by reactor and name.
+        connections: Connection of each input, by reactor and name.
         connected: Numbers of the connected outputs, in the order of connection.
         rows_of: Number of rows of an output whose rows are connected one by one.
         delays: Delays, in ticks, after which an output is read.
@@ -153,7 +153,7 @@ class Composition:
         self.instances: list[Instance] = []
         self.boundary_inputs: dict[str, declare.Output] = {}
         self.boundary_outputs: list[str] = []
-        self.wires: dict[tuple[int, str], Wire] = {}
+        self.connections: dict[tuple[int, str], Connection] = {}
         self.connected: dict[tuple[int, str], int] = {}
         self.rows_of: dict[int, int] = {}
         self.delays: dict[int, set[int]] = {}
@@ -354,14 +354,14 @@ class Composition:
             last = source.selection if isinstance(source.selection, int) else source.selection.stop - 1  # type: ignore[union-attr]
             if last >= n:
                 raise ProgramError(f"{source}: this port has {n} rows")
-        wire = self.wires.get((owner, target.name))
-        if wire is None:
+        connection = self.connections.get((owner, target.name))
+        if connection is None:
             return
-        if target.selection is None or not wire.gathers:
+        if target.selection is None or not connection.gathers:
             raise ProgramError(f"connect({source}, {target}): {target} already has a source; an input has one")
         lo = target.selection if isinstance(target.selection, int) else target.selection.start  # type: ignore[union-attr]
         hi = lo + 1 if isinstance(target.selection, int) else target.selection.stop  # type: ignore[union-attr]
-        if any(part.at is not None and part.at < hi and lo < part.at + part.width for part in wire.parts):
+        if any(piece.at is not None and piece.at < hi and lo < piece.at + piece.width for piece in connection.sources):
             raise ProgramError(f"connect({source}, {target}): that row already has a source; a row has one")
 
     def _initial_of(self, source: PortRef, initial: Any) -> Any:
@@ -390,13 +390,15 @@ class Composition:
             at = target.selection
         elif isinstance(target.selection, slice):
             at, width = target.selection.start, target.selection.stop - target.selection.start
-        part = topo.Part(index, lo, hi, single, at, width, isinstance(target.selection, slice))
-        wire = self.wires.get((owner, target.name))
-        if wire is None:
-            self.wires[owner, target.name] = wire = Wire(delay, initial, gathers=at is not None)
-        elif wire.delay != delay:
-            raise ProgramError(f"connect({source}, {target}): all rows of one input have the same delay; it is {wire.delay} so far")
-        wire.parts.append(part)
+        piece = topo.PortRows(index, lo, hi, single, at, width, isinstance(target.selection, slice))
+        connection = self.connections.get((owner, target.name))
+        if connection is None:
+            self.connections[owner, target.name] = connection = Connection(delay, initial, gathers=at is not None)
+        elif connection.delay != delay:
+            raise ProgramError(
+                f"connect({source}, {target}): all rows of one input have the same delay; it is {connection.delay} so far"
+            )
+        connection.sources.append(piece)
 
 
 def _pickled(instance: Instance, by_reference: bool) -> bytes | declare.Reactor:

@@ -8,7 +8,7 @@ import numpy as np
 
 from reactor_rl import reactor as declare
 from reactor_rl import topology as topo
-from reactor_rl.composition import Composition, Instance, Wire
+from reactor_rl.composition import Composition, Connection, Instance
 from reactor_rl.errors import ProgramError
 
 __all__ = ["flatten"]
@@ -22,9 +22,9 @@ def flatten(program: Composition) -> topo.Topology:
     """
     outputs = _outputs(program)
     output_of = {(o.reactor, o.name): o.index for o in outputs}
-    inputs: list[topo.InputNode] = []
-    timers: list[topo.TimerNode] = []
-    actions: list[topo.ActionNode] = []
+    inputs: list[topo.InputSpec] = []
+    timers: list[topo.TimerSpec] = []
+    actions: list[topo.ActionSpec] = []
     index_of: dict[tuple[int, str], int] = {}
     for instance in program.instances:
         for name, declaration in instance._declarations.items():
@@ -32,24 +32,24 @@ def flatten(program: Composition) -> topo.Topology:
             match declaration:
                 case declare.Input():
                     index_of[key] = len(inputs)
-                    inputs.append(_input(program, outputs, len(inputs), key, declaration, program.wires.get(key)))
+                    inputs.append(_input(program, outputs, len(inputs), key, declaration, program.connections.get(key)))
                 case declare.Timer():
                     index_of[key] = len(timers)
-                    timers.append(topo.TimerNode(len(timers), *key, declaration.offset, declaration.period))
+                    timers.append(topo.TimerSpec(len(timers), *key, declaration.offset, declaration.period))
                 case declare.LogicalAction():
                     index_of[key] = len(actions)
-                    actions.append(topo.ActionNode(len(actions), *key))
+                    actions.append(topo.ActionSpec(len(actions), *key))
     for name in program.boundary_outputs:
         key = (topo.BOUNDARY, name)
-        inputs.append(_input(program, outputs, len(inputs), key, declare.Input(), program.wires.get(key)))
-    reactors: list[topo.ReactorNode] = []
-    reactions: list[topo.ReactionNode] = []
+        inputs.append(_input(program, outputs, len(inputs), key, declare.Input(), program.connections.get(key)))
+    reactors: list[topo.ReactorSpec] = []
+    reactions: list[topo.ReactionSpec] = []
     for instance in program.instances:
         first = len(reactions)
         for reaction in type(instance._reactor).reactions:
             reactions.append(_reaction(instance, reaction, len(reactions), index_of, output_of))
         reactors.append(
-            topo.ReactorNode(
+            topo.ReactorSpec(
                 instance._index,
                 instance.name,
                 type(instance._reactor).__name__,
@@ -64,7 +64,7 @@ def flatten(program: Composition) -> topo.Topology:
     )  # fmt: skip
 
 
-def _outputs(program: Composition) -> list[topo.OutputNode]:
+def _outputs(program: Composition) -> list[topo.OutputSpec]:
     """List connected outputs in the order in which they were connected, then the others."""
     declared: dict[tuple[int, str], declare.Output] = {
         (topo.BOUNDARY, name): port for name, port in program.boundary_inputs.items()
@@ -75,7 +75,7 @@ def _outputs(program: Composition) -> list[topo.OutputNode]:
                 declared[instance._index, name] = port
     order = [*program.connected, *(key for key in declared if key not in program.connected)]
     return [
-        topo.OutputNode(
+        topo.OutputSpec(
             index, *key, declared[key].shape, declared[key].dtype,
             program.rows_of.get(index, declared[key].rows_declared), tuple(sorted(program.delays.get(index, ()))),
         )
@@ -85,33 +85,33 @@ def _outputs(program: Composition) -> list[topo.OutputNode]:
 
 def _input(
     program: Composition,
-    outputs: list[topo.OutputNode],
+    outputs: list[topo.OutputSpec],
     index: int,
     key: tuple[int, str],
     declared: declare.Input,
-    wire: Wire | None,
-) -> topo.InputNode:
+    connection: Connection | None,
+) -> topo.InputSpec:
     reactor, name = key
     full = name if reactor == topo.BOUNDARY else f"{program.instances[reactor].name}.{name}"
-    if wire is None:  # an input may stay unconnected: it is always absent
-        return topo.InputNode(index, reactor, name, declared.shape, declared.dtype, None, (), 0)
-    parts = tuple(sorted(wire.parts, key=lambda part: part.at or 0))
-    kinds = {outputs[part.output].dtype for part in parts}
+    if connection is None:  # an input may stay unconnected: it is always absent
+        return topo.InputSpec(index, reactor, name, declared.shape, declared.dtype, None, (), 0)
+    sources = tuple(sorted(connection.sources, key=lambda piece: piece.at or 0))
+    kinds = {outputs[piece.output].dtype for piece in sources}
     if len(kinds) > 1:
         raise ProgramError(f"{full}: its rows come from ports of different dtypes: {', '.join(sorted(map(str, kinds)))}")
     (dtype,) = kinds
-    if not wire.gathers:
-        rows, shape = None, _part_shape(outputs[parts[0].output], parts[0])
-        if outputs[parts[0].output].dtype is None and parts[0].lo is not None and not parts[0].single:
-            rows = (parts[0].hi or 0) - parts[0].lo
+    if not connection.gathers:
+        rows, shape = None, _shape_of(outputs[sources[0].output], sources[0])
+        if outputs[sources[0].output].dtype is None and sources[0].lo is not None and not sources[0].single:
+            rows = (sources[0].hi or 0) - sources[0].lo
     else:
-        rows, shape = _gathered(full, outputs, parts, dtype)
+        rows, shape = _gathered(full, outputs, sources, dtype)
     if (declared.shape is not None and declared.shape != shape) or (declared.dtype is not None and declared.dtype != dtype):
         raise ProgramError(
             f"{full} is declared as {declared.dtype}{declared.shape}, but its source provides "
             + (f"{dtype}{shape}" if dtype is not None else "objects")
         )
-    initial = wire.initial
+    initial = connection.initial
     if initial is not topo.MISSING and dtype is not None:
         try:
             array = np.asarray(initial)
@@ -120,39 +120,39 @@ def _input(
             initial = np.array(np.broadcast_to(array, shape or ()), dtype)
         except ValueError as error:
             raise ProgramError(f"{full}: the initial value does not fit {dtype}{shape} ({error})") from error
-    return topo.InputNode(index, reactor, name, shape, dtype, rows, parts, wire.delay, initial)
+    return topo.InputSpec(index, reactor, name, shape, dtype, rows, sources, connection.delay, initial)
 
 
-def _part_shape(output: topo.OutputNode, part: topo.Part) -> tuple[int, ...] | None:
-    if output.shape is None or part.lo is None:
+def _shape_of(output: topo.OutputSpec, piece: topo.PortRows) -> tuple[int, ...] | None:
+    if output.shape is None or piece.lo is None:
         return output.shape
-    return output.shape[1:] if part.single else ((part.hi or 0) - part.lo, *output.shape[1:])
+    return output.shape[1:] if piece.single else ((piece.hi or 0) - piece.lo, *output.shape[1:])
 
 
 def _gathered(
-    name: str, outputs: list[topo.OutputNode], parts: tuple[topo.Part, ...], dtype: Any
+    name: str, outputs: list[topo.OutputSpec], sources: tuple[topo.PortRows, ...], dtype: Any
 ) -> tuple[int, tuple[int, ...] | None]:
     """Number of rows and shape of an input that gathers; every row must have a source of the same shape."""
     expected = 0
     rows: set[tuple[int, ...] | None] = set()
-    for part in parts:
-        if part.at != expected:
+    for piece in sources:
+        if piece.at != expected:
             raise ProgramError(f"{name}: row {expected} has no source")
-        if part.lo is not None:
-            raise ProgramError(f"{name}: rows of {outputs[part.output].name!r} cannot be gathered again; gather whole outputs")
-        shape = outputs[part.output].shape
-        expected += part.width
+        if piece.lo is not None:
+            raise ProgramError(f"{name}: rows of {outputs[piece.output].name!r} cannot be gathered again; gather whole outputs")
+        shape = outputs[piece.output].shape
+        expected += piece.width
         if dtype is None:
-            if part.block and outputs[part.output].rows != part.width:
+            if piece.block and outputs[piece.output].rows != piece.width:
                 raise ProgramError(
-                    f"{name}: cannot take {part.width} rows from an output of {outputs[part.output].rows or 'no'} rows"
+                    f"{name}: cannot take {piece.width} rows from an output of {outputs[piece.output].rows or 'no'} rows"
                 )
             rows.add(None)
             continue
         assert shape is not None
-        if part.block and (not shape or shape[0] != part.width):
-            raise ProgramError(f"{name}: cannot take {part.width} rows from an output of shape {shape}")
-        rows.add(shape[1:] if part.block else shape)
+        if piece.block and (not shape or shape[0] != piece.width):
+            raise ProgramError(f"{name}: cannot take {piece.width} rows from an output of shape {shape}")
+        rows.add(shape[1:] if piece.block else shape)
     if len(rows) > 1:
         raise ProgramError(f"{name}: its rows have different shapes: {', '.join(sorted(map(str, rows)))}")
     (row,) = rows
@@ -165,7 +165,7 @@ def _reaction(
     index: int,
     index_of: dict[tuple[int, str], int],
     output_of: dict[tuple[int, str], int],
-) -> topo.ReactionNode:
+) -> topo.ReactionSpec:
     def resolve(items: tuple[declare.Declaration, ...], kind: type[declare.Declaration]) -> tuple[int, ...]:
         numbers: list[int] = []
         for item in items:
@@ -179,7 +179,7 @@ def _reaction(
                 numbers.append(number)
         return tuple(numbers)
 
-    return topo.ReactionNode(
+    return topo.ReactionSpec(
         index=index,
         reactor=instance._index,
         name=reaction.name,

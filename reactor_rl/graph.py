@@ -37,9 +37,9 @@ def build(topology: Topology) -> Graph:
             before[second].add(first)
     for inp in topology.inputs:
         if inp.reactor != BOUNDARY and inp.delay == 0:
-            for part in inp.parts:
+            for piece in inp.sources:
                 for reader in topology.readers[inp.index]:
-                    before[reader].update(topology.writers[part.output])
+                    before[reader].update(topology.writers[piece.output])
     sorter = TopologicalSorter({index: sorted(earlier) for index, earlier in enumerate(before)})
     try:
         order = tuple(sorter.static_order())
@@ -75,7 +75,7 @@ def _reason(topology: Topology, here: int, there: int) -> str:
     effects = set(topology.reactions[here].effects)
     for index in (*topology.reactions[there].triggers, *topology.reactions[there].uses):
         inp = topology.inputs[index]
-        for part in inp.parts:
-            if inp.delay == 0 and part.output in effects:
-                return f"writes {topology.port_name(topology.outputs[part.output])}, which is {topology.port_name(inp)}, read by"
+        for piece in inp.sources:
+            if inp.delay == 0 and piece.output in effects:
+                return f"writes {topology.port_name(topology.outputs[piece.output])}, which is {topology.port_name(inp)}, read by"
     return "comes, in the order of declaration, before"

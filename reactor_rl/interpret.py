@@ -78,7 +78,7 @@ class _Interpreter:
         self.reactors = [pickle.loads(p) if isinstance(p, bytes) else copy.deepcopy(p) for p in program.pickled_reactors()]
         self.order = _topological(self.topology)
         self.time = self.microstep = 0
-        self.current: topo.ReactionNode | None = None
+        self.current: topo.ReactionSpec | None = None
         self.stop = False
         self.errors: list[tuple[int, Tag, Exception]] = []
         self.record = Record({self.topology.port_name(o): [] for o in self.topology.outputs})
@@ -146,14 +146,14 @@ class _Interpreter:
                     self.errors.append((index, (self.time, self.microstep), error))
                 self.current = None
 
-    def triggered(self, node: topo.ReactionNode) -> bool:
+    def triggered(self, node: topo.ReactionSpec) -> bool:
         return (
             any(self.present(self.topology.inputs[i], any_row=True).any() for i in node.triggers)
             or any(self.fires(self.topology.timers[i]) for i in node.trigger_timers)
             or any(i in self.actions for i in node.trigger_actions)
         )
 
-    def fires(self, timer: topo.TimerNode) -> bool:
+    def fires(self, timer: topo.TimerSpec) -> bool:
         since = self.time - timer.offset
         return self.microstep == 0 and (since == 0 or (since > 0 and timer.period is not None and since % timer.period == 0))
 
@@ -171,8 +171,8 @@ class _Interpreter:
             name = self.topology.port_name(node)
             self.record.ports[name].append(((self.time, self.microstep), rows, content))
             canonical((self.time, self.microstep, rows or []), self.hashes[name])
-            for part in [content] if rows is None and (node.dtype is not None or node.rows is None) else content:
-                canonical(part, self.hashes[name])
+            for piece in [content] if rows is None and (node.dtype is not None or node.rows is None) else content:
+                canonical(piece, self.hashes[name])
             self.past[node.index, self.time] = _merged(self.past.get((node.index, self.time)), written)
         self.now = {}
 
@@ -188,7 +188,7 @@ class _Interpreter:
 
     # ------------------------------------------------------------------ ports
 
-    def write(self, node: topo.OutputNode, value: Any, row: int | None = None) -> None:
+    def write(self, node: topo.OutputSpec, value: Any, row: int | None = None) -> None:
         """Put a copy of a value on an output, or on one row of it."""
         if node.shape is not None:
             shape = node.shape if row is None else node.shape[1:]
@@ -214,15 +214,15 @@ class _Interpreter:
         else:
             written.rows.add(row)
 
-    def written(self, inp: topo.InputNode, part: topo.Part, source: Any) -> _Content:
+    def written(self, inp: topo.InputSpec, piece: topo.PortRows, source: Any) -> _Content:
         if inp.delay:
             arrives = self.microstep == 0
-            return self.past.get((part.output, self.time - inp.delay), _Content()) if arrives else _Content()
+            return self.past.get((piece.output, self.time - inp.delay), _Content()) if arrives else _Content()
         if source is not None:
-            return source.get((part.output, self.time), _Content())  # type: ignore[no-any-return]
-        return self.now.get(part.output, _Content())
+            return source.get((piece.output, self.time), _Content())  # type: ignore[no-any-return]
+        return self.now.get(piece.output, _Content())
 
-    def present(self, inp: topo.InputNode, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def present(self, inp: topo.InputSpec, source: Any = None, any_row: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Presence: by row for an input that gathers, else by row of its source if that has rows.
 
         An output that is gathered as one row is present if all of it was written, but any row of it triggers.
@@ -230,34 +230,34 @@ class _Interpreter:
         if inp.initial is not topo.MISSING and self.time < inp.delay:
             return np.full(inp.rows or 1, self.microstep == 0)
         mask: list[bool] = []
-        for part in inp.parts:
-            rows = self.topology.outputs[part.output].rows
-            written = self.written(inp, part, source)
+        for piece in inp.sources:
+            rows = self.topology.outputs[piece.output].rows
+            written = self.written(inp, piece, source)
             if rows is None:
                 here = [written.whole]
             else:
-                here = [written.has(row) for row in range(part.lo or 0, rows if part.hi is None else part.hi)]
-            if part.at is None or len(here) == part.width:
+                here = [written.has(row) for row in range(piece.lo or 0, rows if piece.hi is None else piece.hi)]
+            if piece.at is None or len(here) == piece.width:
                 mask += here
             else:
-                mask += [any(here) if any_row else all(here)] * part.width
+                mask += [any(here) if any_row else all(here)] * piece.width
         return np.array(mask, bool)
 
-    def value(self, inp: topo.InputNode, source: Any = None) -> Any:
+    def value(self, inp: topo.InputSpec, source: Any = None) -> Any:
         """The reader's own copy."""
         if inp.initial is not topo.MISSING and self.time < inp.delay:
             if inp.dtype is None and inp.rows is not None:
                 return [copy.deepcopy(inp.initial) for _ in range(inp.rows)]
             return copy.deepcopy(inp.initial)
         gathered: list[Any] = []
-        for part in inp.parts:
-            value = copy.deepcopy(self.written(inp, part, source).value)
-            if part.lo is not None:
-                one = part.lo if inp.dtype is None else (part.lo, ...)
-                value = value[one] if part.single else value[part.lo : part.hi]
-            if part.at is None:
+        for piece in inp.sources:
+            value = copy.deepcopy(self.written(inp, piece, source).value)
+            if piece.lo is not None:
+                one = piece.lo if inp.dtype is None else (piece.lo, ...)
+                value = value[one] if piece.single else value[piece.lo : piece.hi]
+            if piece.at is None:
                 return value
-            gathered += list(value) if part.block else [value]
+            gathered += list(value) if piece.block else [value]
         return gathered if inp.dtype is None else np.array(gathered, inp.dtype).reshape(inp.shape or ())
 
     def declared(self, index: int, groups: tuple[str, ...], name: str) -> None:
@@ -286,8 +286,8 @@ def _topological(topology: topo.Topology) -> list[int]:
             before[index].update(reactor.reactions[:place])
     for reader in topology.reactions:
         for inp in (topology.inputs[i] for i in reader.triggers + reader.uses):
-            for part in inp.parts if inp.delay == 0 else ():
-                before[reader.index].update(w.index for w in topology.reactions if part.output in w.effects)
+            for piece in inp.sources if inp.delay == 0 else ():
+                before[reader.index].update(w.index for w in topology.reactions if piece.output in w.effects)
     order: list[int] = []
     while before:
         index = min(i for i, waiting_for in before.items() if not waiting_for)
@@ -301,7 +301,7 @@ def _topological(topology: topo.Topology) -> list[int]:
 class _Output:
     """Handle of an output in reactions."""
 
-    def __init__(self, interpreter: _Interpreter, node: topo.OutputNode) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.OutputSpec) -> None:
         self._interpreter, self._node = interpreter, node
 
     def _check(self) -> None:
@@ -338,7 +338,7 @@ class _Row:
 class _Input:
     """Handle of an input in reactions."""
 
-    def __init__(self, interpreter: _Interpreter, node: topo.InputNode) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.InputSpec) -> None:
         self._interpreter, self._node = interpreter, node
 
     def _mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -348,7 +348,7 @@ class _Input:
     @property
     def present(self) -> Any:
         mask = self._mask()
-        return mask if any(part.at is not None for part in self._node.parts) else bool(mask.any())
+        return mask if any(piece.at is not None for piece in self._node.sources) else bool(mask.any())
 
     @property
     def value(self) -> Any:
@@ -362,7 +362,7 @@ class _Input:
 
 
 class _Timer:
-    def __init__(self, interpreter: _Interpreter, node: topo.TimerNode) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.TimerSpec) -> None:
         self._interpreter, self._node = interpreter, node
 
     @property
@@ -372,7 +372,7 @@ class _Timer:
 
 
 class _Action:
-    def __init__(self, interpreter: _Interpreter, node: topo.ActionNode) -> None:
+    def __init__(self, interpreter: _Interpreter, node: topo.ActionSpec) -> None:
         self._interpreter, self._node = interpreter, node
 
     def schedule(self, delay: int = 0, value: Any = None) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from reactor_rl.errors import ProgramError
 from reactor_rl.graph import Graph
-from reactor_rl.topology import ReactorNode, Topology
+from reactor_rl.topology import ReactorSpec, Topology
 
 __all__ = [
     "DEFAULT_COST", "Arrivals", "Await", "Exec", "Op", "Schedule", "Signal", "Wait", "check_names", "compile_schedule",
@@ -204,7 +204,7 @@ def longest_first(costs: Sequence[float], workers: int) -> list[int]:
     return homes
 
 
-def check_names(reactors: Sequence[ReactorNode], placement: Mapping[str, int]) -> None:
+def check_names(reactors: Sequence[ReactorSpec], placement: Mapping[str, int]) -> None:
     """Refuse a placement that names unknown reactors.
 
     Raises:
@@ -215,7 +215,7 @@ def check_names(reactors: Sequence[ReactorNode], placement: Mapping[str, int]) -
         raise ProgramError(f"placement names reactors that the program does not have: {', '.join(unknown)}")
 
 
-def _checked_placement(reactors: Sequence[ReactorNode], placement: Mapping[str, int], workers: int) -> list[int]:
+def _checked_placement(reactors: Sequence[ReactorSpec], placement: Mapping[str, int], workers: int) -> list[int]:
     check_names(reactors, placement)
     names = [reactor.name for reactor in reactors]
     missing = [name for name in names if name not in placement]

@@ -13,13 +13,13 @@ import numpy as np
 __all__ = [
     "BOUNDARY",
     "MISSING",
-    "ActionNode",
-    "InputNode",
-    "OutputNode",
-    "Part",
-    "ReactionNode",
-    "ReactorNode",
-    "TimerNode",
+    "ActionSpec",
+    "InputSpec",
+    "OutputSpec",
+    "PortRows",
+    "ReactionSpec",
+    "ReactorSpec",
+    "TimerSpec",
     "Topology",
 ]
 
@@ -39,7 +39,7 @@ MISSING = _Missing()
 
 
 @dataclass(frozen=True)
-class ReactorNode:
+class ReactorSpec:
     """One reactor instance; ``kind`` is its class's name, ``bank`` is ``(name, index, size)`` for members of a bank."""
 
     index: int
@@ -50,7 +50,7 @@ class ReactorNode:
 
 
 @dataclass(frozen=True)
-class ReactionNode:
+class ReactionSpec:
     """One reaction of one reactor. Ports, actions and timers are indices into the topology's lists."""
 
     index: int
@@ -70,7 +70,7 @@ class ReactionNode:
 
 
 @dataclass(frozen=True)
-class PortNode:
+class PortSpec:
     """A port of a reactor or, with ``reactor == BOUNDARY``, of the caller. ``shape`` and ``dtype`` are ``None`` for objects."""
 
     index: int
@@ -82,7 +82,7 @@ class PortNode:
 
 
 @dataclass(frozen=True)
-class OutputNode(PortNode):
+class OutputSpec(PortSpec):
     """An output port, or a boundary input, which the caller writes.
 
     ``rows`` is the number of rows with a presence of their own, ``None`` if rows are not addressed.
@@ -97,7 +97,7 @@ class OutputNode(PortNode):
 
 
 @dataclass(frozen=True)
-class Part:
+class PortRows:
     """One source of an input: rows ``lo..hi`` of an output (``None``: all of it), arriving at rows ``at..`` of the input.
 
     ``single``: one row of the source, without its axis. ``block``: several rows of the input, with theirs.
@@ -113,19 +113,19 @@ class Part:
 
 
 @dataclass(frozen=True)
-class InputNode(PortNode):
+class InputSpec(PortSpec):
     """An input port, or a boundary output, which the caller reads.
 
-    ``rows`` is the number of rows gathered, ``None`` if the input has one plain source. An input without parts is never present.
+    ``rows`` is the number of rows gathered, ``None`` if the input has one plain source. An input without sources is never present.
     """
 
-    parts: tuple[Part, ...]
+    sources: tuple[PortRows, ...]
     delay: int
     initial: Any = MISSING
 
 
 @dataclass(frozen=True)
-class TimerNode:
+class TimerSpec:
     index: int
     reactor: int
     name: str
@@ -134,7 +134,7 @@ class TimerNode:
 
 
 @dataclass(frozen=True)
-class ActionNode:
+class ActionSpec:
     index: int
     reactor: int
     name: str
@@ -145,24 +145,24 @@ class Topology:
     """The whole program."""
 
     name: str
-    reactors: tuple[ReactorNode, ...]
-    reactions: tuple[ReactionNode, ...]
-    outputs: tuple[OutputNode, ...]
-    inputs: tuple[InputNode, ...]
-    timers: tuple[TimerNode, ...]
-    actions: tuple[ActionNode, ...]
+    reactors: tuple[ReactorSpec, ...]
+    reactions: tuple[ReactionSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    inputs: tuple[InputSpec, ...]
+    timers: tuple[TimerSpec, ...]
+    actions: tuple[ActionSpec, ...]
     writers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # output -> reactions, in program order
     readers: dict[int, tuple[int, ...]] = field(default_factory=dict)  # input -> reactions, in program order
 
     @property
-    def boundary_inputs(self) -> tuple[OutputNode, ...]:
+    def boundary_inputs(self) -> tuple[OutputSpec, ...]:
         return tuple(o for o in self.outputs if o.reactor == BOUNDARY)
 
     @property
-    def boundary_outputs(self) -> tuple[InputNode, ...]:
+    def boundary_outputs(self) -> tuple[InputSpec, ...]:
         return tuple(i for i in self.inputs if i.reactor == BOUNDARY)
 
-    def port_name(self, port: OutputNode | InputNode) -> str:
+    def port_name(self, port: OutputSpec | InputSpec) -> str:
         """``reactor.port``, or the bare name of a boundary port."""
         return port.name if port.reactor == BOUNDARY else f"{self.reactors[port.reactor].name}.{port.name}"
 

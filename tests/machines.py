@@ -16,7 +16,7 @@ class Boom(Exception):
 
 
 @dataclass(frozen=True)
-class PortSpec:
+class MachinePort:
     """An array port (``dtype``), or an object port with or without rows."""
 
     dtype: str | None = None
@@ -48,7 +48,7 @@ def thing(state: int) -> Any:
 
 
 @dataclass(frozen=True)
-class ReactionSpec:
+class MachineReaction:
     triggers: tuple[str, ...]
     uses: tuple[str, ...]
     effects: tuple[str, ...]
@@ -60,10 +60,10 @@ class MachineSpec:
 
     size: int | None
     inputs: int
-    outputs: tuple[PortSpec, ...]
+    outputs: tuple[MachinePort, ...]
     timers: tuple[tuple[int, int | None], ...]
     actions: int
-    reactions: tuple[ReactionSpec, ...]
+    reactions: tuple[MachineReaction, ...]
     seed: int
     stop_at: int | None = None
     fail_at: int | None = None
@@ -86,7 +86,7 @@ class WireSpec:
 class ProgramSpec:
     machines: tuple[MachineSpec, ...]
     wires: tuple[WireSpec, ...]
-    boundary: tuple[PortSpec, ...]
+    boundary: tuple[MachinePort, ...]
     set_at: tuple[tuple[int, int], ...]  # (tick, boundary input)
 
     def inputs(self) -> dict[int, dict[str, Any]]:

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, settings
-from machines import Boom, MachineSpec, PortSpec, ProgramSpec, ReactionSpec, WireSpec, build
+from machines import Boom, MachinePort, MachineReaction, MachineSpec, ProgramSpec, WireSpec, build
 
 from reactor_rl import ProgramError, Run
 from reactor_rl.federation.in_process import InProcess
@@ -21,9 +21,9 @@ from reactor_rl.settings import NamedExecutor
 TICKS = 6
 
 PORTS = st.one_of(
-    st.builds(PortSpec, dtype=st.none(), rows=st.sampled_from([None, None, 2, 3])),
+    st.builds(MachinePort, dtype=st.none(), rows=st.sampled_from([None, None, 2, 3])),
     st.builds(
-        PortSpec,
+        MachinePort,
         dtype=st.sampled_from(["float32", "float64", "int64", "uint8", "bool", "complex64"]),
         shape=st.sampled_from([(), (2,), (3,), (2, 3), (3, 0)]),
     ),
@@ -44,7 +44,7 @@ def machines(draw: Any) -> MachineSpec:
         triggers = draw(st.lists(st.sampled_from([*reads, *reads, "startup", "shutdown"]), min_size=1, max_size=3, unique=True))
         uses = draw(st.lists(st.sampled_from(reads), max_size=2, unique=True)) if reads else []
         effects = draw(st.lists(st.sampled_from(writes), max_size=3, unique=True)) if writes else []
-        reactions.append(ReactionSpec(tuple(triggers), tuple(u for u in uses if u not in triggers), tuple(effects)))
+        reactions.append(MachineReaction(tuple(triggers), tuple(u for u in uses if u not in triggers), tuple(effects)))
     return MachineSpec(
         size=draw(st.sampled_from([None, None, 2, 3])),
         inputs=inputs,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from reactor_rl import Input, Output, Program, ProgramError, Reactor, Timer, reaction
 from reactor_rl.graph import Graph, build
 from reactor_rl.schedule import Exec, Schedule, Signal, Wait, compile_schedule, longest_first
-from reactor_rl.topology import ReactionNode, ReactorNode, Topology
+from reactor_rl.topology import ReactionSpec, ReactorSpec, Topology
 
 
 def plain(reactors: list[int], costs: list[float | None]) -> Topology:
@@ -22,9 +22,9 @@ def plain(reactors: list[int], costs: list[float | None]) -> Topology:
         for number in range(count):
             place = first + number
             reactions.append(
-                ReactionNode(place, index, f"x{number}", costs[place % len(costs)], False, False, (0,), (), (), (), (), (), (), ())
+                ReactionSpec(place, index, f"x{number}", costs[place % len(costs)], False, False, (0,), (), (), (), (), (), (), ())
             )
-        nodes.append(ReactorNode(index, f"r{index}", "R", None, tuple(range(first, first + count))))
+        nodes.append(ReactorSpec(index, f"r{index}", "R", None, tuple(range(first, first + count))))
     return Topology("plain", tuple(nodes), tuple(reactions), (), (), (), ())
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from reactor_rl.schedule import Schedule
-from reactor_rl.topology import BOUNDARY, OutputNode, Part, ReactionNode, ReactorNode, Topology
+from reactor_rl.topology import BOUNDARY, OutputSpec, PortRows, ReactionSpec, ReactorSpec, Topology
 
 __all__ = ["Arrow", "Box", "Picture", "picture"]
 
@@ -136,22 +136,22 @@ def picture(topology: Topology, schedule: Schedule | None = None, nodes: Sequenc
 
 @dataclass(frozen=True)
 class _Link:
-    """One part of one input, with its ends."""
+    """One source of one input, with its ends."""
 
-    output: OutputNode
+    output: OutputSpec
     target: int  # reactor or BOUNDARY
     target_port: str
     delay: int
-    part: Part
+    piece: PortRows
 
 
 class _Painter:
     def __init__(self, topology: Topology, placement: Sequence[int] | None, workers: int, places: Places) -> None:
         self.topology, self.placement, self.workers, self.places = topology, placement, workers, places
         self.links = [
-            _Link(topology.outputs[part.output], inp.reactor, inp.name, inp.delay, part)
+            _Link(topology.outputs[piece.output], inp.reactor, inp.name, inp.delay, piece)
             for inp in topology.inputs
-            for part in inp.parts
+            for piece in inp.sources
         ]
         self.boxes: list[Box] = []
         self.box_of: dict[tuple[int, str], int] = {}  # (reactor, "") or (BOUNDARY, name of the port) -> box
@@ -164,7 +164,7 @@ class _Painter:
     def picture(self) -> Picture:
         for out in self.topology.boundary_inputs:
             self._boundary(Box(f"in_{out.name}", "input", out.name, outputs=(out.name,)))
-        banks: dict[str | int, list[ReactorNode]] = defaultdict(list)
+        banks: dict[str | int, list[ReactorSpec]] = defaultdict(list)
         for node in self.topology.reactors:
             banks[node.bank[0] if node.bank else node.index].append(node)
         for members in banks.values():
@@ -181,7 +181,7 @@ class _Painter:
         self.box_of[BOUNDARY, box.title] = len(self.boxes)
         self.boxes.append(box)
 
-    def _reactors(self, nodes: Sequence[ReactorNode], title: str, shape: Literal["reactor", "bank"]) -> None:
+    def _reactors(self, nodes: Sequence[ReactorSpec], title: str, shape: Literal["reactor", "bank"]) -> None:
         first = nodes[0]
         for node in nodes:
             self.box_of[node.index, ""] = len(self.boxes)
@@ -191,7 +191,7 @@ class _Painter:
         ports = tuple(inputs), tuple(outputs)
         self.boxes.append(Box(f"r{first.index}", shape, title, first.kind, *ports, lines, tuple(workers), self.places))
 
-    def _reaction(self, node: ReactionNode) -> str:
+    def _reaction(self, node: ReactionSpec) -> str:
         """``name: triggers (+ uses) → effects``."""
         topology = self.topology
         triggers = ["startup"] * node.startup + ["shutdown"] * node.shutdown
@@ -221,7 +221,7 @@ class _Painter:
             return "", 0, 1
         return self.topology.reactors[reactor].bank or (f"{reactor}", 0, 1)
 
-    def _signature(self, node: ReactorNode) -> tuple[object, ...]:
+    def _signature(self, node: ReactorSpec) -> tuple[object, ...]:
         """A value equal for members of a bank that fit into one box: same reactions, and wired alike but for their own row."""
         neighbours: dict[tuple[object, ...], set[int]] = defaultdict(set)
         _, index, size = self._bank(node.index)
@@ -230,7 +230,7 @@ class _Painter:
                 if own != node.index:
                     continue
                 bank, there, length = self._bank(other)
-                rows = (link.part.lo is not None, link.part.at is not None)
+                rows = (link.piece.lo is not None, link.piece.at is not None)
                 ends = (link.output.name, link.target_port, link.delay, rows, other == BOUNDARY)
                 # In a bank of the same size only the distance between the indices counts: 0 is one to one, 1 a ring.
                 neighbours[(side, *ends, bank, length)].add((there - index) % size if length == size else there)
@@ -246,16 +246,16 @@ class _Painter:
             source, target = self._end(link.output.reactor, link.output.name), self._end(link.target, link.target_port)
             # Members of a bank that is one box go separate ways only to members that are not.
             member = ""
-            if self.boxes[source].shape == "bank" and self.boxes[target].shape == "reactor" and link.part.at is None:
+            if self.boxes[source].shape == "bank" and self.boxes[target].shape == "reactor" and link.piece.at is None:
                 member = f"[{self._bank(link.output.reactor)[1]}]"
             groups[source, target, link.output.name, link.target_port, link.delay, member].append(link)
         arrows = []
         for (source, target, source_port, target_port, delay, member), links in groups.items():
             scatter = _rows(
-                [(k.part.lo, k.part.hi, k.part.single) for k in links if k.part.lo is not None], self.boxes[target].shape
+                [(k.piece.lo, k.piece.hi, k.piece.single) for k in links if k.piece.lo is not None], self.boxes[target].shape
             )
             gather = _rows(
-                [(k.part.at, k.part.at + k.part.width, not k.part.block) for k in links if k.part.at is not None],
+                [(k.piece.at, k.piece.at + k.piece.width, not k.piece.block) for k in links if k.piece.at is not None],
                 self.boxes[source].shape,
             )
             out = links[0].output

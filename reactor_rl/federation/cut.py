@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from reactor_rl import graph as graphs
 from reactor_rl import topology as topo
 from reactor_rl.errors import ProgramError
-from reactor_rl.topology import BOUNDARY, ReactorNode, Topology
+from reactor_rl.topology import BOUNDARY, ReactorSpec, Topology
 
-__all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "shared_out", "GATEWAY", "Part", "cut"]
+__all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "shared_out", "GATEWAY", "NodeProgram", "cut"]
 
 HOME = 0
 
@@ -59,8 +59,8 @@ def links_of(topology: Topology, nodes: Sequence[int]) -> tuple[Link, ...]:
     readers: dict[tuple[int, int], bool] = {}  # output and node that reads it -> whether only with a delay
     for port in topology.inputs:
         target = node_of(port.reactor, nodes)
-        for part in port.parts:
-            output = topology.outputs[part.output]
+        for piece in port.sources:
+            output = topology.outputs[piece.output]
             written = topology.writers[output.index] or output.reactor == BOUNDARY
             if written and node_of(output.reactor, nodes) != target:
                 late = port.delay > 0 and output.reactor != BOUNDARY
@@ -98,7 +98,7 @@ def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -
     said = _said(topology, len(workers), on or {})
     found = [said.get(reactor.index, HOME) for reactor in topology.reactors]
     level = graphs.build(topology).level
-    banks: dict[str, list[ReactorNode]] = {}
+    banks: dict[str, list[ReactorSpec]] = {}
     for reactor in topology.reactors:
         if reactor.bank is not None and reactor.index not in said:
             banks.setdefault(reactor.bank[0], []).append(reactor)
@@ -128,7 +128,7 @@ def shared_out(workers: Sequence[int], shares: int) -> list[int]:
     return [node_of[share * len(node_of) // shares] for share in range(shares)]
 
 
-def _level(bank: list[ReactorNode], level: Sequence[int]) -> int:
+def _level(bank: list[ReactorSpec], level: Sequence[int]) -> int:
     return max((level[reaction] for reactor in bank for reaction in reactor.reactions), default=0)
 
 
@@ -136,8 +136,8 @@ def _in_place(topology: Topology, found: Sequence[int], spread: Mapping[int, int
     """Whether all undelayed inputs of these reactors come from their own node."""
     for port in topology.inputs:
         if port.reactor in spread and port.delay == 0:
-            for part in port.parts:
-                source = topology.outputs[part.output].reactor
+            for piece in port.sources:
+                source = topology.outputs[piece.output].reactor
                 if source != BOUNDARY and spread.get(source, found[source]) != spread[port.reactor]:
                     return False
     return True
@@ -172,7 +172,7 @@ GATEWAY = "(gateway)"
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeProgram:
     """The part of a program that is on one node.
 
     Attributes:
@@ -203,7 +203,7 @@ class Part:
         return tuple(port.index for port in self.topology.outputs if port.reactor != self.gateway)
 
 
-def cut(topology: Topology, nodes: Sequence[int], count: int | None = None) -> tuple[Part, ...]:
+def cut(topology: Topology, nodes: Sequence[int], count: int | None = None) -> tuple[NodeProgram, ...]:
     """Cut a program into one part for each node.
 
     Args:
@@ -216,7 +216,7 @@ def cut(topology: Topology, nodes: Sequence[int], count: int | None = None) -> t
     """
     links = links_of(topology, nodes)
     count = max(nodes, default=HOME) + 1 if count is None else count
-    return tuple(_Cutter(topology, nodes, links, node).part() for node in range(count))
+    return tuple(_Cutter(topology, nodes, links, node).program() for node in range(count))
 
 
 class _Cutter:
@@ -229,7 +229,7 @@ class _Cutter:
         if node == HOME:
             self.reactor[BOUNDARY] = BOUNDARY
         inputs = [port for port in topology.inputs if port.reactor in self.reactor]
-        read = {part.output for port in inputs for part in port.parts}
+        read = {piece.output for port in inputs for piece in port.sources}
         kept = [port for port in topology.outputs if port.reactor in self.reactor or port.index in read]
         self.output = {port.index: index for index, port in enumerate(kept)}
         self.outputs = [
@@ -243,7 +243,7 @@ class _Cutter:
         self.inputs = [
             replace(
                 port, index=index, reactor=self.reactor[port.reactor],
-                parts=tuple(replace(part, output=self.output[part.output]) for part in port.parts),
+                sources=tuple(replace(piece, output=self.output[piece.output]) for piece in port.sources),
             )
             for index, port in enumerate(inputs)
         ]  # fmt: skip
@@ -251,16 +251,16 @@ class _Cutter:
         self.timer = {timer.index: index for index, timer in enumerate(self.timers)}
         self.actions = [action for action in topology.actions if action.reactor in self.reactor]
         self.action = {action.index: index for index, action in enumerate(self.actions)}
-        self.reactions: list[topo.ReactionNode] = []
+        self.reactions: list[topo.ReactionSpec] = []
         self.came_from: list[int] = []
 
-    def part(self) -> Part:
+    def program(self) -> NodeProgram:
         reactors = [self._own_reactor(reactor) for reactor in self.reactors]
         leaving = self._leaving()
         gates = {len(self.reactions) + position: link for position, link in enumerate(filter(self._reacts, self.links))}
         for index, link in gates.items():
             self._gate(index, link, leaving)
-        reactors.append(topo.ReactorNode(self.gateway, GATEWAY, "Gateway", None, tuple(gates)))
+        reactors.append(topo.ReactorSpec(self.gateway, GATEWAY, "Gateway", None, tuple(gates)))
         readers: dict[int, list[int]] = {port.index: [] for port in self.inputs}
         writers: dict[int, list[int]] = {port.index: [] for port in self.outputs}
         for one in self.reactions:
@@ -274,12 +274,12 @@ class _Cutter:
             tuple(replace(one, index=self.action[one.index], reactor=self.reactor[one.reactor]) for one in self.actions),
             {port: tuple(found) for port, found in writers.items()}, {port: tuple(found) for port, found in readers.items()},
         )  # fmt: skip
-        return Part(
+        return NodeProgram(
             self.node, topology, self.links, gates, tuple(reactor.index for reactor in self.reactors), tuple(self.came_from),
             tuple(self.output), tuple(self.action),
         )  # fmt: skip
 
-    def _own_reactor(self, reactor: topo.ReactorNode) -> topo.ReactorNode:
+    def _own_reactor(self, reactor: topo.ReactorSpec) -> topo.ReactorSpec:
         first = len(self.reactions)
         for index in reactor.reactions:
             node = self.whole.reactions[index]
@@ -309,8 +309,8 @@ class _Cutter:
             for delay in (0, *(delay for delay in port.delays if delay)):
                 index = len(self.inputs)
                 name = f"{port.name} of {output} after {delay}"
-                parts = (topo.Part(self.output[output]),)
-                self.inputs.append(topo.InputNode(index, self.gateway, name, port.shape, port.dtype, None, parts, delay))
+                sources = (topo.PortRows(self.output[output]),)
+                self.inputs.append(topo.InputSpec(index, self.gateway, name, port.shape, port.dtype, None, sources, delay))
                 leaving.setdefault(output, index)
         return leaving
 
@@ -322,7 +322,7 @@ class _Cutter:
         leaves = link.source == self.node
         self.came_from.append(-1)
         self.reactions.append(
-            topo.ReactionNode(
+            topo.ReactionSpec(
                 index, self.gateway, f"{'leave' if leaves else 'arrive'} {link.index}", None, True, True, (),
                 tuple(leaving[output] for output in link.outputs) if leaves else (),
                 () if leaves else tuple(self.output[output] for output in link.outputs), (), (), (), (), (),

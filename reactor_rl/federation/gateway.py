@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from reactor_rl.errors import Failure
-from reactor_rl.federation.cut import Link, Part
+from reactor_rl.federation.cut import Link, NodeProgram
 from reactor_rl.federation.transport import Content, Letter
 from reactor_rl.pickling import dumps
 from reactor_rl.runtime.worker.bind import RemotePorts
@@ -23,14 +23,14 @@ from reactor_rl.runtime.worker.values import OutputReader
 __all__ = ["argument_for", "of_whole", "Gateway", "Office"]
 
 
-def of_whole(part: Part, request: str, reply: Reply) -> Reply:
+def of_whole(part: NodeProgram, request: str, reply: Reply) -> Reply:
     """Translate a reply of a node's worker to indices of the whole program, without proxies and the gateway."""
     if reply.failure is not None or request not in _OUTWARD:
         return reply
     return Reply(_OUTWARD[request](part, reply.value))
 
 
-def argument_for(part: Part, request: str, argument: Any) -> Any:
+def argument_for(part: NodeProgram, request: str, argument: Any) -> Any:
     """Translate the argument of a request to the whole program for the workers of one node."""
     if request != "restore":
         return argument
@@ -38,17 +38,17 @@ def argument_for(part: Part, request: str, argument: Any) -> Any:
     return _state_for(part, state), coming
 
 
-def _failures(part: Part, failures: list[Failure]) -> list[Failure]:
+def _failures(part: NodeProgram, failures: list[Failure]) -> list[Failure]:
     for failure in failures:
         failure.reaction = part.reactions[failure.reaction]
     return failures
 
 
-def _digests(part: Part, digests: dict[int, bytes]) -> dict[int, bytes]:
+def _digests(part: NodeProgram, digests: dict[int, bytes]) -> dict[int, bytes]:
     return {part.outputs[index]: digests[index] for index in part.own if index in digests}
 
 
-def _state(part: Part, state: WorkerState) -> WorkerState:
+def _state(part: NodeProgram, state: WorkerState) -> WorkerState:
     return replace(
         state,
         reactors={part.reactors[index]: kept for index, kept in state.reactors.items() if index != part.gateway},
@@ -58,7 +58,7 @@ def _state(part: Part, state: WorkerState) -> WorkerState:
     )
 
 
-def _state_for(part: Part, state: WorkerState) -> WorkerState:
+def _state_for(part: NodeProgram, state: WorkerState) -> WorkerState:
     action = {whole: index for index, whole in enumerate(part.actions)}
     return replace(
         state,
@@ -71,7 +71,7 @@ def _state_for(part: Part, state: WorkerState) -> WorkerState:
     )
 
 
-_OUTWARD: dict[str, Callable[[Part, Any], Any]] = {"failures": _failures, "digests": _digests, "snapshot": _state}
+_OUTWARD: dict[str, Callable[[NodeProgram, Any], Any]] = {"failures": _failures, "digests": _digests, "snapshot": _state}
 
 
 class Office(Protocol):
@@ -95,7 +95,7 @@ class Gateway(RemotePorts):
         office: The place where it leaves and fetches messages.
     """
 
-    def __init__(self, part: Part, office: Office) -> None:
+    def __init__(self, part: NodeProgram, office: Office) -> None:
         self._part, self._office = part, office
         leaving = [output for link in part.links if link.source == part.node for output in link.outputs]
         self._shared = frozenset(output for output in leaving if leaving.count(output) > 1)
@@ -133,7 +133,7 @@ class Gateway(RemotePorts):
         rows = output.rows(self._loop.words, number)
         if rows is None:
             return None
-        parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.parts(time, rows)]
+        parts = [part.copy() if isinstance(part, np.ndarray) else part for part in output.pieces(time, rows)]
         return Content(index, tuple(rows), parts)
 
     def unpack(self, letter: Letter) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from reactor_rl import graph as graphs
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import Failure, NodeDiedError, WorkerHungError
-from reactor_rl.federation.cut import GATEWAY, HOME, On, Part, cut, nodes_of
+from reactor_rl.federation.cut import GATEWAY, HOME, NodeProgram, On, cut, nodes_of
 from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
 from reactor_rl.federation.node import Parcel
 from reactor_rl.federation.recovery import RecoveringCarrier
@@ -93,7 +93,7 @@ class PostOffice:
         calls: Number of calls made.
     """
 
-    def __init__(self, parts: Sequence[Part], carrier: Carrier, words: memoryview, caller: Caller) -> None:
+    def __init__(self, parts: Sequence[NodeProgram], carrier: Carrier, words: memoryview, caller: Caller) -> None:
         self._parts, self._carrier, self._words, self._caller = parts, carrier, words, caller
         self._links = {link.index: link for part in parts for link in part.links}
         self._nodes = {part.node: _Node() for part in parts[1:]}
@@ -301,7 +301,7 @@ class Home(Helpers):
         carrier: The transport to the other nodes, which it has been told to make.
     """
 
-    def __init__(self, plan: Plan, executor: Executor, parts: Sequence[Part], carrier: Carrier) -> None:
+    def __init__(self, plan: Plan, executor: Executor, parts: Sequence[NodeProgram], carrier: Carrier) -> None:
         super().__init__(plan, executor)
         self.office = PostOffice(parts, carrier, self.words, self)
         self._part = parts[HOME]
@@ -478,8 +478,8 @@ def start_federated(
 
 
 def _parcel(
-    topology: Topology, part: Part, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]], settings: Settings,
-    carrier: Carrier, ends: Sequence[float],
+    topology: Topology, part: NodeProgram, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]],
+    settings: Settings, carrier: Carrier, ends: Sequence[float],
 ) -> Parcel:  # fmt: skip
     names = {reactor.name for reactor in part.topology.reactors} - {GATEWAY}
     mine = replace(

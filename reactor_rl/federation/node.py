@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from reactor_rl.errors import Failure, RunClosedError
-from reactor_rl.federation.cut import Part
+from reactor_rl.federation.cut import NodeProgram
 from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
 from reactor_rl.federation.recovery import BRING_BACK, KEEP
 from reactor_rl.federation.transport import Answer, Call, Letter
@@ -41,7 +41,7 @@ class Parcel:
         arithmetic: Settings of the caller's process that change results of arithmetic.
     """
 
-    part: Part
+    part: NodeProgram
     reactors: Mapping[int, bytes]
     setup: tuple[Callable[[], None], ...]
     settings: Settings

@@ -96,13 +96,13 @@ class Boundary:
     def reader(self, name: str) -> Callable[[], list[Any]]:
         """Return a function that returns :meth:`values` of an output."""
         loop, words, port = self._loop, self._loop.words, self.outputs[name]
-        parts = port.stamped_parts()
-        if parts is None:
+        readers = port.stamped_readers()
+        if readers is None:
             return lambda: port.present_values(loop.tick_number)
 
         def written() -> list[Any]:
             since = loop.tick_number
-            return [read(loop.time) for stamp, read in parts if words[stamp] >= since]
+            return [read(loop.time) for stamp, read in readers if words[stamp] >= since]
 
         return written
 

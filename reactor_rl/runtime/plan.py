@@ -99,10 +99,10 @@ def lay_out(topology: topo.Topology, schedule: Schedule) -> ArenaLayout:
         offset += buffer.nbytes
     cells = [-1] * len(owner)
     remote = {
-        part.output
+        piece.output
         for inp in topology.inputs
-        for part in inp.parts
-        if owner[part.output] != (0 if inp.reactor == topo.BOUNDARY else schedule.placement[inp.reactor])
+        for piece in inp.sources
+        if owner[piece.output] != (0 if inp.reactor == topo.BOUNDARY else schedule.placement[inp.reactor])
     }
     for output in topology.outputs:
         if output.dtype is None and output.index in remote:
@@ -131,19 +131,19 @@ def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], d
     buffers: list[Buffer] = []
     places: list[list[Place]] = [[] for _ in topology.outputs]
     gathers: dict[int, int] = {}
-    same: dict[tuple[topo.Part, ...], int] = {}
+    same: dict[tuple[topo.PortRows, ...], int] = {}
     for inp in topology.inputs:
         if inp.dtype is None or inp.rows is None:
             continue
-        if inp.parts not in same:
-            same[inp.parts] = len(buffers)
+        if inp.sources not in same:
+            same[inp.sources] = len(buffers)
             assert inp.shape is not None
-            ring = max(topology.outputs[part.output].ring for part in inp.parts)
+            ring = max(topology.outputs[piece.output].ring for piece in inp.sources)
             buffers.append(Buffer(0, ring, inp.shape, inp.dtype))
-            for part in inp.parts:
-                assert part.at is not None
-                places[part.output].append(Place(same[inp.parts], part.at, part.at + part.width if part.block else None))
-        gathers[inp.index] = same[inp.parts]
+            for piece in inp.sources:
+                assert piece.at is not None
+                places[piece.output].append(Place(same[inp.sources], piece.at, piece.at + piece.width if piece.block else None))
+        gathers[inp.index] = same[inp.sources]
     for output in topology.outputs:
         if output.dtype is not None and (output.rows is not None or not places[output.index]):
             # Rows of an output that others read must lie together whatever gathers it.

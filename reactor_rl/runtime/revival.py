@@ -98,14 +98,14 @@ class Crossings:
         places: dict[int, set[Place]] = {}
         for node in plan.topology.inputs:
             reader = plan.home(node.reactor)
-            for part in node.parts:
-                if reader == 0 or plan.layout.owner[part.output] == reader:
+            for piece in node.sources:
+                if reader == 0 or plan.layout.owner[piece.output] == reader:
                     continue
-                found = places.setdefault(part.output, set())
+                found = places.setdefault(piece.output, set())
                 if node.index in plan.layout.gathers:
-                    found.update(one for one in plan.layout.places[part.output] if one.buffer == plan.layout.gathers[node.index])
+                    found.update(one for one in plan.layout.places[piece.output] if one.buffer == plan.layout.gathers[node.index])
                 else:
-                    found.update(plan.layout.places[part.output][:1])
+                    found.update(plan.layout.places[piece.output][:1])
         self._outputs = [
             _Crossing(plan, plan.topology.outputs[index], sorted(found, key=lambda place: place.buffer))
             for index, found in sorted(places.items())
@@ -156,7 +156,7 @@ class _Crossing:
         cells: For each slot of an output of objects, where its cells lie.
     """
 
-    def __init__(self, plan: Plan, output: topo.OutputNode, places: Sequence[Place]) -> None:
+    def __init__(self, plan: Plan, output: topo.OutputSpec, places: Sequence[Place]) -> None:
         stamps = plan.layout.stamps[output.index]
         self.owner = owner = plan.layout.owner[output.index]
         self.whole, self.any_row = stamps.whole, stamps.any_row

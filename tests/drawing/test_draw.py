@@ -158,7 +158,7 @@ def test_every_name_appears(make, form):
         assert (reactor.bank[0] if reactor.bank else reactor.name) in shown
         assert reactor.kind in shown
     for port in (*topology.inputs, *topology.outputs):
-        if form == "svg" or getattr(port, "parts", getattr(port, "delays", ())):
+        if form == "svg" or getattr(port, "sources", getattr(port, "delays", ())):
             assert port.name in shown
     for node in topology.reactions:
         assert f". {node.name}: " in shown

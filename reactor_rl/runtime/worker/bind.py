@@ -106,14 +106,14 @@ class _Binder:
                 if node.index not in by_index:
                     continue
                 if node.reactor == topo.BOUNDARY:
-                    (boundary_in if isinstance(node, topo.OutputNode) else boundary_out)[node.name] = by_index[node.index]
+                    (boundary_in if isinstance(node, topo.OutputSpec) else boundary_out)[node.name] = by_index[node.index]
                 else:
                     handles[node.reactor][node.name] = by_index[node.index]
         for index, reactor in loop.reactors.items():
             vars(reactor).update(handles[index], _worker_clock=loop)
             loop.handles[index] = frozenset((*handles[index], "_worker_clock"))
             if isinstance(reactor, RemotePorts):
-                read = sorted({part.output for node in topology.inputs if node.reactor == index for part in node.parts})
+                read = sorted({piece.output for node in topology.inputs if node.reactor == index for piece in node.sources})
                 arriving = {node.index: outputs[node.index] for node in topology.outputs if node.reactor == index}
                 reactor.attach(loop, {output: self._output_reader(output) for output in read}, arriving)
         loop.enter(0)
@@ -127,7 +127,7 @@ class _Binder:
     def _here(self, reactor: int) -> bool:
         return self.plan.home(reactor) == self.worker
 
-    def _allowed(self, reactor: int, declare: Callable[[topo.ReactionNode], bool]) -> int:
+    def _allowed(self, reactor: int, declare: Callable[[topo.ReactionSpec], bool]) -> int:
         """Bits of the reactions that declare a port; all bits if every reaction of the reactor does, and for the boundary."""
         if reactor == topo.BOUNDARY:
             return -1
@@ -177,17 +177,17 @@ class _Binder:
                 continue
             index = node.index
             allowed = self._allowed(node.reactor, lambda r, i=index: i in r.triggers or i in r.uses)  # type: ignore[misc]
-            sources = [self._source(node, part) for part in node.parts]
+            sources = [self._source(node, piece) for piece in node.sources]
             name = self.topology.port_name(node)
             inputs[index] = input_handle(self.loop, name, allowed, node, sources, self.values.reading(node))
         return inputs
 
-    def _source(self, node: topo.InputNode, part: topo.Part) -> StampReader:
-        return StampReader(self.loop, self.layout.stamps[part.output], node.delay, part.lo, part.hi)
+    def _source(self, node: topo.InputSpec, piece: topo.PortRows) -> StampReader:
+        return StampReader(self.loop, self.layout.stamps[piece.output], node.delay, piece.lo, piece.hi)
 
     # ------------------------------------------------------------------ who triggers whom
 
-    def _triggered(self, node: topo.InputNode) -> int:
+    def _triggered(self, node: topo.InputSpec) -> int:
         bits = 0
         for reaction in self.topology.readers[node.index] if self._here(node.reactor) else ():
             if node.index in self.topology.reactions[reaction].triggers:
@@ -201,18 +201,18 @@ class _Binder:
             mask = self._triggered(node) if node.reactor != topo.BOUNDARY else 0
             if node.initial is not topo.MISSING and self._here(node.reactor):
                 loop.initials.append((node.delay, mask))  # a mask of 0 still makes the times known: the caller reads it then
-            for part in node.parts:
-                handle = loop.outputs.get(part.output)
+            for piece in node.sources:
+                handle = loop.outputs.get(piece.output)
                 if handle is not None:
-                    rows = range(len(handle._row_masks)) if part.lo is None or part.hi is None else range(part.lo, part.hi)
-                    writer = self.topology.outputs[part.output].reactor
+                    rows = range(len(handle._row_masks)) if piece.lo is None or piece.hi is None else range(piece.lo, piece.hi)
+                    writer = self.topology.outputs[piece.output].reactor
                     # The boundary and a gateway also write between two ticks.
                     alone = self.plan.schedule.workers == 1 and not isinstance(loop.reactors.get(writer), RemotePorts | None)
                     handle.wakes(node.delay, mask, rows, soon=alone)
                 elif mask and node.delay:
-                    loop.delayed_checks.append(self._delayed_check(self._source(node, part), mask))
-                elif mask and self.topology.outputs[part.output].reactor == topo.BOUNDARY:
-                    loop.boundary_checks.append(_remote_check(self._source(node, part), mask))
+                    loop.delayed_checks.append(self._delayed_check(self._source(node, piece), mask))
+                elif mask and self.topology.outputs[piece.output].reactor == topo.BOUNDARY:
+                    loop.boundary_checks.append(_remote_check(self._source(node, piece), mask))
 
     def _delayed_check(self, source: StampReader, mask: int) -> Callable[[], None]:
         loop = self.loop
@@ -286,7 +286,7 @@ class _Binder:
         self.loop.steps = _without_repeats(steps, loop)
 
     def _remote_checks(self, reaction: int, seen: set[int]) -> list[RemoteCheck]:
-        """Make the checks for outputs of other workers that trigger this reaction, and with it every later reader of the same input."""
+        """Make the checks for outputs of other workers that trigger this reaction and every later reader of the same input."""
         checks: list[RemoteCheck] = []
         for index in self.topology.reactions[reaction].triggers:
             node = self.topology.inputs[index]
@@ -294,15 +294,15 @@ class _Binder:
                 continue
             seen.add(index)
             mask = self._triggered(node)
-            for part in node.parts:
-                source = self.topology.outputs[part.output]
+            for piece in node.sources:
+                source = self.topology.outputs[piece.output]
                 if not self._here(source.reactor) and source.reactor != topo.BOUNDARY:
-                    checks.append(_remote_check(self._source(node, part), mask))
+                    checks.append(_remote_check(self._source(node, piece), mask))
         return checks
 
 
 def _remote_check(source: StampReader, mask: int) -> RemoteCheck:
-    """Make the check of an undelayed part that another worker writes."""
+    """Make the check of an undelayed source that another worker writes."""
     return source.whole, mask, None if source.undivided else source
 
 

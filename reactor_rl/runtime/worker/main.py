@@ -21,7 +21,7 @@ from reactor_rl.runtime.worker.observers import PortHashes, Timeline
 from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["Reply", "answer", "Connection", "serve"]
+__all__ = ["Reply", "answer", "Pipe", "serve"]
 
 
 class Reply:
@@ -94,7 +94,7 @@ Revive = Callable[[Callable[[int], None], Callable[[int], None]], WorkerLoop]
 """Makes the loop of a helper from its functions to wait and to signal."""
 
 
-class Connection(Protocol):
+class Pipe(Protocol):
     """A two-way connection that sends whole objects, such as ``multiprocessing.Pipe`` makes."""
 
     def send(self, obj: Any) -> None: ...
@@ -111,7 +111,7 @@ def serve(
     sides: Sequence[SideBlock | None],
     reactors: Reactors,
     channels: Mapping[Pair, Channel],
-    connection: Connection,
+    pipe: Pipe,
     spin: float,
     revive: Revive | None = None,
 ) -> None:
@@ -147,15 +147,15 @@ def serve(
         where = ", ".join(plan.names_of(worker))
         with contextlib.suppress(OSError):
             doing = "unpickling" if revive is None else "bringing back"
-            connection.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), ordinary(error)))
+            pipe.send(Failure.of(-1, f"({doing} the reactors {where} in worker {worker})", (0, 0), ordinary(error)))
         return
     try:
-        _obey(loop, words, inbound[0], connection, spinning)
+        _obey(loop, words, inbound[0], pipe, spinning)
     except Aborted:
         loop.shut_down_alone()
 
 
-def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Connection, spinning: SpinControl) -> None:
+def _obey(loop: WorkerLoop, words: memoryview, start: Channel, pipe: Pipe, spinning: SpinControl) -> None:
     while True:
         for observer in loop.observers:
             observer.before_wait()
@@ -170,7 +170,7 @@ def _obey(loop: WorkerLoop, words: memoryview, start: Channel, connection: Conne
             loop.next_pass(words[ControlBlock.PASS])
         elif command == HelperCommand.MESSAGE:
             try:
-                connection.send(answer(loop, connection.recv()))
+                pipe.send(answer(loop, pipe.recv()))
             except (EOFError, OSError):  # the caller has hung up
                 raise Aborted from None
         elif command == HelperCommand.START:

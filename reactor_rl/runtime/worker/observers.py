@@ -62,8 +62,8 @@ class PortHashes(Observer):
             if rows is not None:
                 into = self._hashes[index]
                 canonical((loop.time, loop.microstep, rows), into)
-                for part in output.parts(loop.time, rows):
-                    canonical(decode(part), into)
+                for piece in output.pieces(loop.time, rows):
+                    canonical(decode(piece), into)
 
     def restart(self) -> None:
         """Begin the hashes anew."""

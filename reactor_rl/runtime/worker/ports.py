@@ -17,7 +17,7 @@ from reactor_rl.pickling import KEPT, decode, encode
 from reactor_rl.runtime.worker.clock import WorkerClock
 from reactor_rl.runtime.worker.presence import StampReader, Stamps
 from reactor_rl.runtime.worker.values import ObjectCells, Read, Reading
-from reactor_rl.topology import BOUNDARY, MISSING, InputNode
+from reactor_rl.topology import BOUNDARY, MISSING, InputSpec
 
 __all__ = ["Handle", "InputHandle", "input_handle", "ArrayOutput", "LocalObjectOutput", "ObjectOutput", "OutputHandle"]
 
@@ -40,15 +40,15 @@ class InputHandle(Handle):
     ``read(time)`` returns the value that was written at a time, ``spans`` are the rows of the input that each source fills.
     """
 
-    __slots__ = ("_decides", "_delay", "_initial", "_parts", "_quick", "_read", "_rows", "_slot", "_sources", "_spans")
+    __slots__ = ("_decides", "_delay", "_initial", "_quick", "_read", "_row_readers", "_rows", "_slot", "_sources", "_spans")
 
     def __init__(
-        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputSpec, sources: Sequence[StampReader], reading: Reading
     ) -> None:
         super().__init__(clock, name, allowed)
-        self._read, self._slot, self._parts = reading
+        self._read, self._slot, self._row_readers = reading
         self._sources, self._rows, self._delay = tuple(sources), node.rows, node.delay
-        self._spans = tuple((part.at, part.at + part.width) for part in node.parts if part.at is not None)
+        self._spans = tuple((piece.at, piece.at + piece.width) for piece in node.sources if piece.at is not None)
         self._initial = _unchanging(node.initial)
         # One undelayed source: its stamp alone decides presence, unless single rows may be written by themselves. -1: more
         # than one source, or a delay.
@@ -70,7 +70,7 @@ class InputHandle(Handle):
         return mask if self._spans else bool(np.any(mask))
 
     def mask(self, since: int) -> npt.NDArray[np.bool_] | bool:
-        """Return presence by row (an input that gathers) or by part."""
+        """Return presence by row (an input that gathers) or by source."""
         if self._initial is not MISSING and self._clock.time < self._delay:
             now = since <= self._clock.tick_number
             return np.full(self._rows or 0, now) if self._spans else now
@@ -78,8 +78,8 @@ class InputHandle(Handle):
             return self._sources[0].rows(since) if self._sources else False
         mask = np.zeros(self._rows or 0, np.bool_)
         for source, (lo, hi) in zip(self._sources, self._spans, strict=True):
-            part = source.rows(since)
-            mask[lo:hi] = part if isinstance(part, bool) or hi - lo > 1 else part.all()
+            piece = source.rows(since)
+            mask[lo:hi] = piece if isinstance(piece, bool) or hi - lo > 1 else piece.all()
         return mask
 
     @property
@@ -104,32 +104,32 @@ class InputHandle(Handle):
         return self._initial_value() if time < 0 else self._read(time)
 
     def _whole(self, since: int) -> bool:
-        """Whether every row of every part is present."""
+        """Whether every row of every source is present."""
         if self._initial is not MISSING and self._clock.time < self._delay:
             return since <= self._clock.tick_number
         for source in self._sources:
-            part = source.rows(since)
-            if part is not True and (part is False or not part.all()):
+            piece = source.rows(since)
+            if piece is not True and (piece is False or not piece.all()):
                 return False
         return bool(self._sources)
 
     def any_since(self, since: int) -> bool:
-        """Whether any part was written in pass ``since`` or later (undelayed inputs)."""
+        """Whether any source was written in pass ``since`` or later (undelayed inputs)."""
         for source in self._sources:
             if source.any_since(since):
                 return True
         return False
 
-    def stamped_parts(self) -> list[tuple[int, Read]] | None:
-        """Return the parts, each with the word of its stamp, if that alone decides presence (undelayed inputs); else ``None``."""
+    def stamped_readers(self) -> list[tuple[int, Read]] | None:
+        """Return the reader of each source and the word of its stamp, if that alone decides presence; else ``None``."""
         if not all(source.undivided for source in self._sources):
             return None
-        return [(source.whole, read) for source, read in zip(self._sources, self._parts, strict=True)]
+        return [(source.whole, read) for source, read in zip(self._sources, self._row_readers, strict=True)]
 
     def present_values(self, since: int) -> list[Any]:
         """Return the values of the rows that were written in pass ``since`` or later (undelayed inputs of objects)."""
         time = self._clock.time
-        return [read(time) for source, read in zip(self._sources, self._parts, strict=True) if source.any_since(since)]
+        return [read(time) for source, read in zip(self._sources, self._row_readers, strict=True) if source.any_since(since)]
 
     def only_slot(self) -> npt.NDArray[Any] | None:
         """Return the view that is the value at every tick, if the input is an array with one slot; else ``None``."""
@@ -170,7 +170,7 @@ class DelayedInput(InputHandle):
     __slots__ = ("_ring", "_times")
 
     def __init__(
-        self, clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
+        self, clock: WorkerClock, name: str, allowed: int, node: InputSpec, sources: Sequence[StampReader], reading: Reading
     ) -> None:
         super().__init__(clock, name, allowed, node, sources, reading)
         self._times, self._ring = sources[0].times, len(sources[0].times)
@@ -188,7 +188,7 @@ class DelayedInput(InputHandle):
 
 
 def input_handle(
-    clock: WorkerClock, name: str, allowed: int, node: InputNode, sources: Sequence[StampReader], reading: Reading
+    clock: WorkerClock, name: str, allowed: int, node: InputSpec, sources: Sequence[StampReader], reading: Reading
 ) -> InputHandle:
     """Make the handle of an input, of the fastest class that can read it.
 
@@ -197,7 +197,7 @@ def input_handle(
         name: Its name, for messages.
         allowed: Bits of the reactions that may read it.
         node: The input.
-        sources: The presence of each of its parts.
+        sources: The presence of each of its sources.
         reading: How its value is read.
     """
     kind = InputHandle
@@ -206,9 +206,9 @@ def input_handle(
     return kind(clock, name, allowed, node, sources, reading)
 
 
-def _single(node: InputNode) -> bool:
+def _single(node: InputSpec) -> bool:
     """Whether a reaction reads the input, and all of it comes from one source."""
-    return len(node.parts) == 1 and node.parts[0].at is None and node.reactor != BOUNDARY
+    return len(node.sources) == 1 and node.sources[0].at is None and node.reactor != BOUNDARY
 
 
 def _unchanging(initial: Any) -> Any:
@@ -221,7 +221,7 @@ def _unchanging(initial: Any) -> Any:
 
 
 class OutputHandle(Handle):
-    """The common part of array and object outputs: presence, and the reactions that are woken.
+    """Base of array and object outputs: presence, and the reactions that are woken.
 
     ``mask`` has the bits of the reactions on this worker that a value triggers at the same tag, ``soon`` of those that it
     triggers at the next tick; ``late`` lists ``(delay, mask)`` for the others. ``row_masks`` and ``row_late`` are for single rows.

@@ -115,7 +115,7 @@ class Stamps:
 
 
 class StampReader:
-    """The presence of one part of an input: a whole output, or rows of it.
+    """The presence of one source of an input: a whole output, or rows of it.
 
     Args:
         clock: The worker that reads it.
@@ -147,7 +147,7 @@ class StampReader:
         return words[self.whole + ANY_ROW] == number and number in words[self.whole + self._begin : self.whole + self._end]
 
     def rows(self, since: int) -> npt.NDArray[np.bool_] | bool:
-        """Return the presence of the part: a mask over its rows if some of them were written one by one, else one truth value.
+        """Return its presence: a mask over its rows if some of them were written one by one, else one truth value.
 
         Args:
             since: The first pass that counts: the running one, or for the caller, which reads after a tick, the tick's first.

@@ -18,7 +18,7 @@ from reactor_rl.pickling import Pickled, decode, encode, loads
 from reactor_rl.runtime.plan import CELL, ArenaLayout
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.presence import Stamps
-from reactor_rl.topology import InputNode, Part, Topology
+from reactor_rl.topology import InputSpec, PortRows, Topology
 
 __all__ = ["HEADER", "ObjectCells", "SideBlock", "OutputReader", "Read", "Reading", "Values"]
 
@@ -142,7 +142,7 @@ class OutputReader:
         """Rows that were written one by one in pass ``number``; empty if all of it was written, ``None`` if nothing was."""
         return self._stamps.written(words, number)
 
-    def parts(self, time: int, rows: Sequence[int]) -> list[Any]:
+    def pieces(self, time: int, rows: Sequence[int]) -> list[Any]:
         """Return the values written at ``time``: views of these rows of an array (or all of it), or each row's encoded object."""
         if isinstance(self._slots, ObjectCells):
             count = self._stamps.rows or 1
@@ -163,12 +163,12 @@ class Reading(NamedTuple):
     Attributes:
         read: Reads all of it.
         slot: The view that is the value at every tick, if it is an array with one slot.
-        parts: Reads each part of an input of objects.
+        row_readers: Reads each source of an input of objects.
     """
 
     read: Read
     slot: View | None = None
-    parts: tuple[Read, ...] = ()
+    row_readers: tuple[Read, ...] = ()
 
 
 class Values:
@@ -207,12 +207,12 @@ class Values:
                 views.append([slot[place.lo : place.hi] for slot in slots])
         return views
 
-    def reading(self, node: InputNode) -> Reading:
+    def reading(self, node: InputSpec) -> Reading:
         """Make the functions that read an input."""
-        if not node.parts:
+        if not node.sources:
             return Reading(_nothing)
         if node.dtype is None:
-            return Reading(self._read_objects(node), parts=tuple(self._read_part(part) for part in node.parts))
+            return Reading(self._read_objects(node), row_readers=tuple(self._read_rows(piece) for piece in node.sources))
         slots = self._input_views(node)
         if len(slots) > 1:
             return Reading(lambda time: slots[time % len(slots)])
@@ -227,38 +227,38 @@ class Values:
         ring = flat.reshape(buffer.ring, *buffer.shape)
         return [ring[slot, ...] for slot in range(buffer.ring)]
 
-    def _input_views(self, node: InputNode) -> list[View]:
+    def _input_views(self, node: InputSpec) -> list[View]:
         if node.index in self._layout.gathers:
             slots = self._buffer(self._layout.gathers[node.index])
         else:
-            (part,) = node.parts
-            slots = self.views(part.output)[0]
-            if part.lo is not None:
-                slots = [slot[part.lo, ...] if part.single else slot[part.lo : part.hi] for slot in slots]
+            (piece,) = node.sources
+            slots = self.views(piece.output)[0]
+            if piece.lo is not None:
+                slots = [slot[piece.lo, ...] if piece.single else slot[piece.lo : piece.hi] for slot in slots]
         for slot in slots:
             slot.flags.writeable = False
         return slots
 
-    def _read_objects(self, node: InputNode) -> Read:
+    def _read_objects(self, node: InputSpec) -> Read:
         """Make the reader of a whole input: the value of its one source, or a list with one value for each row that it gathers."""
-        if node.parts[0].at is None:
-            return self._read_part(node.parts[0])
-        if any(part.block or self._topology.outputs[part.output].rows is not None for part in node.parts):
-            readers = [(self._read_part(part), part.block) for part in node.parts]
+        if node.sources[0].at is None:
+            return self._read_rows(node.sources[0])
+        if any(piece.block or self._topology.outputs[piece.output].rows is not None for piece in node.sources):
+            readers = [(self._read_rows(piece), piece.block) for piece in node.sources]
             return lambda time: [value for read, block in readers for value in (read(time) if block else (read(time),))]
-        cells_of_parts = [(self.cells[part.output], self._topology.outputs[part.output].ring) for part in node.parts]
-        return lambda time: [cells.read(time % ring) for cells, ring in cells_of_parts]
+        cells_of_rows = [(self.cells[piece.output], self._topology.outputs[piece.output].ring) for piece in node.sources]
+        return lambda time: [cells.read(time % ring) for cells, ring in cells_of_rows]
 
-    def _read_part(self, part: Part) -> Read:
-        """Make the reader of one part of an input: one value, or the list of the rows that it selects of a port with rows."""
-        output, cells = self._topology.outputs[part.output], self.cells[part.output]
+    def _read_rows(self, piece: PortRows) -> Read:
+        """Make the reader of one source of an input: one value, or the list of the rows that it selects of a port with rows."""
+        output, cells = self._topology.outputs[piece.output], self.cells[piece.output]
         ring, rows = output.ring, output.rows
         if rows is None:
             return (lambda time: cells.read(0)) if ring == 1 else (lambda time: cells.read(time % ring))
-        if part.single:
-            row = part.lo or 0
+        if piece.single:
+            row = piece.lo or 0
             return lambda time: cells.read(time % ring * rows + row)
-        span = range(part.lo or 0, rows if part.hi is None else part.hi)
+        span = range(piece.lo or 0, rows if piece.hi is None else piece.hi)
         return lambda time: [cells.read(time % ring * rows + row) for row in span]
 
 
