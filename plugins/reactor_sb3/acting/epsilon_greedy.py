@@ -21,30 +21,35 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """The :class:`~reactor_sb3.acting.policy.Policy` of a Q-network.
+    """The :class:`~reactor_sb3.acting.policy.Policy` of a Q-network, or of one that gives quantiles of returns.
 
     Attributes:
-        q_net: Structure of the Q-network.
+        q_net: Structure of the network.
         actions: How many actions there are, counted from 0.
         spread: How much greedier the last actor is than the first: actor ``i`` of ``n`` explores with
             ``epsilon ** (1 + spread * i / (n - 1))`` (Horgan et al. 2018, "Distributed Prioritized Experience Replay"; there 7).
+        quantiles: How many numbers the network gives for each action, ``(quantiles, actions)``: its value is their mean.
     """
 
     q_net: Forward
     actions: int
     spread: float
+    quantiles: int = 1
 
     @classmethod
-    def of(cls, q_net: Any, action_space: Any, spread: float = 0.0) -> EpsilonGreedy:
+    def of(cls, q_net: Any, action_space: Any, spread: float = 0.0, layers: str = "q_net", quantiles: int = 1) -> EpsilonGreedy:
         """The policy of a Q-network of SB3's, as light to evaluate as possible.
 
         Args:
             q_net: The network.
             action_space: A ``Discrete``.
             spread: See :attr:`spread`.
+            layers: Name of the layers in the network, which follow its features extractor.
+            quantiles: See :attr:`quantiles`.
         """
         assert isinstance(action_space, spaces.Discrete)
-        return cls(dense_forward(q_net, q_net.observation_space) or torch_forward(q_net), int(action_space.n), spread)
+        forward = dense_forward(q_net, q_net.observation_space, layers) or torch_forward(q_net)
+        return cls(forward, int(action_space.n), spread, quantiles)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -61,10 +66,11 @@ class BoundEpsilonGreedy:
     """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of a Q-network."""
 
     def __init__(self, policy: EpsilonGreedy, q_values: BoundForward, rollout: Rollout) -> None:
-        self.policy, self.q_values, self.rollout = policy, q_values, rollout
+        self.policy, self.rollout = policy, rollout
+        self.best = q_values.argmax if policy.quantiles == 1 else _by_mean(q_values, policy)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        policy, best, chosen = self.policy, self.q_values.argmax, self.rollout["actions"]
+        policy, best, chosen = self.policy, self.best, self.rollout["actions"]
         shape: tuple[int, ...] = chosen.shape
         exponent = np.float32(1 + (policy.spread * turn.index / (turn.actors - 1) if turn.actors > 1 else 0))
         exploring: Any = turn.random.random(shape, np.float32) < (turn.rates**exponent)[:, None]
@@ -83,7 +89,12 @@ class BoundEpsilonGreedy:
         """All is noted already."""
 
     def greedy(self, step: int, memory: Any) -> Array:
-        return self.q_values.argmax(step)
+        return self.best(step)
+
+
+def _by_mean(outputs: BoundForward, policy: EpsilonGreedy) -> Callable[[int], Array]:
+    shape = (-1, policy.quantiles, policy.actions)
+    return lambda step: outputs(step).reshape(shape).mean(1).argmax(1)
 
 
 def checked_spread(epsilon_spread: float) -> float:

@@ -168,12 +168,7 @@ class SyncDQN(OffPolicyTrainer, DQN):
 
     def round_stored(self) -> None:
         """Move the target as often as it is time: all moves of a round come before its gradient steps, as in SB3."""
-        calls = self._n_calls
-        self._n_calls += self.rollout_steps
-        interval = max(self.target_update_interval // self.n_envs, 1)
-        crossings = self._n_calls // interval - calls // interval
-        for _ in range(crossings if self.tau < 1 else min(crossings, 1)):  # a second copy of the same would change nothing
-            self.nets.follow("q_net_target", "q_net", self.tau)
+        self.follow_by_steps("q_net_target", "q_net")
 
     def exploration_at(self, timesteps: int) -> float:
         """The schedule's rate."""

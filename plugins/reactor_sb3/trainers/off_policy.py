@@ -38,6 +38,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     :meth:`batch` is given sampled transitions, by the fields of :class:`~reactor_torch.TransitionBatch`.
     """
 
+    target_update_interval: int  # of those of SB3's algorithms that count steps
+    _n_calls: int
     usual_actors: ClassVar[int] = 1  # more of them learn less from each step, even with as many updates
     usual_train_freq: ClassVar[int] = 1
     """Default of ``train_freq``, here and in SB3, which has an update for each round then."""
@@ -141,6 +143,15 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     def exploration_at(self, timesteps: int) -> float:
         """The rate of exploration when learning has started, at a step that follows so many others."""
         return 0.0
+
+    def follow_by_steps(self, target: str, source: str) -> None:
+        """Move a target as often as SB3 does while a round is sampled: by ``target_update_interval`` and ``tau``."""
+        calls = self._n_calls
+        self._n_calls += self.rollout_steps
+        interval = max(self.target_update_interval // self.n_envs, 1)
+        crossings = self._n_calls // interval - calls // interval
+        for _ in range(crossings if self.tau < 1 else min(crossings, 1)):  # a second copy of the same would change nothing
+            self.nets.follow(target, source, self.tau)
 
     # ------------------------------------------------------------------ a round
 
