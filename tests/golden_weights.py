@@ -1,4 +1,4 @@
-"""Fingerprints of some seventy short trainings on this machine: ``--write`` before a change, ``--check`` behind it.
+"""Fingerprints of some ninety short trainings on this machine: ``--write`` before a change, ``--check`` behind it.
 
 Weights differ from one kind of processor to the next, so none are committed. What is hashed of each training: the policy's whole
 state, the optimisers', the replay or rollout buffer, evaluations and the returns of episodes.
@@ -22,6 +22,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 sys.path.insert(0, str(Path(__file__).parent / "sb3_plugin"))
+from contrib_trainers import CONTRIB, make
 from trainers import BOX, SPACES, Toy, new
 
 from reactor_rl.fingerprint import canonical, new_hash
@@ -65,6 +66,11 @@ def _cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
         for pipeline in (0, 1):
             yield f"{algorithm} split {pipeline}", algorithm, {"split": True, "pipeline": pipeline, **evaluated}
         yield f"{algorithm} split learners 2", algorithm, {"split": True, "n_learners": 2}
+    for algorithm in CONTRIB:
+        for pipeline in (0, 1):
+            yield f"{algorithm} pipeline {pipeline}", algorithm, {"pipeline": pipeline, **evaluated}
+        yield f"{algorithm} learners 2", algorithm, {"n_learners": 2}
+        yield f"{algorithm} envs_per_actor", algorithm, {"n_actors": 2, "envs_per_actor": 2}
     yield "sac fixed entropy", "sac", {"ent_coef": 0.1}
     yield "dqn double", "dqn", {"double_q": True, "loss": "mse"}
     yield "dqn spread", "dqn", {"epsilon_spread": 7.0}
@@ -86,6 +92,8 @@ class Dropping(torch.nn.Sequential):
 
 
 def _made(algorithm: str, arguments: dict[str, Any]) -> Any:
+    if algorithm in CONTRIB:
+        return make(algorithm, **arguments)
     arguments = dict(arguments)
     env = arguments.pop("env", _env(algorithm))
     policy = "MlpPolicy"

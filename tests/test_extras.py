@@ -41,11 +41,17 @@ CASES = [
     ("ale_py", "atari", "AtariVectorEnv('pong', 2)", "from reactor_gymnasium import AtariVectorEnv"),
     ("cv2", "atari", "AtariVectorEnv('pong', 2, img_height=42, executor='inline')", "from reactor_gymnasium import AtariVectorEnv"),
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
+    ("sb3_contrib", "contrib", "import reactor_sb3.contrib", "import reactor_sb3"),
     ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),
 ]
 """What is missing, the extra that brings it, what a user does, and what went before."""
 
-DISTRIBUTION = {"stable_baselines3": "stable-baselines3", "ale_py": "ale-py", "cv2": "opencv-python-headless"}
+DISTRIBUTION = {
+    "stable_baselines3": "stable-baselines3",
+    "sb3_contrib": "sb3-contrib",
+    "ale_py": "ale-py",
+    "cv2": "opencv-python-headless",
+}
 
 
 @pytest.mark.slow

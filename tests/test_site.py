@@ -14,8 +14,8 @@ pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "reactor_rl", "reactor_gymnasium", "reactor_pettingzoo", "reactor_ray", "reactor_ray.rllib", "reactor_sb3", "reactor_sb3.zoo",
-    "reactor_torch",
+    "reactor_rl", "reactor_gymnasium", "reactor_pettingzoo", "reactor_ray", "reactor_ray.rllib", "reactor_sb3",
+    "reactor_sb3.contrib", "reactor_sb3.zoo", "reactor_torch",
 )  # fmt: skip
 OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
 
@@ -48,7 +48,8 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 def exported(package: str) -> list[str]:
     """The ``__all__`` of a package. It is read, not imported: RLlib and RL Zoo are not installed everywhere."""
     folder = ROOT if package == "reactor_rl" else ROOT / "plugins"
-    source = (folder / package.replace(".", "/") / "__init__.py").read_text()
+    path = folder / package.replace(".", "/")
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
     (names,) = re.findall(r"^__all__ = (\[.*?\])$", source, re.MULTILINE | re.DOTALL)
     return list(ast.literal_eval(names))
 

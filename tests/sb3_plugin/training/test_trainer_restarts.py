@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -13,32 +12,14 @@ from typing import Any
 
 import gymnasium
 import pytest
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stalling import check_named_or_replaced, stall
+from trainers import Killing
 
 from reactor_rl import RecoveryWarning
 from reactor_sb3 import ReactorVecEnv, SyncDQN, SyncPPO
 
 pytestmark = pytest.mark.faults
-
-
-class Killing(BaseCallback):
-    """Kills a helper when some rounds begin."""
-
-    def __init__(self, rounds: set[int]) -> None:
-        super().__init__()
-        self.rounds, self.round = rounds, 0
-
-    def _on_rollout_start(self) -> None:
-        self.round += 1
-        if self.round in self.rounds:
-            draw = random.Random(self.round)
-            helpers = sorted([process.pid for process in multiprocessing.active_children() if process.pid is not None])
-            os.kill(draw.choice(helpers), signal.SIGKILL)
-
-    def _on_step(self) -> bool:
-        return True
 
 
 TRAINERS: dict[str, Any] = {

@@ -14,12 +14,14 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from reactor_sb3 import PQN, ReactorVecEnv, SyncDQN, SyncPPO, SyncSAC, SyncTD3
+from reactor_sb3.contrib import SyncQRDQN
 
 FILES: dict[str, dict[str, Any]] = {
     "ppo": {"default": {"n_timesteps": 1000, "n_steps": 512}},
     "dqn": {"default": {"n_timesteps": 1000}, "CartPole-v1": {"train_freq": 256, "gradient_steps": 128}},
     "sac": {"default": {"n_timesteps": 1000}},
     "td3": {"default": {"train_freq": [1, "episode"], "gradient_steps": -1}},
+    "qrdqn": {"default": {"n_timesteps": 1000}},
 }
 
 
@@ -70,6 +72,7 @@ def zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 def test_trainers_are_algorithms_and_environments_are_ours(zoo: SimpleNamespace) -> None:
     assert zoo.algos == {
         "ppo": "SB3's", "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
+        "sync_qrdqn": SyncQRDQN,
     }  # fmt: skip
     assert zoo.manager.default_vec_env_cls is ReactorVecEnv
     assert zoo.HYPERPARAMS_SAMPLER["sync_sac"] == "SAMPLER of sac" and zoo.HYPERPARAMS_CONVERTER["sync_dqn"] == "CONVERTER of dqn"
@@ -96,6 +99,7 @@ def test_hyperparameters_are_those_of_rl_zoo3_shared_out(zoo: SimpleNamespace) -
     }
     assert read("sync_sac")["default"] == {"n_timesteps": 1000, "n_envs": 8, "train_freq": 1, "gradient_steps": 8}
     assert read("sync_td3")["default"] == {"train_freq": [1, "episode"], "gradient_steps": -1}  # refused by the trainer
+    assert read("sync_qrdqn") == {"default": {"n_timesteps": 1000, "n_envs": 8, "train_freq": 1, "gradient_steps": 2}}
     assert set(read("pqn")) == {"default", "atari"}
 
 

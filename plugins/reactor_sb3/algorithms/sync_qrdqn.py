@@ -1,0 +1,141 @@
+"""``SyncQRDQN``: Q-learning of quantiles (Dabney et al. 2018), sb3-contrib's ``QRDQN`` on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
+
+import gymnasium
+import torch
+from sb3_contrib import QRDQN
+from sb3_contrib.common.utils import quantile_huber_loss
+from sb3_contrib.qrdqn.policies import QRDQNPolicy
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import Schedule
+
+from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
+from reactor_torch import Loss, Network, TransitionBatch, Update
+
+__all__ = ["QuantileLoss", "SyncQRDQN"]
+
+
+@dataclass(frozen=True)
+class QuantileLoss(Loss):
+    """Quantile regression of what the actions taken bring, on what a target network says of the best next action."""
+
+    learns, reads, statistics = "quantile_net", ("quantile_net_target",), ("loss",)
+
+    def __call__(self, nets: Mapping[str, Any], batch: TransitionBatch) -> tuple[torch.Tensor, ...]:
+        """The loss; networks give ``(rows, quantiles, actions)``."""
+        with torch.no_grad():
+            following = nets["quantile_net_target"](batch.next_observations)
+            best = following.mean(1, keepdim=True).argmax(2, keepdim=True).expand(-1, following.shape[1], 1)
+            returns = batch.rewards + (1 - batch.dones) * batch.discounts * following.gather(2, best).squeeze(2)
+        quantiles = nets["quantile_net"](batch.observations)
+        taken = batch.actions[..., None].expand(-1, quantiles.shape[1], 1)
+        return (quantile_huber_loss(quantiles.gather(2, taken).squeeze(2), returns, sum_over_quantiles=True),)
+
+
+class SyncQRDQN(OffPolicyTrainer, QRDQN):
+    """Q-learning of quantiles whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too.
+
+    Args:
+        policy: As for sb3-contrib's ``QRDQN``, and so is every parameter that is not named here.
+        env, train_freq, gradient_steps, target_update_interval, device, epsilon_spread: As for :class:`~reactor_sb3.SyncDQN`.
+        **options: ``n_actors``, ``rollout_steps``, ``workers``, ``executor``, ``evaluate_every``, and others;
+            see :class:`~reactor_sb3.RunOptions`.
+
+    Raises:
+        TypeError, AssertionError, ValueError: As by :class:`~reactor_sb3.SyncDQN`.
+
+    Example:
+        >>> from reactor_sb3.contrib import SyncQRDQN
+        >>> with SyncQRDQN("MlpPolicy", "CartPole-v1", n_actors=4, rollout_steps=16, seed=0, workers=2) as model:
+        ...     _ = model.learn(256)
+        ...     model.num_timesteps
+        256
+    """
+
+    default_log_name: ClassVar[str] = "QRDQN"
+    usual_train_freq: ClassVar[int] = 4
+    draws_noise: ClassVar[bool] = False
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[QRDQNPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 5e-5,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int | None = None,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.005,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.01,
+        max_grad_norm: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        *,
+        epsilon_spread: float = 0.0,
+        **options: Unpack[OffPolicyOptions],
+    ) -> None:
+        self.epsilon_spread = checked_spread(epsilon_spread)
+        self.construct(QRDQN)
+
+    def networks(self) -> dict[str, Network]:
+        """The network of quantiles and its target, which stays as it is during a round."""
+        policy = self.policy
+        return {
+            "quantile_net": Network(policy.quantile_net, policy.optimizer, self.max_grad_norm),
+            "quantile_net_target": Network(policy.quantile_net_target, fixed=True),
+        }
+
+    def losses(self) -> dict[str, Loss]:
+        """The one."""
+        return {"quantile_net": QuantileLoss()}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The network, and actions that are greedy by its mean quantiles but for some."""
+        net = self.policy.quantile_net
+        return net, EpsilonGreedy.of(net, self.action_space, self.epsilon_spread, "quantile_net", net.n_quantiles)
+
+    def batch(self, transitions: dict[str, Any]) -> TransitionBatch:
+        """Transitions; which action was taken is a number."""
+        return TransitionBatch(**transitions | {"actions": transitions["actions"].long()})
+
+    def update(self, batch: TransitionBatch) -> Update:
+        """A step along the gradients of a minibatch."""
+        return (yield from self.descend(quantile_net=batch))
+
+    def round_stored(self) -> None:
+        """Move the target as often as it is time: all moves of a round come before its gradient steps, as in SB3."""
+        self.follow_by_steps("quantile_net_target", "quantile_net")
+
+    def exploration_at(self, timesteps: int) -> float:
+        """The schedule's rate."""
+        return self.exploration_schedule(1.0 - timesteps / float(self._total_timesteps))
+
+    def round_done(self) -> None:
+        """Tell the rate of exploration."""
+        super().round_done()
+        self.log_exploration(self.exploration_schedule(self._current_progress_remaining))

@@ -1,0 +1,8 @@
+"""Trainers of sb3-contrib's algorithms; they need the extra ``contrib``."""
+
+from reactor_rl.plugin import needs
+
+with needs("contrib", "reactor_sb3.contrib"):
+    from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
+
+__all__ = ["SyncQRDQN"]

@@ -1,0 +1,155 @@
+"""What trainers of sb3-contrib's algorithms promise: the same weights wherever they run, and after whatever happens to them."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, each, make
+from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Killing, Seen, outcome
+
+from reactor_rl import RecoveryWarning
+
+
+@cache
+def alone(algorithm: str, pipeline: int = 0, n_learners: int = 1) -> dict[str, Any]:
+    """What comes out without any parallelism."""
+    with make(algorithm, pipeline=pipeline, n_learners=n_learners, **EVALUATED) as model:
+        found = outcome(model.learn(640))
+        assert found["evaluations"] and found["episodes"]
+        return found
+
+
+@each
+@pytest.mark.parametrize(("pipeline", "place"), [(0, PROCESSES | {"workers": 3}), (1, THREADS)])
+def test_the_same_on_any_workers(algorithm: str, pipeline: int, place: dict[str, Any]) -> None:
+    with make(algorithm, pipeline=pipeline, **EVALUATED, **place) as model:
+        assert outcome(model.learn(640)) == alone(algorithm, pipeline)
+
+
+@each
+def test_slices_are_the_same_on_any_workers(algorithm: str) -> None:
+    with make(algorithm, n_learners=2, **EVALUATED, **PROCESSES) as model:
+        found = outcome(model.learn(640))
+    assert found == alone(algorithm, n_learners=2)
+    assert found["weights"] != alone(algorithm)["weights"]
+
+
+@each
+@pytest.mark.parametrize("pipeline", [0, 1])
+def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path) -> None:
+    with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
+        model.learn(320)
+        model.save_checkpoint(tmp_path / "run.zip")
+        expected = outcome(model.learn(320, reset_num_timesteps=False))
+    with CONTRIB[algorithm].trainer.resume(tmp_path / "run.zip", **THREADS) as resumed:
+        assert outcome(resumed.learn(320, reset_num_timesteps=False)) == expected
+
+
+KILLED = """
+import os, signal, sys
+from stable_baselines3.common.callbacks import BaseCallback
+from contrib_trainers import make
+
+class Dying(BaseCallback):
+    rounds = 0
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_end(self):
+        self.rounds += 1
+        if self.rounds == 8:
+            self.model.save_checkpoint("run.zip")
+        if self.rounds == 11:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    make(sys.argv[1], evaluate_every=3, evaluate_episodes=2).learn(640, callback=Dying())
+"""
+
+
+@pytest.mark.faults
+@each
+def test_killed_and_resumed(algorithm: str, tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{KILLED}")
+    done = subprocess.run([sys.executable, "killed.py", algorithm], cwd=tmp_path, timeout=100, check=False, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    with CONTRIB[algorithm].trainer.resume(tmp_path / "run.zip", **INLINE) as resumed:
+        found = outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False))
+    assert found == alone(algorithm)
+
+
+@pytest.mark.faults
+@each
+@pytest.mark.filterwarnings("always")
+def test_killed_workers_change_no_weight(algorithm: str) -> None:
+    with pytest.warns(RecoveryWarning), make(algorithm, executor="processes", workers=3, restarts=9, **EVALUATED) as model:
+        assert outcome(model.learn(640, callback=Killing({3, 9}))) == alone(algorithm)
+
+
+@each
+@pytest.mark.parametrize("kind", ["image", "dict"])
+def test_other_observations(algorithm: str, kind: str) -> None:
+    if (policy := CONTRIB[algorithm].policies.get(kind)) is None:
+        pytest.skip("sb3-contrib has no such policy for it")
+    env, weights = ToyOf(algorithm, SPACES[kind][1]), []
+    for place in (INLINE, PROCESSES):
+        with make(algorithm, env, policy, n_actors=2, **EVALUATED, **place) as model:
+            weights.append(outcome(model.learn(192)))
+    assert weights[0] == weights[1]
+
+
+@each
+def test_saved_and_loaded(algorithm: str, tmp_path: Path) -> None:
+    row = CONTRIB[algorithm]
+    with make(algorithm) as model:
+        model.learn(192)
+        model.save(tmp_path / "model")
+        seen = model.observation_space.sample()
+        expected = model.predict(seen, deterministic=True)[0]
+    for kind in (row.trainer, row.host):  # sb3-contrib's own class loads it too
+        loaded = kind.load(tmp_path / "model", device="cpu")
+        assert np.array_equal(loaded.predict(seen, deterministic=True)[0], expected)
+    with row.trainer.load(tmp_path / "model", make(algorithm).env, **INLINE) as again:
+        assert again.fingerprint() == model.fingerprint()
+        again.learn(64)
+
+
+@each
+def test_callbacks_see_every_step(algorithm: str) -> None:
+    seen = Seen()
+    with make(algorithm) as model:
+        model.learn(128, callback=seen)
+    assert [row[0] for row in seen.rows][:2] == [4, 8] and len(seen.rows) == 128 // 4
+    assert {"start", "rollout", "end", "stop"} == set(seen.events)
+
+
+@each
+def test_watching_changes_nothing(algorithm: str, tmp_path: Path) -> None:
+    env = None if algorithm in ("maskable_ppo",) else CONTRIB[algorithm].env
+    with make(algorithm, env, watch=tmp_path / "run.gif", watch_every=4, watch_steps=5, watch_episodes=1, **EVALUATED) as model:
+        assert outcome(model.learn(640)) == alone(algorithm)
+
+
+@each
+def test_arguments_are_the_hosts(algorithm: str) -> None:
+    row = CONTRIB[algorithm]
+    theirs, ours = (inspect.signature(kind.__init__).parameters for kind in (row.host, row.trainer))
+    assert [name for name in ours if name in theirs] == [name for name in theirs if name in ours]
+    missing = {"use_sde", "sde_sample_freq", "use_sde_at_warmup"} if algorithm in CONTINUOUS else set()
+    assert set(theirs) - set(ours) <= missing
+    ours_alone = {"device", "gradient_steps", "n_steps"}
+    differing = {name for name in theirs if name in ours and ours[name].default != theirs[name].default}
+    assert differing <= ours_alone
+
+
+def test_reactor_sb3_does_without_sb3_contrib() -> None:
+    script = "import sys, reactor_sb3, reactor_sb3.plugin; assert 'sb3_contrib' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

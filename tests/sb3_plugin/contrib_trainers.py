@@ -1,0 +1,69 @@
+"""The trainers of sb3-contrib's algorithms that the tests make, small and quick: a row for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sb3_contrib import QRDQN
+from trainers import BOX, CHOICE, INLINE, Toy
+
+from reactor_sb3.contrib import SyncQRDQN
+
+_OFF_POLICY: dict[str, Any] = {
+    "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """An algorithm.
+
+    Attributes:
+        trainer: Ours.
+        host: sb3-contrib's.
+        arguments: Of ours, for short trainings.
+        env: An environment for it.
+        policy: Its usual policy.
+        network: Arguments of that, for small networks.
+        policies: By the kind of observations, other policies.
+    """
+
+    trainer: Any
+    host: Any
+    arguments: dict[str, Any]
+    env: Any = "CartPole-v1"
+    policy: str = "MlpPolicy"
+    network: dict[str, Any] = field(default_factory=lambda: {"net_arch": [32]})
+    policies: dict[str, str] = field(default_factory=lambda: {"image": "CnnPolicy", "dict": "MultiInputPolicy"})
+
+
+CONTRIB: dict[str, Row] = {
+    "qrdqn": Row(
+        SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
+    ),
+}  # fmt: skip
+each = pytest.mark.parametrize("algorithm", sorted(CONTRIB))
+CONTINUOUS = ("crossq", "tqc")
+
+
+class ToyOf:
+    """Makes a :class:`trainers.Toy` that suits an algorithm; can be pickled."""
+
+    def __init__(self, algorithm: str, space: Any = BOX) -> None:
+        self.algorithm, self.space = algorithm, space
+
+    def __call__(self) -> Toy:
+        return Toy(self.space, BOX if self.algorithm in CONTINUOUS else CHOICE)
+
+
+def make(algorithm: str, env: Any = None, policy: str | None = None, **changed: Any) -> Any:
+    """One of them."""
+    row = CONTRIB[algorithm]
+    policy = row.policy if policy is None else policy
+    network = dict(row.network)
+    if "Cnn" in policy:
+        network |= {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
+    given = {"n_actors": 4, "seed": 0, "policy_kwargs": network, **INLINE, **row.arguments, **changed}
+    return row.trainer(policy, row.env if env is None else env, **given)
