@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from reactor_pettingzoo.runner.streams import OwnStreams, global_generators
 
-__all__ = ["Chooser", "Draws", "choose_discrete", "uniform_choice", "width_of"]
+__all__ = ["ActionSampler", "Draws", "choose_discrete", "uniform_choice", "width_of"]
 
 Array = npt.NDArray[Any]
 AHEAD = 256
@@ -55,7 +55,7 @@ class Draws:
         return self._block[self._next - 1]  # type: ignore[no-any-return]
 
 
-class Chooser:
+class ActionSampler:
     """Chooses actions for rows.
 
     Attributes:
@@ -164,9 +164,9 @@ def choose_discrete(scores: Array, masks: Array | None, uniform: Array | None, s
     return drawn + start
 
 
-def uniform_choice(space: Space[Any], masks: Array | None, random: Chooser) -> Array:
+def uniform_choice(space: Space[Any], masks: Array | None, sampler: ActionSampler) -> Array:
     """An action of each row at random, every legal one as likely."""
-    uniform = random.uniform
+    uniform = sampler.uniform
     assert uniform is not None
     if isinstance(space, spaces.Discrete):
         return choose_discrete(np.zeros((len(uniform), int(space.n))), masks, uniform[:, :1]) + np.int64(space.start)

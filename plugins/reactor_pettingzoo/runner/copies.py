@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
-from reactor_pettingzoo.agents import AgentID, leave_dead
+from reactor_pettingzoo.agents import MASK, AgentID, AgentSpecs, leave_dead
 from reactor_pettingzoo.runner.places import AgentPlace, Part
-from reactor_pettingzoo.runner.roster import MASK, Roster
 
-__all__ = ["Copy", "Together", "Turns"]
+__all__ = ["Copy", "ParallelCopy", "AECCopy"]
 
 Array = npt.NDArray[Any]
 _NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
@@ -31,26 +30,26 @@ class Copy:
 
     Args:
         env: The environment.
-        roster: Its agents.
-        record: Its part of what the policies see: a record of shape ``()``, see :meth:`Roster.record`.
+        specs: Its agents.
+        record: Its part of what the policies see: a record of shape ``()``, see :meth:`AgentSpecs.record`.
         source: For each agent, which group of policies acts for it.
         acting: Its part of who acts in the coming step, ``(agents,)``, bool.
 
     Attributes:
         present: Agents that have been there in this episode, whether they acted or not.
         over: Whether the episode has ended with the last step.
-        full: Whether all agents that there may be are there and act together, in the roster's order.
+        full: Whether all agents that there may be are there and act together, in the specs' order.
         masked: Whether an agent that acts together with others has a mask now, where nobody had one after the first reset.
     """
 
-    def __init__(self, env: Any, roster: Roster, record: Array, source: Sequence[int], acting: Array) -> None:
-        self.env, self.roster, self.record, self.source, self.acting = env, roster, record, source, acting
-        self.index = {agent: index for index, agent in enumerate(roster.agents)}
+    def __init__(self, env: Any, specs: AgentSpecs, record: Array, source: Sequence[int], acting: Array) -> None:
+        self.env, self.specs, self.record, self.source, self.acting = env, specs, record, source, acting
+        self.index = {agent: index for index, agent in enumerate(specs.agents)}
         self.over = self.full = self.masked = False
         self.present: set[AgentID] = set()
         self.live: list[AgentID] = []
-        self.places = {agent: AgentPlace(roster, record, agent) for agent in roster.agents}
-        self.fields = [name for block in roster.blocks for name, _, _ in block.fields()]
+        self.places = {agent: AgentPlace(specs, record, agent) for agent in specs.agents}
+        self.fields = [name for group in specs.groups for name, _, _ in group.fields()]
 
     @abstractmethod
     def reset(self, seed: int | None) -> None:
@@ -73,7 +72,7 @@ class Copy:
 
     def took_part(self) -> tuple[bool, ...]:
         """For each agent whether it has been there in this episode."""
-        return tuple([agent in self.present for agent in self.roster.agents])
+        return tuple([agent in self.present for agent in self.specs.agents])
 
     def idle(self) -> None:
         """Leave nobody to act for."""
@@ -121,12 +120,12 @@ class Copy:
         )
 
 
-class Together(Copy):
+class ParallelCopy(Copy):
     """Agents that act together: a step is an action of everybody who is there."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        agents = self.roster.agents
+        agents = self.specs.agents
         self.observations: Mapping[AgentID, Any] = {}
         self.infos: Mapping[AgentID, Any] = {}
         self.rewards_of = itemgetter(*agents) if len(agents) > 1 else lambda rewards: (rewards[agents[0]],)
@@ -154,7 +153,7 @@ class Together(Copy):
         try:
             gains: Sequence[float] = self.rewards_of(rewards)
         except KeyError:  # some are dead
-            gains = [rewards.get(agent, 0.0) for agent in self.roster.agents]
+            gains = [rewards.get(agent, 0.0) for agent in self.specs.agents]
             for agent in self.live:
                 if agent not in rewards:
                     raise self._broken(agent, "step() returned no reward", list(rewards)) from None
@@ -171,9 +170,9 @@ class Together(Copy):
     def _arrive(self, agents: Sequence[AgentID]) -> None:
         self._enter(agents)
         live, places = self.live, self.places
-        self.full = tuple(live) == self.roster.agents
+        self.full = tuple(live) == self.specs.agents
         self.does = [(agent, self.source[self.index[agent]], places[agent].row) for agent in live]
-        self.acting[:] = [agent in live for agent in self.roster.agents]
+        self.acting[:] = [agent in live for agent in self.specs.agents]
         self.sees: list[tuple[AgentID, Array, Any, tuple[int, ...], Part]] = []
         self.sees_parts: list[tuple[AgentID, Part]] = []
         self.masks: list[tuple[AgentID, AgentPlace]] = []
@@ -205,7 +204,7 @@ class Together(Copy):
             for agent, part in self.sees_parts:
                 part.write(observations[agent])
             for agent, place in self.masks:
-                place.write_mask((observations if place.block.mask == "observation" else infos)[agent][MASK])
+                place.write_mask((observations if place.group.mask == "observation" else infos)[agent][MASK])
             if self.may_be_masked and (self.masked or (infos and any(infos.values()))):
                 self.masked = False
                 for agent, place in self.may_be_masked:
@@ -219,7 +218,7 @@ class Together(Copy):
             raise
 
 
-class Turns(Copy):
+class AECCopy(Copy):
     """Agents that take turns: a step is an action of the one whose turn it is."""
 
     def reset(self, seed: int | None) -> None:
@@ -239,7 +238,7 @@ class Turns(Copy):
         env, agent = self.env, self.agent
         env.step(actions[self.group][self.places[agent].row])
         rewards = env.rewards
-        gains = self._numbers([rewards.get(one, 0.0) for one in self.roster.agents])
+        gains = self._numbers([rewards.get(one, 0.0) for one in self.specs.agents])
         self._next()
         return gains
 
@@ -275,4 +274,4 @@ class Turns(Copy):
             place.free()
             self._mask_by_info(place, info)
         elif place.mask is not None:
-            place.write_mask((observation if place.block.mask == "observation" else info)[MASK])
+            place.write_mask((observation if place.group.mask == "observation" else info)[MASK])

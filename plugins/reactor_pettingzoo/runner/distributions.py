@@ -18,7 +18,7 @@ from torch.distributions import (
     TransformedDistribution,
 )
 
-from reactor_pettingzoo.runner.actions import Chooser
+from reactor_pettingzoo.runner.actions import ActionSampler
 
 __all__ = ["choose_by"]
 
@@ -26,15 +26,15 @@ Array = npt.NDArray[Any]
 
 
 def choose_by(
-    random: Chooser, name: str, space: Space[Any], distribution: Any, masks: Array | None, rows: int, greedy: bool
+    sampler: ActionSampler, name: str, space: Space[Any], distribution: Any, masks: Array | None, rows: int, greedy: bool
 ) -> Array:
     """Actions of rows.
 
-    Scores and normal distributions are left to :class:`Chooser`, which has a stream for each environment and agent; all others
-    draw themselves, by torch's generator.
+    Scores and normal distributions are left to :class:`ActionSampler`, which has a stream for each environment and agent; all
+    others draw themselves, by torch's generator.
 
     Args:
-        random: Chooses.
+        sampler: Chooses.
         name: Name of the policy, for messages.
         space: The action space.
         distribution: One of all rows, or SB3's list of one for each component.
@@ -48,7 +48,7 @@ def choose_by(
     """
     values = _values(distribution, space)
     if values is not None:
-        return random.choose(name, space, values, masks, rows, greedy)
+        return sampler.choose(name, space, values, masks, rows, greedy)
     what = f"the policy {name!r} returned a distribution {type(distribution).__name__}"
     drawn: Array = (_best(distribution, what) if greedy else _drawn(distribution, what)).numpy()
     wanted = (rows, *(space.shape or ()))

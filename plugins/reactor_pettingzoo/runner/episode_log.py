@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_pettingzoo.runner.inference import Group
+from reactor_pettingzoo.runner.inference import PolicyGroup
 from reactor_rl.plugin import Failure, new_hash
 
-__all__ = ["Account", "EpisodeRecord", "ShardResults"]
+__all__ = ["EpisodeLog", "EpisodeRecord", "ShardResults"]
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +56,7 @@ class ShardResults:
     failed: tuple[tuple[int, int, int], Failure] | None = None
 
 
-class Account:
+class EpisodeLog:
     """Keeps account of a run in some copies.
 
     Args:
@@ -66,11 +66,11 @@ class Account:
         groups: The groups of policies, for the shapes of their actions.
 
     Attributes:
-        actions: For each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`open`.
+        actions: For each group where the actions of the coming step belong, ``(copies, rows, ...)``; see :meth:`begin_step`.
         taken: Steps of the run.
     """
 
-    def __init__(self, first: int, count: int, agents: int, groups: Sequence[Group]) -> None:
+    def __init__(self, first: int, count: int, agents: int, groups: Sequence[PolicyGroup]) -> None:
         self.first, self.count, self.agents = first, count, agents
         self._acted: Array = np.zeros((STEPS, count, agents), np.bool_)
         self._playing: Array = np.zeros((STEPS, count), np.bool_)
@@ -96,7 +96,7 @@ class Account:
 
     # ------------------------------------------------------------------ a step
 
-    def open(self, acting: Array, playing: Array, seen: Array) -> list[Array]:
+    def begin_step(self, acting: Array, playing: Array, seen: Array) -> list[Array]:
         """Begin a step.
 
         Args:
@@ -119,7 +119,7 @@ class Account:
         """A copy's episode has ended with the step."""
         self._ends.append((self._at, copy, present))
 
-    def close(self, rewards: list[float]) -> None:
+    def end_step(self, rewards: list[float]) -> None:
         """End a step: the rewards of every agent of every copy."""
         self._rewards += rewards
         self._at += 1

@@ -10,22 +10,21 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.actions import Chooser, Draws, choose_discrete, width_of
-from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, evaluator, structure
-from reactor_pettingzoo.runner.roster import MASK, AgentBlock, Roster
+from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
+from reactor_pettingzoo.runner.actions import ActionSampler, Draws, choose_discrete, width_of
+from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, callable_policy, dense_layers
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_rl.plugin import aligned_zeros, decode, encode
 from reactor_torch import DenseNetwork, Stacked, is_compiled, stack
 
-__all__ = ["Group", "groups_of", "GroupPolicies", "Inference"]
+__all__ = ["PolicyGroup", "groups_of", "GroupPolicies", "PolicyReactor"]
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Policies that are asked together about the rows of one block.
+class PolicyGroup:
+    """Policies that are asked together about the rows of one group of agents.
 
     Attributes:
         number: Number of the group.
@@ -36,34 +35,34 @@ class Group:
         first: Index of the first environment.
         copies: How many environments there are.
         seats: For each policy the rows that it may have to act for, as pairs of environment (from the first one on) and row of the
-            block, ``(policies, rows, 2)``; the shorter ones are filled up with seats of their own.
-        answers: For each environment and agent which answer is its action, counted over policies and rows; -1 if another group
-            acts for it. ``(copies, agents of the environment)``.
+            group, ``(policies, rows, 2)``; the shorter ones are filled up with seats of their own.
+        agent_rows: For each environment and agent which row of the policies is its own, counted over all of them; -1 if another
+            group acts for it. ``(copies, agents of the environment)``.
         greedy: Whether the best action is taken, or one drawn.
-        by_row: Whether the answer for a row depends on nothing but that row, to the last bit.
+        by_row: Whether what is done for a row depends on nothing but that row, to the last bit.
     """
 
     number: int
     names: tuple[str, ...]
     policy: Any
     layers: tuple[DenseNetwork, ...]
-    block: AgentBlock
+    agent_group: AgentGroup
     first: int
     copies: int
     seats: Array
-    answers: Array
+    agent_rows: Array
     greedy: bool
     by_row: bool
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the actions."""
-        return np.dtype(np.int64 if self.block.action_space.dtype is None else self.block.action_space.dtype)
+        return np.dtype(np.int64 if self.agent_group.action_space.dtype is None else self.agent_group.action_space.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the actions of one environment."""
-        return (self.block.rows, *(self.block.action_space.shape or ()))
+        return (self.agent_group.rows, *(self.agent_group.action_space.shape or ()))
 
     @property
     def width(self) -> int:
@@ -74,24 +73,24 @@ class Group:
         """Actions in a block of bytes ``(copies, >= width)``, as what they are."""
         return actions[:, : self.width].view(self.dtype).reshape(len(actions), *self.shape)
 
-    def part(self, lo: int, hi: int) -> Group | None:
+    def part(self, lo: int, hi: int) -> PolicyGroup | None:
         """The same for environments ``lo`` to ``hi - 1`` alone; ``None`` if the group acts for nobody there."""
         served = [number for number, of_policy in enumerate(self.seats) if ((lo <= of_policy) & (of_policy < hi))[:, 0].any()]
         if not served:
             return None
         rows = self.seats.shape[1]
-        answers = np.full((hi - lo, self.answers.shape[1]), -1, np.int64)
+        agent_rows = np.full((hi - lo, self.agent_rows.shape[1]), -1, np.int64)
         kept: list[Array] = []
-        moved: dict[int, tuple[int, int]] = {}  # answer -> policy and row among those that are kept
+        moved: dict[int, tuple[int, int]] = {}  # row -> policy and row among those that are kept
         for at, number in enumerate(served):
             copies = self.seats[number, :, 0]
             mine = np.flatnonzero((lo <= copies) & (copies < hi))
             moved.update((number * rows + row, (at, new)) for new, row in enumerate(mine.tolist()))
             kept.append(self.seats[number, mine])
         most = max(map(len, kept))
-        for copy, agent in np.argwhere(self.answers[lo:hi] >= 0).tolist():
-            policy, row = moved[int(self.answers[lo + copy, agent])]
-            answers[copy, agent] = policy * most + row
+        for copy, agent in np.argwhere(self.agent_rows[lo:hi] >= 0).tolist():
+            policy, row = moved[int(self.agent_rows[lo + copy, agent])]
+            agent_rows[copy, agent] = policy * most + row
         seats = np.array([np.concatenate([one, np.repeat(one[-1:], most - len(one), 0)]) for one in kept])
         seats[..., 0] -= lo
         return replace(
@@ -101,80 +100,84 @@ class Group:
             first=self.first + lo,
             copies=hi - lo,
             seats=seats,
-            answers=answers,
+            agent_rows=agent_rows,
         )
 
 
-def groups_of(roster: Roster, copies: int, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool) -> list[Group]:
-    """Which policies are asked together: those of one block that have equal layers, every other one by itself.
+def groups_of(
+    specs: AgentSpecs, copies: int, policies: dict[str, Any], acts: list[dict[AgentID, str]], greedy: bool
+) -> list[PolicyGroup]:
+    """Which policies are asked together: those of one group of agents that have equal layers, every other one by itself.
 
     Args:
-        roster: The agents.
+        specs: The agents.
         copies: How many environments there are.
         policies: Policies by name.
         acts: For each environment the name of every agent's policy.
         greedy: Whether the best action is taken.
     """
-    groups: list[Group] = []
-    for block in roster.blocks:
-        used = sorted({names[agent] for names in acts for agent in block.agents}, key=list(policies).index)
-        layers = {name: structure(policies[name], block) for name in used}
+    groups: list[PolicyGroup] = []
+    for agent_group in specs.groups:
+        used = sorted({names[agent] for names in acts for agent in agent_group.agents}, key=list(policies).index)
+        layers = {name: dense_layers(policies[name], agent_group) for name in used}
         together: dict[Any, list[str]] = {}
         for name in used:
             shape = layers[name]
             together.setdefault(name if shape is None else ("layers", shape.kinds), []).append(name)
         for names in together.values():
             stacked = tuple(shape for name in names if (shape := layers[name]) is not None)
-            seats, answers = _seats(roster, block, names, acts)
+            seats, agent_rows = _seats(specs, agent_group, names, acts)
             policy = None if stacked else encode(acting_part(policies[names[0]]))
             by_row = is_compiled(stacked[0]) if stacked else isinstance(policies[names[0]], RandomPolicy)
-            groups.append(Group(len(groups), tuple(names), policy, stacked, block, 0, copies, seats, answers, greedy, by_row))
+            groups.append(
+                PolicyGroup(len(groups), tuple(names), policy, stacked, agent_group, 0, copies, seats, agent_rows, greedy, by_row)
+            )
     return groups
 
 
-def _seats(roster: Roster, block: AgentBlock, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
+def _seats(specs: AgentSpecs, agent_group: AgentGroup, names: list[str], acts: list[dict[AgentID, str]]) -> tuple[Array, Array]:
     of_policy: list[list[tuple[int, int]]] = [[] for _ in names]
-    answers = np.full((len(acts), len(roster.agents)), -1, np.int64)
+    agent_rows = np.full((len(acts), len(specs.agents)), -1, np.int64)
     row_of: dict[tuple[int, int, int], int] = {}
     for copy, by_agent in enumerate(acts):
-        for agent in block.agents:
+        for agent in agent_group.agents:
             if by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), roster.block_of(agent)[1]
+                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
                 if (number, copy, row) not in row_of:  # agents that take turns share a row
                     row_of[number, copy, row] = len(of_policy[number])
                     of_policy[number].append((copy, row))
     rows = max(map(len, of_policy))
     for copy, by_agent in enumerate(acts):
-        for index, agent in enumerate(roster.agents):
-            if agent in block.agents and by_agent[agent] in names:
-                number, row = names.index(by_agent[agent]), roster.block_of(agent)[1]
-                answers[copy, index] = number * rows + row_of[number, copy, row]
-    return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), answers
+        for index, agent in enumerate(specs.agents):
+            if agent in agent_group.agents and by_agent[agent] in names:
+                number, row = names.index(by_agent[agent]), specs.group_of(agent)[1]
+                agent_rows[copy, index] = number * rows + row_of[number, copy, row]
+    return np.array([seats + seats[-1:] * (rows - len(seats)) for seats in of_policy], np.int64), agent_rows
 
 
-class Inference(Reactor):
+class PolicyReactor(Reactor):
     """One group's policies, for the copies of all workers.
 
     Args:
         group: The group.
-        roster: The agents.
+        specs: The agents.
         width: Bytes of the actions of an environment, of the group with the widest ones.
     """
 
     observations = Input()
-    """A record for each environment, see :meth:`~reactor_pettingzoo.runner.roster.Roster.record`."""
+    """A record for each environment, see :meth:`~reactor_pettingzoo.agents.AgentSpecs.record`."""
     begin = Input()
     """What a run begins with, at its first tick."""
     actions = Output((0, 0), np.uint8)
 
-    def __init__(self, group: Group, roster: Roster, width: int) -> None:
-        self.group, self.roster = group, roster
+    def __init__(self, group: PolicyGroup, specs: AgentSpecs, width: int) -> None:
+        self.group, self.specs = group, specs
         self.actions = Output((group.copies, width), np.uint8)
 
     @reaction(startup)
     def build(self) -> None:
         """Build the networks, here where they will be used."""
-        self.policies = GroupPolicies(self.group, self.roster)
+        self.policies = GroupPolicies(self.group, self.specs)
         self.views: dict[int, tuple[Array, Array]] = {}
 
     @reaction(observations, uses=begin, effects=actions)
@@ -198,32 +201,32 @@ class GroupPolicies:
 
     Args:
         group: The group, or its part for some environments.
-        roster: The agents.
+        specs: The agents.
     """
 
-    def __init__(self, group: Group, roster: Roster) -> None:
-        self.group, self.roster = group, roster
-        block = group.block
+    def __init__(self, group: PolicyGroup, specs: AgentSpecs) -> None:
+        self.group, self.specs = group, specs
+        agent_group = group.agent_group
         self.stacked = stack(group.layers, group.seats.shape[1]) if group.layers else None
-        self.single = None if group.layers else evaluator(group.names[0], decode(group.policy), block, group.greedy)
-        self.chooser = Chooser()
+        self.single = None if group.layers else callable_policy(group.names[0], decode(group.policy), agent_group, group.greedy)
+        self.sampler = ActionSampler()
         self.draws: Draws | None = None
         if not group.greedy or getattr(self.single, "draws", False):
-            self.draws = Draws(group.first, group.copies, len(roster.agents), width_of(block.action_space))
+            self.draws = Draws(group.first, group.copies, len(specs.agents), width_of(agent_group.action_space))
         self.copies, self.rows = group.seats[..., 0], group.seats[..., 1]
-        indices = [roster.agents.index(agent) for agent in block.agents]
-        # Agents that act together have a row each: who it is, and which answer is theirs, never changes.
-        self.agents = None if roster.turns else np.array(indices)
-        self.answers = None if roster.turns else group.answers[:, indices]
-        self.served = None if self.answers is None else self.answers >= 0
-        self.start = int(getattr(block.action_space, "start", 0)) if self.stacked is not None else 0
+        indices = [specs.agents.index(agent) for agent in agent_group.agents]
+        # Agents that act together have a row each: who it is, and which row of the policies is theirs, never changes.
+        self.agents = None if specs.turns else np.array(indices)
+        self.agent_rows = None if specs.turns else group.agent_rows[:, indices]
+        self.served = None if self.agent_rows is None else self.agent_rows >= 0
+        self.start = int(getattr(agent_group.action_space, "start", 0)) if self.stacked is not None else 0
         self.layout = self._layout()
         self.every = np.arange(group.copies)
         self.records: dict[int, tuple[Array, Array, Array, Array, Array | None]] = {}
 
     def begin(self, seed: int) -> None:
         """Begin the random streams of a run."""
-        self.chooser.begin(seed, self.group.number)
+        self.sampler.begin(seed, self.group.number)
         if self.draws is not None:
             self.draws.begin(seed)
 
@@ -231,8 +234,8 @@ class GroupPolicies:
         """Write actions for every row; 0 where nobody is alive.
 
         Args:
-            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.runner.roster.Roster.record`.
-            out: Their actions, ``(copies, rows of the block, ...)``.
+            record: What each environment tells, ``(copies,)``, see :meth:`~reactor_pettingzoo.agents.AgentSpecs.record`.
+            out: Their actions, ``(copies, rows of the agents, ...)``.
 
         Raises:
             Exception: What a policy raised.
@@ -240,15 +243,15 @@ class GroupPolicies:
         """
         known = self.records.get(id(record))
         _, alive, acting, seen, masked = known or self._known(record)
-        if self.answers is None:
-            answers = self.group.answers[self.every, acting][:, None]
-            alive = alive & (answers >= 0)
+        if self.agent_rows is None:
+            agent_rows = self.group.agent_rows[self.every, acting][:, None]
+            alive = alive & (agent_rows >= 0)
         else:
-            answers, alive = self.answers, alive & self.served
+            agent_rows, alive = self.agent_rows, alive & self.served
         drawn = None if self.draws is None else self.draws.next()  # also when nobody is alive: only ticks count
-        self.chooser.own.tick += 1
-        block = self.group.block
-        masks = record[block.field(MASK)] if block.mask and (masked is None or np.count_nonzero(masked)) else None
+        self.sampler.own.tick += 1
+        agent_group = self.group.agent_group
+        masks = record[agent_group.field(MASK)] if agent_group.mask and (masked is None or np.count_nonzero(masked)) else None
         if self.stacked is not None:
             chosen = self._by_layers(self.stacked, masks, seen, acting, drawn)
         elif alive.any():
@@ -256,7 +259,7 @@ class GroupPolicies:
         else:
             out.fill(0)
             return
-        taken = chosen[answers] if self.layout is None else self.layout(chosen)
+        taken = chosen[agent_rows] if self.layout is None else self.layout(chosen)
         if self.stacked is None or masks is not None:  # else it cannot be anything that nobody can do
             self._check(taken, alive, masks, acting)
         elif self.layout is not None:
@@ -267,32 +270,34 @@ class GroupPolicies:
 
     def _known(self, record: Array) -> tuple[Array, Array, Array, Array, Array | None]:
         """The views of the observations' slot that every tick needs."""
-        block = self.group.block
-        seen = record[block.field(f"observation.{next(iter(block.parts))}")]
-        masked = record[block.field("masked")] if block.mask == "later" else None
-        known = self.records[id(record)] = record, record[block.field("alive")], record["acting"], seen, masked
+        agent_group = self.group.agent_group
+        seen = record[agent_group.field(f"observation.{next(iter(agent_group.parts))}")]
+        masked = record[agent_group.field("masked")] if agent_group.mask == "later" else None
+        known = self.records[id(record)] = record, record[agent_group.field("alive")], record["acting"], seen, masked
         return known
 
     def _layout(self) -> Callable[[Array], Array] | None:
-        """Of what has a row for each answer, a view as ``(copies, rows of the block, ...)``: where each agent has its own policy
-        everywhere, or all of them have the same one. ``None`` if it is less simple.
+        """Of what has a row for each row of the policies, a view as ``(copies, rows of the agents, ...)``: where each agent has its
+        own policy everywhere, or all of them have the same one. ``None`` if it is less simple.
         """
         group = self.group
         policies, rows = group.seats.shape[:2]
-        copies, agents = group.copies, group.block.rows
+        copies, agents = group.copies, group.agent_group.rows
         if (policies, rows) == (1, copies * agents):
             layout = _by_copy(copies, agents)
         elif (policies, rows) == (agents, copies):
             layout = _by_agent(copies, agents)
         else:
             return None
-        return layout if self.answers is not None and np.array_equal(self.answers, layout(np.arange(copies * agents))) else None
+        return (
+            layout if self.agent_rows is not None and np.array_equal(self.agent_rows, layout(np.arange(copies * agents))) else None
+        )
 
     def _masks(self, masks: Array | None, acting: Array, drawn: Array | None) -> Array | None:
-        """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the chooser have its random numbers."""
+        """Masks of every row, ``(policies, rows, actions)``, if there are any; lets the sampler have its random numbers."""
         if drawn is not None:
             agents = acting[self.copies] if self.agents is None else self.agents[self.rows]
-            self.chooser.uniform = drawn[self.copies, agents].reshape(-1, drawn.shape[2])
+            self.sampler.uniform = drawn[self.copies, agents].reshape(-1, drawn.shape[2])
         return None if masks is None else masks[self.copies, self.rows]
 
     def _by_layers(self, stacked: Stacked, masks: Array | None, seen: Array, acting: Array, drawn: Array | None) -> Array:
@@ -307,16 +312,16 @@ class GroupPolicies:
             masks = self._masks(masks, acting, drawn)
             actions = stacked.scores.shape[-1]
             masks = None if masks is None else masks.reshape(-1, actions)
-            chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.chooser.uniform)
+            chosen = choose_discrete(stacked.scores.reshape(-1, actions), masks, self.sampler.uniform)
         return chosen + self.start if self.start else chosen
 
     def _by_policy(self, record: Array, masks: Array | None, acting: Array, drawn: Array | None) -> Array:
         """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""
         assert self.single is not None
-        block = self.group.block
+        agent_group = self.group.agent_group
         masks = self._masks(masks, acting, drawn)
-        parts = {key: self._aligned(record[block.field(f"observation.{key}")]) for key in block.parts}
-        actions = self.single(parts[""] if block.single else parts, None if masks is None else masks[0], self.chooser)
+        parts = {key: self._aligned(record[agent_group.field(f"observation.{key}")]) for key in agent_group.parts}
+        actions = self.single(parts[""] if agent_group.single else parts, None if masks is None else masks[0], self.sampler)
         if self.group.dtype.kind in "iu" and actions.dtype.kind not in "iub":
             raise ValueError(
                 f"the policy {self.group.names[0]!r} returned actions of type {actions.dtype}; expected are whole numbers"
@@ -336,8 +341,8 @@ class GroupPolicies:
 
     def _check(self, actions: Array, alive: Array, masks: Array | None, acting: Array) -> None:
         """Refuse actions that no agent can take; those are the policies' mistake."""
-        block = self.group.block
-        space = block.action_space
+        agent_group = self.group.agent_group
+        space = agent_group.action_space
         if isinstance(space, spaces.Discrete):
             wrong = (actions < space.start) | (actions >= space.start + space.n)
             if masks is not None:
@@ -349,7 +354,7 @@ class GroupPolicies:
         wrong &= alive
         if wrong.any():
             copy, row = np.argwhere(wrong)[0].tolist()
-            agent = self.roster.agents[int(acting[copy])] if self.agents is None else block.agents[row]
+            agent = self.specs.agents[int(acting[copy])] if self.agents is None else agent_group.agents[row]
             legal = "" if masks is None else f" and the action mask {masks[copy, row].tolist()}"
             raise ValueError(
                 f"a policy ({', '.join(self.group.names)}) chose the action {actions[copy, row]} for agent {agent!r} of "

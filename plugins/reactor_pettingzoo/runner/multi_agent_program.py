@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reactor_gymnasium.plugin import StepCosts, checked_executor, checked_number, choose_executor, median_step, recover_for
-from reactor_pettingzoo.agents import AgentID
+from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
-from reactor_pettingzoo.runner.inference import Group, Inference, groups_of
+from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
 from reactor_pettingzoo.runner.report import progress
-from reactor_pettingzoo.runner.roster import EnvFn, Roster
-from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, CopyShard, Resets, RunnerShard
+from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds
 from reactor_pettingzoo.runner.streams import normals_kept
-from reactor_pettingzoo.runner.tried_copy import TriedCopy
+from reactor_pettingzoo.runner.tried_copy import ProbeCopy
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import (
     FORKED,
@@ -39,20 +38,20 @@ if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["SPIN", "choose", "Ensemble", "Played"]
+__all__ = ["SPIN", "choose", "MultiAgentProgram", "RunLog"]
 
 SPIN = 1e-3
 """Seconds that workers stay awake: others evaluate policies meanwhile."""
 
 
 def choose(
-    env_fn: EnvFn, roster: Roster, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
+    env_fn: EnvFn, specs: AgentSpecs, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
 ) -> tuple[ExecutorName, int, str]:
     """The executor, the number of workers, and why.
 
     Args:
         env_fn: Makes one environment.
-        roster: Its agents.
+        specs: Its agents.
         copies: How many environments.
         workers: How many workers there may be.
         executor: What the user asked for.
@@ -64,12 +63,12 @@ def choose(
         """Seconds of a step: the way to the policies and back is as long as that to the helpers and back."""
         return tick_cost(SPIN) / pace if pace > 1 else 2.0 * tick_cost(SPIN)
 
-    choice = choose_executor(lambda: _costs(env_fn, roster, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
+    choice = choose_executor(lambda: _costs(env_fn, specs, copies), copies, workers, executor, True, helper_cost, restarts, 1e-6)
     return choice.executor, choice.workers, choice.why
 
 
-def _costs(env_fn: EnvFn, roster: Roster, copies: int) -> StepCosts:
-    with global_random_state(), contextlib.closing(TriedCopy(env_fn(), roster)) as copy:
+def _costs(env_fn: EnvFn, specs: AgentSpecs, copies: int) -> StepCosts:
+    with global_random_state(), contextlib.closing(ProbeCopy(env_fn(), specs)) as copy:
 
         def step(actions: list[Any]) -> bool:
             copy.act(actions)
@@ -89,7 +88,7 @@ STRETCH = 0.2
 MOST_STEPS = 4096
 
 
-class Played:
+class RunLog:
     """The results of a run.
 
     Attributes:
@@ -128,16 +127,16 @@ class Played:
         return entries[: self.episodes[-1].step] if over else entries
 
 
-class Ensemble(RunOwner):
+class MultiAgentProgram(RunOwner):
     """Copies of an environment in shards on the workers, which ask the policies themselves if that changes no result; else a
     reactor asks each group of policies for all of them.
 
     Args:
         env_fn: Function that makes one environment.
-        roster: Its agents.
+        specs: Its agents.
         policies: Policies by name.
         acts: For each copy the name of every agent's policy.
-        resets: What the copies are reset with.
+        seeds: What the copies are reset with.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, ``"ray"``, or ``"auto"``.
         deterministic: Whether the best action is taken, or one drawn.
@@ -150,10 +149,10 @@ class Ensemble(RunOwner):
     def __init__(
         self,
         env_fn: EnvFn,
-        roster: Roster,
+        specs: AgentSpecs,
         policies: Mapping[str, Any],
         acts: Sequence[dict[AgentID, str]],
-        resets: Resets,
+        seeds: RunSeeds,
         workers: int | None,
         executor: ExecutorName,
         deterministic: bool,
@@ -167,46 +166,46 @@ class Ensemble(RunOwner):
         if workers is not None:
             checked_number("workers", workers, 1)
         check_timeout("step_timeout", step_timeout)
-        self.roster, self.num_envs = roster, len(acts)
-        self._groups = groups = groups_of(roster, len(acts), dict(policies), list(acts), deterministic)
+        self.specs, self.num_envs = specs, len(acts)
+        self._groups = groups = groups_of(specs, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
         self._pace = PACE if alone else 1  # steps of a tick
         carrier = carrier_for(executor, nodes, workers)
         most = min((workers or usable_cores()) if carrier is None else sum(carrier.workers), len(acts))
-        chosen, count, self._why = choose(env_fn, roster, len(acts), most, executor, self._pace, restarts)
+        chosen, count, self._why = choose(env_fn, specs, len(acts), most, executor, self._pace, restarts)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
-        build = self._alone if alone else self._between
+        build = self._act_in_shards if alone else self._act_between
         made = encode(env_fn)
-        program, placement = build(Program(f"{roster.name} x {len(acts)}"), made, resets, groups, cuts)
+        program, placement = build(Program(f"{specs.name} x {len(acts)}"), made, seeds, groups, cuts)
         # Shards come first; the policies that they ask are at home, where there are several machines.
         on = None if carrier is None else dict(zip(placement, shared_out(carrier.workers, count), strict=False))
         self._run = program.start(
             executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
             placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
-            recover=recover_for(restarts, chosen, map(encode, [partial(TriedCopy.of, made, roster)])), tick_timeout=step_timeout,
+            recover=recover_for(restarts, chosen, map(encode, [partial(ProbeCopy.of, made, specs)])), tick_timeout=step_timeout,
         )  # fmt: skip
 
-    def _alone(
-        self, program: Program, env_fn: Any, resets: Resets, groups: list[Group], cuts: Cuts
+    def _act_in_shards(
+        self, program: Program, env_fn: Any, seeds: RunSeeds, groups: list[PolicyGroup], cuts: Cuts
     ) -> tuple[Program, dict[str, int]]:
         """Shards that ask the policies themselves."""
         names = "".join(f" policies[{', '.join(group.names)}]" for group in groups)
         begin = program.input("begin", (), BEGIN)
-        shards = self._shards(program, begin, ActingShard, env_fn, resets, groups, cuts, names)
+        shards = self._shards(program, begin, ActingShard, env_fn, seeds, groups, cuts, names)
         return program, {name: worker for worker, (name, _) in enumerate(shards)}
 
-    def _between(
-        self, program: Program, env_fn: Any, resets: Resets, groups: list[Group], cuts: Cuts
+    def _act_between(
+        self, program: Program, env_fn: Any, seeds: RunSeeds, groups: list[PolicyGroup], cuts: Cuts
     ) -> tuple[Program, dict[str, int]]:
         """Shards of copies -> a reactor for each group of policies -> the shards, a tick later."""
         width = -(-max(group.width for group in groups) // 8) * 8
         # Before the policies, so that an environment's error comes before that of a policy that gets no observations then.
         begin = program.input("begin", (), BEGIN)
-        shards = self._shards(program, begin, CopyShard, env_fn, resets, groups, cuts, "")
+        shards = self._shards(program, begin, ObservingShard, env_fn, seeds, groups, cuts, "")
         placement = {name: worker for worker, (name, _) in enumerate(shards)}
         for number, group in enumerate(groups):
             name = f"policies[{', '.join(group.names)}]"
-            inference = program.add(Inference, group, self.roster, width, name=name)
+            inference = program.add(PolicyReactor, group, self.specs, width, name=name)
             placement[name] = number % len(cuts)
             program.connect(begin, inference.begin)
             for (_, shard), (lo, hi) in zip(shards, cuts, strict=True):
@@ -220,20 +219,20 @@ class Ensemble(RunOwner):
         begin: Any,
         kind: type[RunnerShard],
         env_fn: Any,
-        resets: Resets,
-        groups: list[Group],
+        seeds: RunSeeds,
+        groups: list[PolicyGroup],
         cuts: Cuts,
         suffix: str,
     ) -> list[tuple[str, Any]]:
         """The shards with their names, one for each worker, between the boundary inputs and the output."""
         collect, results = program.input("collect"), program.output("results")
-        source = np.full((self.num_envs, len(self.roster.agents)), -1, np.int64)
+        source = np.full((self.num_envs, len(self.specs.agents)), -1, np.int64)
         for number, group in enumerate(groups):
-            source[group.answers >= 0] = number
+            source[group.agent_rows >= 0] = number
         shards = []
         for worker, (lo, hi) in enumerate(cuts):
             name = f"environments[{lo}:{hi}]{suffix}"
-            shard = program.add(kind, env_fn, lo, resets.part(lo, hi), self.roster, groups, source[lo:hi], name=name)
+            shard = program.add(kind, env_fn, lo, seeds.part(lo, hi), self.specs, groups, source[lo:hi], name=name)
             program.connect(begin, shard.begin)
             program.connect(collect, shard.collect)
             program.connect(shard.results, results.rows[worker])
@@ -242,7 +241,7 @@ class Ensemble(RunOwner):
 
     # ------------------------------------------------------------------ playing
 
-    def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> Played:
+    def _play(self, steps: float, episodes: int, seed: int, record: bool, progress_bar: bool | None, total: int) -> RunLog:
         """Take steps in stretches, after each of which results are collected. How long those are changes nothing."""
         self._running()  # before there is a bar
         stretches = []
@@ -252,7 +251,7 @@ class Ensemble(RunOwner):
                 advance(sum(len(one.episodes) for one in results) if episodes else sum(one.steps for one in results))
                 if not sum(one.busy for one in results):
                     break
-        return Played(stretches)
+        return RunLog(stretches)
 
     def _ticks(
         self, episodes: int, seed: int, record: bool, stretches: Iterable[int], render: bool = False
@@ -308,8 +307,8 @@ class Ensemble(RunOwner):
     def __repr__(self) -> str:
         how = "closed" if self._run is None else f"executor={self._run.executor!r}, workers={self._run.workers}"
         why = f" [{self._why}]" if self._why else ""
-        agents = f"{len(self.roster.agents)} agents"
-        return f"{type(self).__name__}({self.roster.name}, {agents}, num_envs={self.num_envs}, {how}{why})"
+        agents = f"{len(self.specs.agents)} agents"
+        return f"{type(self).__name__}({self.specs.name}, {agents}, num_envs={self.num_envs}, {how}{why})"
 
 
 def _stretches(steps: float) -> Iterator[int]:

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from reactor_gymnasium.plugin import ObservationLayout
-from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.roster import MASK, Roster
+from reactor_pettingzoo.agents import MASK, AgentID, AgentSpecs
 
 __all__ = ["AgentPlace", "Part"]
 
@@ -64,12 +63,12 @@ class AgentPlace:
     """Where what one agent sees belongs.
 
     Args:
-        roster: The agents.
+        specs: The agents.
         record: The environment's record, of shape ``()``.
         agent: The agent.
 
     Attributes:
-        block: The agents with equal spaces.
+        group: The agents with equal spaces.
         row: Its row among them.
         alive: Its flag, of shape ``()``.
         parts: The arrays that it sees.
@@ -77,18 +76,18 @@ class AgentPlace:
         masked: Where masks may come later, whether it has one now; else ``None``.
     """
 
-    def __init__(self, roster: Roster, record: Array, agent: AgentID) -> None:
-        self.block, self.row = block, row = roster.block_of(agent)
-        self.alive: Array = record[block.field("alive")][row, ...]
-        fields = ((record[block.field(f"observation.{key}")][row, ...], part, block.path(key)) for key, part in block.parts.items())
+    def __init__(self, specs: AgentSpecs, record: Array, agent: AgentID) -> None:
+        self.group, self.row = group, row = specs.group_of(agent)
+        self.alive: Array = record[group.field("alive")][row, ...]
+        fields = ((record[group.field(f"observation.{key}")][row, ...], part, group.path(key)) for key, part in group.parts.items())
         self.parts = [Part(*field) for field in fields]
-        self.mask: Array | None = record[block.field(MASK)][row] if block.mask else None
-        self.masked: Array | None = record[block.field("masked")][row, ...] if block.mask == "later" else None
+        self.mask: Array | None = record[group.field(MASK)][row] if group.mask else None
+        self.masked: Array | None = record[group.field("masked")][row, ...] if group.mask == "later" else None
 
     @property
     def may_be_masked(self) -> bool:
         """Whether masks in infos are to be looked for, which nobody had after the first reset."""
-        return self.block.mask in ("", "later") and isinstance(self.block.action_space, spaces.Discrete)
+        return self.group.mask in ("", "later") and isinstance(self.group.action_space, spaces.Discrete)
 
     def write_mask(self, mask: Any) -> None:
         """Write down an action mask.
@@ -98,12 +97,12 @@ class AgentPlace:
         """
         if self.mask is None:
             raise ValueError(
-                f"an action mask for {self.block.action_space}, where no agent had one after reset(seed=0): give one in each info"
+                f"an action mask for {self.group.action_space}, where no agent had one after reset(seed=0): give one in each info"
             )
         array = np.asarray(mask)
         if array.shape != self.mask.shape or array.dtype.kind not in "biuf":
             raise ValueError(
-                f"the action mask has shape {array.shape} and dtype {array.dtype}; of {self.block.action_space} it is an array of "
+                f"the action mask has shape {array.shape} and dtype {array.dtype}; of {self.group.action_space} it is an array of "
                 f"{self.mask.size} numbers, not 0 where an action is legal"
             )
         self.mask[...] = array if array.dtype in (np.int8, np.bool_) else array != 0

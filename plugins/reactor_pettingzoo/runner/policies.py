@@ -14,13 +14,22 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.actions import Chooser, uniform_choice
+from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs
+from reactor_pettingzoo.runner.actions import ActionSampler, uniform_choice
 from reactor_pettingzoo.runner.distributions import choose_by
-from reactor_pettingzoo.runner.roster import MASK, AgentBlock, Roster
 from reactor_torch import DenseNetwork, dense_network_of, ends_in_softmax
 
-__all__ = ["SinglePolicy", "RandomPolicy", "acting_part", "check_policy", "evaluator", "structure", "assigned", "checked", "single"]
+__all__ = [
+    "SinglePolicy",
+    "RandomPolicy",
+    "acting_part",
+    "check_policy",
+    "callable_policy",
+    "dense_layers",
+    "assigned",
+    "checked",
+    "single",
+]
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +38,7 @@ class SinglePolicy(Protocol):
     """A policy as an inference reactor asks it."""
 
     @abstractmethod
-    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         """Actions, ``(rows, ...)``."""
 
 
@@ -40,7 +49,7 @@ class RandomPolicy:
         return "RandomPolicy()"
 
 
-def check_policy(name: str, policy: Any, block: AgentBlock) -> None:
+def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
     """Refuse what can act for nobody, or not for these agents.
 
     Raises:
@@ -56,31 +65,31 @@ def check_policy(name: str, policy: Any, block: AgentBlock) -> None:
         )
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        if not _fits(sb3.observation_space, block):
+        if not _fits(sb3.observation_space, group):
             raise ValueError(
                 f"the policy {name!r} was trained to observe {sb3.observation_space}, and its agents "
-                f"{_listed(block)} observe {block.observation_space}"
+                f"{_listed(group)} observe {group.observation_space}"
             )
-        if sb3.action_space != block.action_space:
+        if sb3.action_space != group.action_space:
             raise ValueError(
-                f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(block)} have "
-                f"{block.action_space}"
+                f"the policy {name!r} was trained for the actions {sb3.action_space}, and its agents {_listed(group)} have "
+                f"{group.action_space}"
             )
 
 
-def _fits(space: Any, block: AgentBlock) -> bool:
-    """Whether a policy of SB3 that observes a space can act for a block; it turns images to channels-first by itself."""
+def _fits(space: Any, group: AgentGroup) -> bool:
+    """Whether a policy of SB3 that observes a space can act for a group; it turns images to channels-first by itself."""
     from stable_baselines3.common.preprocessing import is_image_space
     from stable_baselines3.common.vec_env import VecTransposeImage
 
-    image: Any = block.space
+    image: Any = group.space
     turned = VecTransposeImage.transpose_space(image) if is_image_space(image) else image
-    return space in (image, block.observation_space, turned)
+    return space in (image, group.observation_space, turned)
 
 
-def _listed(block: AgentBlock) -> str:
-    shown = ", ".join(map(str, block.agents[:3]))
-    return shown if len(block.agents) <= 3 else f"{shown}, ..."
+def _listed(group: AgentGroup) -> str:
+    shown = ", ".join(map(str, group.agents[:3]))
+    return shown if len(group.agents) <= 3 else f"{shown}, ..."
 
 
 def acting_part(policy: Any) -> Any:
@@ -92,28 +101,28 @@ def acting_part(policy: Any) -> Any:
     return part
 
 
-def structure(policy: Any, block: AgentBlock) -> DenseNetwork | None:
+def dense_layers(policy: Any, group: AgentGroup) -> DenseNetwork | None:
     """The layers of a policy that can be evaluated together with others of the same shape, ``None`` if it cannot."""
-    if not isinstance(block.space, spaces.Box) or not isinstance(block.action_space, spaces.Discrete):
+    if not isinstance(group.space, spaces.Box) or not isinstance(group.action_space, spaces.Discrete):
         return None
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        return _sb3_layers(sb3, block)
-    network = dense_network_of(policy, block.space) if isinstance(policy, nn.Module) else None
+        return _sb3_layers(sb3, group)
+    network = dense_network_of(policy, group.space) if isinstance(policy, nn.Module) else None
     # One that scores other actions is left to be asked by itself, where its mistake is named.
-    return network if network is not None and len(network.weights[-1][1]) == block.action_space.n else None
+    return network if network is not None and len(network.weights[-1][1]) == group.action_space.n else None
 
 
-def evaluator(name: str, policy: Any, block: AgentBlock, greedy: bool) -> SinglePolicy:
+def callable_policy(name: str, policy: Any, group: AgentGroup, greedy: bool) -> SinglePolicy:
     """How to ask a policy by itself."""
     if isinstance(policy, RandomPolicy):
-        return _Random(block)
+        return _Random(group)
     sb3 = _sb3_policy(policy)
     if sb3 is not None:
-        return _Sb3(sb3, block, greedy)
+        return _Sb3(sb3, group, greedy)
     if isinstance(policy, nn.Module):
-        return _Module(name, policy, block, greedy)
-    return _Function(name, policy, block)
+        return _Module(name, policy, group, greedy)
+    return _Function(name, policy, group)
 
 
 # ---------------------------------------------------------------------- each kind
@@ -122,57 +131,57 @@ def evaluator(name: str, policy: Any, block: AgentBlock, greedy: bool) -> Single
 class _Random:
     draws = True
 
-    def __init__(self, block: AgentBlock) -> None:
-        self.block = block
+    def __init__(self, group: AgentGroup) -> None:
+        self.group = group
 
-    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
-        return uniform_choice(self.block.action_space, masks, random)
+    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
+        return uniform_choice(self.group.action_space, masks, sampler)
 
 
 class _Module:
     """A torch module: scores of actions for discrete ones (anything that grows with the logits if greedy), else actions."""
 
-    def __init__(self, name: str, module: nn.Module, block: AgentBlock, greedy: bool) -> None:
-        self.name, self.module, self.block, self.greedy = name, module, block, greedy
+    def __init__(self, name: str, module: nn.Module, group: AgentGroup, greedy: bool) -> None:
+        self.name, self.module, self.group, self.greedy = name, module, group, greedy
         module.eval()
         module.requires_grad_(False)
-        self.probabilities = ends_in_softmax(module) and isinstance(block.action_space, spaces.Discrete)
+        self.probabilities = ends_in_softmax(module) and isinstance(group.action_space, spaces.Discrete)
         self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
 
-    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         rows = _count(observations)
         tensors = self._tensors(observations)
-        with random.own, torch.inference_mode():
+        with sampler.own, torch.inference_mode():
             outputs = self.module(tensors)
             if isinstance(outputs, torch.distributions.Distribution):
-                return choose_by(random, self.name, self.block.action_space, outputs, masks, rows, self.greedy)
+                return choose_by(sampler, self.name, self.group.action_space, outputs, masks, rows, self.greedy)
         if isinstance(outputs, torch.Tensor) and self.probabilities:
             outputs = outputs.log()
         elif not isinstance(outputs, torch.Tensor):
             raise TypeError(f"the policy {self.name!r} returned {type(outputs).__name__}, not a tensor or a distribution")
-        return random.choose(self.name, self.block.action_space, outputs.numpy(), masks, rows, self.greedy)
+        return sampler.choose(self.name, self.group.action_space, outputs.numpy(), masks, rows, self.greedy)
 
     def _tensors(self, observations: Any) -> Any:
         """Numbers in the module's own precision; those that only tell things apart as they are."""
-        observations = {"": observations} if self.block.single else observations
+        observations = {"": observations} if self.group.single else observations
         tensors = {
             key: torch.from_numpy(observations[key]).to(self.dtype if isinstance(space, spaces.Box) else None)
-            for key, space in self.block.parts.items()
+            for key, space in self.group.parts.items()
         }
-        return tensors[""] if self.block.single else tensors
+        return tensors[""] if self.group.single else tensors
 
 
 class _Function:
     """A function of observations, and of action masks where there are any, that returns actions."""
 
-    def __init__(self, name: str, function: Callable[..., Any], block: AgentBlock) -> None:
-        self.name, self.function, self.block = name, function, block
+    def __init__(self, name: str, function: Callable[..., Any], group: AgentGroup) -> None:
+        self.name, self.function, self.group = name, function, group
 
-    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
-        with random.own:
+    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
+        with sampler.own:
             actions = self.function(observations) if masks is None else self.function(observations, masks)
         actions = np.asarray(actions.detach().cpu() if isinstance(actions, torch.Tensor) else actions)
-        rows, shape = _count(observations), self.block.action_space.shape or ()
+        rows, shape = _count(observations), self.group.action_space.shape or ()
         if actions.shape != (rows, *shape):
             raise ValueError(
                 f"the policy {self.name!r} returned actions of shape {actions.shape} for {rows} observations; expected is "
@@ -184,32 +193,32 @@ class _Function:
 class _Sb3:
     """A model of Stable-Baselines3."""
 
-    def __init__(self, policy: Any, block: AgentBlock, greedy: bool) -> None:
-        self.policy, self.block, self.greedy = policy, block, greedy
-        self.whole = policy.observation_space == block.observation_space and block.mask == "observation"
+    def __init__(self, policy: Any, group: AgentGroup, greedy: bool) -> None:
+        self.policy, self.group, self.greedy = policy, group, greedy
+        self.whole = policy.observation_space == group.observation_space and group.mask == "observation"
         policy.set_training_mode(False)
 
-    def __call__(self, observations: Any, masks: Array | None, random: Chooser) -> Array:
+    def __call__(self, observations: Any, masks: Array | None, sampler: ActionSampler) -> Array:
         if self.whole:
             parts = observations if isinstance(observations, Mapping) else {self._key(): observations}
             observations = {**parts, MASK: masks}
         rows = _count(observations)
         tensors, _ = self.policy.obs_to_tensor(observations)
-        space = self.block.action_space
-        with random.own, torch.inference_mode():
+        space = self.group.action_space
+        with sampler.own, torch.inference_mode():
             if hasattr(self.policy, "get_distribution") and not self.policy.use_sde:
                 distribution = self.policy.get_distribution(tensors).distribution
-                chosen = choose_by(random, "SB3 policy", space, distribution, masks, rows, self.greedy)
+                chosen = choose_by(sampler, "SB3 policy", space, distribution, masks, rows, self.greedy)
             elif isinstance(space, spaces.Discrete) and hasattr(self.policy, "q_net"):
-                chosen = random.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
+                chosen = sampler.choose("SB3 policy", space, self.policy.q_net(tensors).numpy(), masks, rows, greedy=True)
             else:
-                chosen = random.by_torch(lambda: self.policy._predict(tensors, deterministic=self.greedy)).numpy()
+                chosen = sampler.by_torch(lambda: self.policy._predict(tensors, deterministic=self.greedy)).numpy()
         if isinstance(space, spaces.Box):
             chosen = self.policy.unscale_action(chosen) if self.policy.squash_output else np.clip(chosen, space.low, space.high)
         return np.asarray(chosen)
 
     def _key(self) -> str:
-        space = self.block.observation_space
+        space = self.group.observation_space
         assert isinstance(space, spaces.Dict)
         return next(key for key in space.spaces if key != MASK)
 
@@ -233,24 +242,24 @@ def _sb3_policy(policy: Any) -> Any:
     return policy if isinstance(policy, BasePolicy) else None
 
 
-def _sb3_layers(policy: Any, block: AgentBlock) -> DenseNetwork | None:
+def _sb3_layers(policy: Any, group: AgentGroup) -> DenseNetwork | None:
     """The layers of an MlpPolicy's actor or Q-network, if it consists of them alone."""
     from stable_baselines3.common.policies import ActorCriticPolicy
     from stable_baselines3.common.preprocessing import is_image_space
     from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
     from stable_baselines3.dqn.policies import DQNPolicy
 
-    if policy.observation_space != block.space or is_image_space(block.space):
+    if policy.observation_space != group.space or is_image_space(group.space):
         return None
     if type(policy).__name__ == "ActorCriticPolicy" and type(policy) is ActorCriticPolicy:
         if type(policy.pi_features_extractor) is FlattenExtractor and type(policy.mlp_extractor) is MlpExtractor:
-            return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), block.space)
+            return dense_network_of(nn.Sequential(nn.Flatten(), policy.mlp_extractor.policy_net, policy.action_net), group.space)
     elif type(policy) is DQNPolicy and type(policy.q_net.features_extractor) is FlattenExtractor:
-        return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), block.space)
+        return dense_network_of(nn.Sequential(nn.Flatten(), policy.q_net.q_net), group.space)
     return None
 
 
-def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | None) -> dict[AgentID, str]:
+def assigned(specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable[[AgentID], str] | None) -> dict[AgentID, str]:
     """The name of every agent's policy.
 
     Raises:
@@ -260,7 +269,7 @@ def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[A
     if not policies:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
     names = {}
-    for agent in roster.agents:
+    for agent in specs.agents:
         if policy_of is not None:
             name = policy_of(agent)
         elif agent in policies:
@@ -272,7 +281,7 @@ def assigned(roster: Roster, policies: Mapping[str, Any], policy_of: Callable[[A
         if name not in policies:
             raise ValueError(f"policy_of({agent!r}) is {name!r}, which is none of the policies {list(policies)}")
         names[agent] = name
-    checked(roster, policies, [names])
+    checked(specs, policies, [names])
     return names
 
 
@@ -287,25 +296,25 @@ def single(policy: Any) -> dict[str, Any]:
     return {"all": policy}
 
 
-def checked(roster: Roster, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:
+def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:
     """Refuse policies that are none, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
         TypeError: If something is no policy.
         ValueError: If a policy does not fit its agents.
     """
-    blocks: dict[str, dict[int, AgentID]] = {}
+    groups: dict[str, dict[int, AgentID]] = {}
     for names in acts:
         for agent, name in names.items():
-            blocks.setdefault(name, {}).setdefault(roster.block_of(agent)[0].number, agent)
-    for name, of_blocks in blocks.items():
-        if len(of_blocks) > 1:
-            one, other = list(of_blocks.values())[:2]
-            (block, _), (differing, _) = roster.block_of(one), roster.block_of(other)
+            groups.setdefault(name, {}).setdefault(specs.group_of(agent)[0].number, agent)
+    for name, of_groups in groups.items():
+        if len(of_groups) > 1:
+            one, other = list(of_groups.values())[:2]
+            (group, _), (differing, _) = specs.group_of(one), specs.group_of(other)
             raise ValueError(
-                f"the policy {name!r} is to act for {one!r}, which has {block.observation_space} and {block.action_space}, "
+                f"the policy {name!r} is to act for {one!r}, which has {group.observation_space} and {group.action_space}, "
                 f"and for {other!r}, which has {differing.observation_space} and {differing.action_space}: "
                 "give agents with different spaces policies of their own"
             )
-        (number,) = of_blocks
-        check_policy(name, policies[name], roster.blocks[number])
+        (number,) = of_groups
+        check_policy(name, policies[name], specs.groups[number])

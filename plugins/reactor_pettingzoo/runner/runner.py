@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID
+from reactor_pettingzoo.agents import AgentID, EnvFn, probe_agents
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord
-from reactor_pettingzoo.runner.multi_agent_program import Ensemble, Played
+from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram, RunLog
 from reactor_pettingzoo.runner.policies import assigned, single
 from reactor_pettingzoo.runner.report import Episode, Report, write_movie
-from reactor_pettingzoo.runner.roster import EnvFn, Roster
-from reactor_pettingzoo.runner.shards import Resets
+from reactor_pettingzoo.runner.shards import RunSeeds
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -28,7 +27,7 @@ __all__ = ["MultiAgentRunner", "fresh_seed"]
 Array = npt.NDArray[Any]
 
 
-class MultiAgentRunner(Ensemble):
+class MultiAgentRunner(MultiAgentProgram):
     """Lets policies act for the agents of a PettingZoo environment, in many copies of it at once, on all cores.
 
     Every copy takes a step, in shards on the workers, and every policy is called once for all the rows that it acts for, in a
@@ -92,13 +91,13 @@ class MultiAgentRunner(Ensemble):
         step_timeout: float | None = None,
     ) -> None:
         checked_number("num_envs", num_envs, 1)
-        roster = Roster.of(env_fn)
+        specs = probe_agents(env_fn)
         if not isinstance(policies, Mapping):
             policies = single(policies)
-        names = assigned(roster, policies, policy_of)
-        acts, resets = [names] * num_envs, Resets(range(num_envs))
+        names = assigned(specs, policies, policy_of)
+        acts, seeds = [names] * num_envs, RunSeeds(range(num_envs))
         super().__init__(
-            env_fn, roster, policies, acts, resets, workers, executor, deterministic, start_method, restarts, step_timeout, nodes
+            env_fn, specs, policies, acts, seeds, workers, executor, deterministic, start_method, restarts, step_timeout, nodes
         )
         self.policy_of = names
 
@@ -122,9 +121,9 @@ class MultiAgentRunner(Ensemble):
                 preferred to long ones).
             seed: Copy ``i`` is reset with ``seed + i`` once, at the beginning. ``None`` for one that the report tells.
             record: Whether to keep what was seen and done, as arrays ``(ticks, copies, ...)``: ``acted`` (whether an agent acted,
-                by agent), ``rewards`` (likewise), ``ends`` (whether the episode ended with that step); for each block ``b`` of
-                agents with equal spaces (``agents.b`` names them) ``observations.b`` and ``actions.b``, by agent of the block.
-                Where agents take turns a block has a single row, and ``acting`` tells whose turn it was.
+                by agent), ``rewards`` (likewise), ``ends`` (whether the episode ended with that step); for each group ``b`` of
+                agents with equal spaces (``agents.b`` names them) ``observations.b`` and ``actions.b``, by agent of the group.
+                Where agents take turns a group has a single row, and ``acting`` tells whose turn it was.
             progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks, and not
                 where the output goes to a file. Needs tqdm.
 
@@ -171,34 +170,34 @@ class MultiAgentRunner(Ensemble):
                     break
         if any(not isinstance(frame, np.ndarray) for frame in frames):
             raise ValueError('the environment renders no frames; make it with render_mode="rgb_array"')
-        write_movie(path, frames, fps or self.roster.fps)
+        write_movie(path, frames, fps or self.specs.fps)
 
     # ------------------------------------------------------------------ what came of it
 
     def _episode(self, ended: EpisodeRecord) -> Episode:
-        took_part = [(agent, at) for at, agent in enumerate(self.roster.agents) if ended.present[at]]
+        took_part = [(agent, at) for at, agent in enumerate(self.specs.agents) if ended.present[at]]
         return Episode(
             ended.copy,
             {agent: ended.returns[at] for agent, at in took_part},
             {agent: ended.lengths[at] for agent, at in took_part},
         )
 
-    def _trajectories(self, played: Played) -> dict[str, Array]:
+    def _trajectories(self, played: RunLog) -> dict[str, Array]:
         seen = played.log("seen")
         arrays = {name: played.log(name) for name in ("acted", "rewards", "ends")}
-        if self.roster.turns:
+        if self.specs.turns:
             arrays["acting"] = seen["acting"]
-        for block in self.roster.blocks:
-            arrays[f"agents.{block.number}"] = np.array([str(agent) for agent in block.agents])
-            for key in block.parts:
-                name = f"observations.{block.number}" + ("" if block.single else f".{key}")
-                arrays[name] = np.ascontiguousarray(seen[block.field(f"observation.{key}")])
-            masks = block.masks(seen)
+        for group in self.specs.groups:
+            arrays[f"agents.{group.number}"] = np.array([str(agent) for agent in group.agents])
+            for key in group.parts:
+                name = f"observations.{group.number}" + ("" if group.single else f".{key}")
+                arrays[name] = np.ascontiguousarray(seen[group.field(f"observation.{key}")])
+            masks = group.masks(seen)
             if masks is not None:
-                arrays[f"masks.{block.number}"] = np.ascontiguousarray(masks)
+                arrays[f"masks.{group.number}"] = np.ascontiguousarray(masks)
             # Where one group of policies does not act, there are zeros.
-            groups = [number for number, group in enumerate(self._groups) if group.block.number == block.number]
-            arrays[f"actions.{block.number}"] = sum(played.log(f"actions.{number}") for number in groups)
+            groups = [number for number, asked in enumerate(self._groups) if asked.agent_group.number == group.number]
+            arrays[f"actions.{group.number}"] = sum(played.log(f"actions.{number}") for number in groups)
         return arrays
 
 

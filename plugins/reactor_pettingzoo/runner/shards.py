@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import close_all
-from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.episode_log import Account, ShardResults
-from reactor_pettingzoo.runner.inference import Group, GroupPolicies
-from reactor_pettingzoo.runner.roster import Roster
+from reactor_pettingzoo.agents import AgentSpecs
+from reactor_pettingzoo.runner.copies import AECCopy, Copy, ParallelCopy
+from reactor_pettingzoo.runner.episode_log import EpisodeLog, ShardResults
+from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
 from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode
 
-__all__ = ["BEGIN", "Resets", "RunnerShard", "CopyShard", "PACE", "ActingShard"]
+__all__ = ["BEGIN", "RunSeeds", "RunnerShard", "ObservingShard", "PACE", "ActingShard"]
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +24,7 @@ BEGIN = np.dtype([("seed", np.int64), ("episodes", np.int64), ("copies", np.int6
 """What a run begins with: its seed; how many episodes are wanted in all copies together, 0 for no limit; copies; what is kept."""
 
 
-class Resets:
+class RunSeeds:
     """What the copies of a shard are reset with.
 
     Args:
@@ -36,9 +36,9 @@ class Resets:
     def __init__(self, offsets: Sequence[int], each: bool = False) -> None:
         self.offsets, self.each = tuple(offsets), each
 
-    def part(self, lo: int, hi: int) -> Resets:
+    def part(self, lo: int, hi: int) -> RunSeeds:
         """The same for some copies."""
-        return Resets(self.offsets[lo:hi], self.each)
+        return RunSeeds(self.offsets[lo:hi], self.each)
 
     def seed(self, run: int, copy: int, episode: int) -> int | None:
         """The seed of an episode of a copy, both from 0; ``None`` if it is to go on with what it has."""
@@ -54,8 +54,8 @@ class RunnerShard(Reactor):
     Args:
         env_fn: Function that makes one, encoded.
         first: Index of the first one.
-        resets: What they are reset with.
-        roster: The agents.
+        seeds: What they are reset with.
+        specs: The agents.
         groups: The groups of policies.
         source: For each copy and agent, the number of the group that acts for it, ``(count, agents)``.
     """
@@ -66,26 +66,28 @@ class RunnerShard(Reactor):
     results = Output()
     """What has happened since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
 
-    def __init__(self, env_fn: Any, first: int, resets: Resets, roster: Roster, groups: Sequence[Group], source: Array) -> None:
-        self.env_fn, self.first, self.resets, self.roster = env_fn, first, resets, roster
-        self.count = len(resets.offsets)
+    def __init__(
+        self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup], source: Array
+    ) -> None:
+        self.env_fn, self.first, self.seeds, self.specs = env_fn, first, seeds, specs
+        self.count = len(seeds.offsets)
         self.groups, self.source = tuple(groups), source
         self.copies: list[Copy] = []
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        kind = Turns if self.roster.turns else Together
-        agents = len(self.roster.agents)
-        self.seen: Array = np.zeros(self.count, self.roster.record())
+        kind = AECCopy if self.specs.turns else ParallelCopy
+        agents = len(self.specs.agents)
+        self.seen: Array = np.zeros(self.count, self.specs.record())
         self.none = [0.0] * agents
         self.acting: Array = np.zeros((self.count, agents), np.bool_)
-        self.account = Account(self.first, self.count, agents, self.groups)
+        self.episode_log = EpisodeLog(self.first, self.count, agents, self.groups)
         for number in range(self.count):
             try:
                 env = decode(self.env_fn)()
                 source = self.source[number].tolist()
-                self.copies.append(kind(env, self.roster, self.seen[number, ...], source, self.acting[number]))
+                self.copies.append(kind(env, self.specs, self.seen[number, ...], source, self.acting[number]))
             except Exception as error:
                 error.add_note(f"while environment {self.first + number} was constructed")
                 raise
@@ -102,7 +104,7 @@ class RunnerShard(Reactor):
         """Begin a run: its first episodes."""
         self.seed, self.played = int(order["seed"]), [0] * self.count
         self.left: list[float] = []  # episodes that each copy is still to play
-        self.account.begin(bool(order["record"]))
+        self.episode_log.begin(bool(order["record"]))
         self.working = 0  # the copy that somebody is at
         try:
             for number, copy in enumerate(self.copies):
@@ -110,7 +112,7 @@ class RunnerShard(Reactor):
                 wanted, copies = int(order["episodes"]), int(order["copies"])
                 self.left.append(wanted // copies + (index < wanted % copies) if wanted else np.inf)
                 if self.left[-1]:
-                    copy.reset(self.resets.seed(self.seed, number, 0))
+                    copy.reset(self.seeds.seed(self.seed, number, 0))
                     copy.show()
                 else:
                     copy.idle()
@@ -144,15 +146,15 @@ class RunnerShard(Reactor):
             self.working = number
             self._blame(error)
             raise
-        self.account.close(rewards)
+        self.episode_log.end_step(rewards)
 
     def _end(self, number: int, copy: Copy) -> None:
         """End the episode of a copy, and begin its next one."""
-        self.account.ended(number, copy.took_part())
+        self.episode_log.ended(number, copy.took_part())
         self.played[number] += 1
         self.left[number] -= 1
         if self.left[number]:
-            copy.reset(self.resets.seed(self.seed, number, self.played[number]))
+            copy.reset(self.seeds.seed(self.seed, number, self.played[number]))
         else:
             copy.idle()
             self.playing = np.array(self.left) > 0
@@ -169,7 +171,7 @@ class RunnerShard(Reactor):
         return sum(map(bool, self.left))
 
 
-class CopyShard(RunnerShard):
+class ObservingShard(RunnerShard):
     """A shard that takes a step at each tick; see :class:`RunnerShard`."""
 
     actions = Input()
@@ -178,7 +180,7 @@ class CopyShard(RunnerShard):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.observations = Output((self.count,), self.roster.record())
+        self.observations = Output((self.count,), self.specs.record())
 
     @reaction(startup)
     def prepare(self) -> None:
@@ -201,11 +203,11 @@ class CopyShard(RunnerShard):
             slot = self.slots[id(buffer)] = buffer, buffer.view(np.uint8)
         slot[1][...] = self.bytes  # field by field takes ten times as long
         if self.collect.present:
-            self.results.set(self.account.collect(self._busy(), self.frames))
+            self.results.set(self.episode_log.collect(self._busy(), self.frames))
             self.frames = []
 
     def _act(self, renders: bool) -> None:
-        actions = self.account.open(self.acting, self.playing, self.seen)
+        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
         for of_group, answered in zip(actions, self._views(self.actions.value), strict=True):
             of_group[...] = answered
         # Plain numbers are what most environments expect; arrays are theirs to keep.
@@ -241,7 +243,7 @@ class ActingShard(RunnerShard):
         for group in self.groups:
             part = group.part(self.first, self.first + self.count)
             if part is not None:
-                self.policies.append((group.number, GroupPolicies(part, self.roster)))
+                self.policies.append((group.number, GroupPolicies(part, self.specs)))
         self.failed: tuple[tuple[int, int, int], Failure] | None = None
 
     @reaction(RunnerShard.begin, every, uses=RunnerShard.collect, effects=RunnerShard.results)
@@ -270,7 +272,7 @@ class ActingShard(RunnerShard):
     def _play(self, renders: bool) -> None:
         """Take a step in every copy."""
         self.now += 1
-        actions = self.account.open(self.acting, self.playing, self.seen)
+        actions = self.episode_log.begin_step(self.acting, self.playing, self.seen)
         for self.group, policies in self.policies:  # noqa: B020
             policies(self.seen, actions[self.group])
         self.group = -1
@@ -284,6 +286,6 @@ class ActingShard(RunnerShard):
     def _results(self) -> ShardResults:
         if self.failed is not None:
             return ShardResults([], 0, 0, [], {}, [], self.failed)
-        results = self.account.collect(self._busy(), self.frames)
+        results = self.episode_log.collect(self._busy(), self.frames)
         self.frames = []
         return results

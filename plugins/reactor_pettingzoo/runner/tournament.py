@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import checked_number
-from reactor_pettingzoo.agents import AgentID
-from reactor_pettingzoo.runner.multi_agent_program import Ensemble
+from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn, probe_agents
+from reactor_pettingzoo.runner.multi_agent_program import MultiAgentProgram
 from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
-from reactor_pettingzoo.runner.roster import EnvFn, Roster
 from reactor_pettingzoo.runner.runner import fresh_seed
-from reactor_pettingzoo.runner.shards import Resets
+from reactor_pettingzoo.runner.shards import RunSeeds
 from reactor_rl.plugin import html_figure, html_table, needs
 
 if TYPE_CHECKING:
@@ -178,18 +177,18 @@ def tournament(
         )
     if not population:
         raise ValueError("there are no policies; pass a dict with at least one, by name")
-    roster = Roster.of(env_fn)
-    sides = _sides(roster, side_of)
+    specs = probe_agents(env_fn)
+    sides = _sides(specs, side_of)
     names = tuple(population)
     pairings = [(first, second) for first in names for second in names]
     acts = [{agent: pairing[side] for agent, side in sides.items()} for pairing in pairings for _ in range(num_envs)]
-    checked(roster, population, acts)
+    checked(specs, population, acts)
     seed = fresh_seed() if seed is None else seed
     offsets = [copy for _ in pairings for copy in range(num_envs)]
     total = episodes * len(pairings)
-    resets = Resets(offsets, each=True)
-    ensemble = Ensemble(
-        env_fn, roster, population, acts, resets, workers, executor, deterministic, start_method,
+    seeds = RunSeeds(offsets, each=True)
+    ensemble = MultiAgentProgram(
+        env_fn, specs, population, acts, seeds, workers, executor, deterministic, start_method,
         step_timeout=step_timeout, nodes=nodes,
     )  # fmt: skip
     with ensemble:
@@ -199,7 +198,7 @@ def tournament(
     returns: list[list[list[float]]] = [[[] for _ in pairings] for _ in range(2)]
     for episode in played.episodes:
         for side in range(2):
-            of_side = [at for at, agent in enumerate(roster.agents) if sides[agent] == side and episode.present[at]]
+            of_side = [at for at, agent in enumerate(specs.agents) if sides[agent] == side and episode.present[at]]
             payoff = fmean(episode.returns[at] for at in of_side) if of_side else 0.0
             returns[side][episode.copy // num_envs].append(payoff)
     summaries = [[Summary.of(of_pairing) for of_pairing in of_side] for of_side in returns]
@@ -211,12 +210,12 @@ def tournament(
     return Tournament(names, payoffs, low, high, episodes, seed, seconds, played.fingerprint)
 
 
-def _sides(roster: Roster, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:
-    agents = roster.agents
+def _sides(specs: AgentSpecs, side_of: Callable[[AgentID], int] | None) -> dict[AgentID, int]:
+    agents = specs.agents
     if side_of is None:
         if len(agents) != 2:
             raise ValueError(
-                f"{roster.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
+                f"{specs.name} has {len(agents)} agents; say with side_of= which of them play for side 0 and for side 1"
             )
         return dict(zip(agents, (0, 1), strict=True))
     sides = {agent: int(side_of(agent)) for agent in agents}

@@ -8,36 +8,36 @@ import numpy as np
 from gymnasium import spaces
 
 from reactor_gymnasium.plugin import make_probe
-from reactor_pettingzoo.runner.copies import Copy, Together, Turns
-from reactor_pettingzoo.runner.roster import Roster
+from reactor_pettingzoo.agents import AgentSpecs
+from reactor_pettingzoo.runner.copies import AECCopy, Copy, ParallelCopy
 from reactor_rl.plugin import decode
 
-__all__ = ["TriedCopy"]
+__all__ = ["ProbeCopy"]
 
 
-class TriedCopy:
+class ProbeCopy:
     """A copy that is tried like an environment of one agent, see :mod:`reactor_gymnasium.environments.saving`.
 
     An action is a number from which those of all agents are drawn: only here it is known which ones their masks allow.
 
     Args:
         env: The environment.
-        roster: Its agents.
+        specs: Its agents.
     """
 
     action_space: ClassVar[spaces.Space[Any]] = spaces.Discrete(2**31)
 
-    def __init__(self, env: Any, roster: Roster) -> None:
-        self._roster = roster
-        self._record = np.zeros((), roster.record())
-        blocks = [roster.block_of(agent)[0].number for agent in roster.agents]
-        kind = Turns if roster.turns else Together
-        self._copy: Copy = kind(env, roster, self._record, blocks, np.zeros(len(roster.agents), np.bool_))
+    def __init__(self, env: Any, specs: AgentSpecs) -> None:
+        self._specs = specs
+        self._record = np.zeros((), specs.record())
+        groups = [specs.group_of(agent)[0].number for agent in specs.agents]
+        kind = AECCopy if specs.turns else ParallelCopy
+        self._copy: Copy = kind(env, specs, self._record, groups, np.zeros(len(specs.agents), np.bool_))
 
     @classmethod
-    def of(cls, env_fn: Any, roster: Roster) -> TriedCopy:
+    def of(cls, env_fn: Any, specs: AgentSpecs) -> ProbeCopy:
         """One of an encoded function."""
-        return cls(make_probe(decode(env_fn)), roster)
+        return cls(make_probe(decode(env_fn)), specs)
 
     def reset(self, *, seed: int | None = None) -> tuple[bytes, dict[str, Any]]:
         """Begin an episode. Returns what all agents see, and no info."""
@@ -50,9 +50,9 @@ class TriedCopy:
     def sample(self) -> list[Any]:
         """Random actions of all agents, for :meth:`act`."""
         actions = []
-        for block in self._roster.blocks:
-            masks = block.masks(self._record)
-            actions.append([_sample(block.action_space, mask) for mask in ([None] * block.rows if masks is None else masks)])
+        for group in self._specs.groups:
+            masks = group.masks(self._record)
+            actions.append([_sample(group.action_space, mask) for mask in ([None] * group.rows if masks is None else masks)])
         return actions
 
     def act(self, actions: list[Any]) -> tuple[float, ...]:
@@ -77,8 +77,8 @@ class TriedCopy:
         self._copy.env.close()
 
     def _seed(self, number: int) -> None:
-        for block in self._roster.blocks:
-            block.action_space.seed(number)
+        for group in self._specs.groups:
+            group.action_space.seed(number)
 
 
 def _sample(space: Any, mask: Any) -> Any:

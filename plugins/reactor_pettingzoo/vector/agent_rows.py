@@ -15,7 +15,7 @@ from reactor_gymnasium.plugin import Infos, make_probe
 from reactor_pettingzoo.agents import AgentID, as_parallel, leave_dead
 from reactor_rl.plugin import decode
 
-__all__ = ["AgentRows", "AgentStep", "TriedRows", "stepped"]
+__all__ = ["AgentRows", "AgentStep", "TriedRows", "step_parallel"]
 
 
 class AgentStep(NamedTuple):
@@ -84,7 +84,7 @@ class AgentRows:
                 contradict the flags.
         """
         live, padded = self._live, self._padded
-        of_agents, gains, terminations, truncations, infos = stepped(self.env, {agent: actions[row] for row, agent in live})
+        of_agents, gains, terminations, truncations, infos = step_parallel(self.env, {agent: actions[row] for row, agent in live})
         observations, rewards = [self.padding] * self.n, [0.0] * self.n
         ends: list[tuple[int, bool, bool]] = []
         agent = None
@@ -184,7 +184,7 @@ def _infos(live: list[tuple[int, AgentID]], infos: Mapping[AgentID, dict[str, An
     return dict(sorted(of_rows.items()))
 
 
-def stepped(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
+def step_parallel(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
     """What ``env.step(actions)`` returns.
 
     The wrappers that PettingZoo's environments come in look every attribute up through each other, some fifty times in a step.

@@ -10,12 +10,12 @@ import tree
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.numpy import convert_to_numpy
 
-from reactor_ray.rllib.inference import action_converter, answer, forward, tensor
+from reactor_ray.rllib.inference import action_converter, forward, infer_actions, tensor
 
-__all__ = ["Acting"]
+__all__ = ["ColumnPolicy"]
 
 
-class Acting:
+class ColumnPolicy:
     """Asks a module for actions.
 
     Args:
@@ -66,7 +66,7 @@ class Acting:
         asked = time.perf_counter()
         said = forward(self._module, batch, explore=explore, step=step)
         answered = time.perf_counter()
-        said = answer(self._module, said, explore=explore)
+        said = infer_actions(self._module, said, explore=explore)
         if self._stateful:
             state = said.pop(Columns.STATE_OUT)
             said = tree.map_structure(lambda leaf: np.squeeze(leaf, 1), said)

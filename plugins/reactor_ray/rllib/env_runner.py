@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import (
     WEIGHTS_SEQ_NO,
 )
 
-from reactor_ray.rllib.acting import Acting
+from reactor_ray.rllib.acting import ColumnPolicy
 from reactor_ray.rllib.environments import PREFIX, as_taken
 from reactor_ray.rllib.episodes import continued, fill
 from reactor_ray.rllib.fragment import Fragment
@@ -87,12 +87,12 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         if isinstance(self.config.env, str) and self.config.env.startswith(PREFIX):
             self.config.gym_env_vectorize_mode = "vector_entry_point"
         super().make_env()
-        self._acting: Acting | None = None
+        self._column_policy: ColumnPolicy | None = None
 
     def make_module(self) -> None:
         """Make the module as the config says."""
         super().make_module()
-        self._acting = None
+        self._column_policy = None
 
     # ------------------------------------------------------------------ sample
 
@@ -164,11 +164,11 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         return as_taken(self.env, seeds)
 
     @property
-    def _actor(self) -> Acting:
-        if self._acting is None:
+    def _actor(self) -> ColumnPolicy:
+        if self._column_policy is None:
             clipping = self._module_to_env.connectors[-2]
-            self._acting = Acting(self.module, self._device, clipping, self.env.single_action_space, self.num_envs)
-        return self._acting
+            self._column_policy = ColumnPolicy(self.module, self._device, clipping, self.env.single_action_space, self.num_envs)
+        return self._column_policy
 
     def _act(self, explore: bool, taken: int) -> tuple[Any, Any, dict[str, Any]]:
         runners = self.config.num_env_runners or 1
@@ -185,8 +185,8 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         for env in begun.tolist():
             self._ongoing_episodes[env].add_env_reset(observation=_row(observations, env), infos=infos[env])
         self._first[begun], self._resets[begun] = steps, False
-        if self._acting is not None:
-            self._acting.begin(begun)
+        if self._column_policy is not None:
+            self._column_policy.begin(begun)
         for env in np.flatnonzero(changed).tolist():
             if resets[env]:
                 self._make_on_episode_callback("on_episode_start", env, self._ongoing_episodes)
@@ -235,10 +235,10 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         return chunks
 
     def _log_timers(self) -> None:
-        if self._acting is not None and len(self._fragment):
-            for key, seconds in zip(_TIMERS, self._acting.seconds, strict=True):
+        if self._column_policy is not None and len(self._fragment):
+            for key, seconds in zip(_TIMERS, self._column_policy.seconds, strict=True):
                 self.metrics.log_value(key, seconds / len(self._fragment), reduce="ema")
-            self._acting.seconds = [0.0, 0.0, 0.0]
+            self._column_policy.seconds = [0.0, 0.0, 0.0]
 
 
 def _row(column: Any, env: int) -> Any:

@@ -24,7 +24,7 @@ from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
-__all__ = ["action_converter", "answer", "evaluating", "forward", "tensor"]
+__all__ = ["action_converter", "infer_actions", "evaluating", "forward", "tensor"]
 
 _NARROWED = {np.dtype(np.float64): np.float32, np.dtype(np.float16): np.float32, np.dtype(np.int64): np.int32}
 _get_actions = GetActions()
@@ -71,7 +71,7 @@ def forward(module: Any, batch: dict[Any, Any], *, explore: bool, step: int) -> 
     return said
 
 
-def answer(module: Any, said: dict[str, Any], *, explore: bool) -> dict[str, Any]:
+def infer_actions(module: Any, said: dict[str, Any], *, explore: bool) -> dict[str, Any]:
     """What one module said as arrays, with actions and their log-probabilities if it named only a distribution."""
     if explore and Columns.ACTION_DIST_INPUTS in said and Columns.ACTIONS not in said and Columns.ACTION_LOGP not in said:
         draw = _DRAWS.get(module.get_exploration_action_dist_cls())

@@ -31,10 +31,10 @@ from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from reactor_ray.rllib.environments import own_cpus
-from reactor_ray.rllib.inference import action_converter, answer, evaluating, forward, tensor
-from reactor_ray.rllib.multi_agent_fragment import Acted, Fragment, Sampled
-from reactor_ray.rllib.multi_agent_vector_env import AgentRows, ReactorVectorMultiAgentEnv
-from reactor_ray.rllib.settings import environment_seeds, needs_every_step
+from reactor_ray.rllib.inference import action_converter, evaluating, forward, infer_actions, tensor
+from reactor_ray.rllib.multi_agent_fragment import Acted, MultiAgentFragment, Sampled
+from reactor_ray.rllib.multi_agent_vector_env import AgentColumns, ReactorVectorMultiAgentEnv
+from reactor_ray.rllib.settings import environment_seeds, step_requirement
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorMultiAgentEnvRunner"]
@@ -88,22 +88,22 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self._fragment: Fragment | None = None
+        self._fragment: MultiAgentFragment | None = None
         self._groups: list[Any] = []
         self._random = False
         self._asking = 0.0  # seconds spent in modules since the last call
-        self.stepwise = self._needs_every_step() if self.env is not None else None
+        self.stepwise = self._step_requirement() if self.env is not None else None
         if self.stepwise:
             logger.info("%s samples step by step, as RLlib's own runner does, because of %s", type(self).__name__, self.stepwise)
 
-    def _needs_every_step(self) -> str | None:
+    def _step_requirement(self) -> str | None:
         for kind, space in (
             ("observation", self.env.envs[0].observation_spaces[self.env.agents[0]]),
             ("action", self.env.envs[0].action_spaces[self.env.agents[0]]),
         ):
             if not isinstance(space, _ARRAYS):
                 return f"the {kind} space {space}"
-        return needs_every_step(self)
+        return step_requirement(self)
 
     # ------------------------------------------------------------------ environments
 
@@ -197,7 +197,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
                 acted, actions = self._random_actions() if random_actions else self._actions(explore, env_steps)
                 stepping = ~fragment.now.over
                 rows = self._try_env_step(actions)
-                if not isinstance(rows, AgentRows):  # an environment failed, and all were made anew
+                if not isinstance(rows, AgentColumns):  # an environment failed, and all were made anew
                     done += self._counted(fragment.sampled()).done
                     env_steps = agent_steps = 0
                     fragment = self._reset_all()
@@ -226,7 +226,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
             self._ongoing_episodes_for_metrics[episode.id_].append(episode)
         return done + sampled.ongoing
 
-    def _reset_all(self) -> Fragment:
+    def _reset_all(self) -> MultiAgentFragment:
         """Begin a new episode in each environment."""
         self._ongoing_episodes = [None] * self.num_envs
         self._shared_data: dict[str, Any] = {}
@@ -235,7 +235,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         self._ongoing_episodes_for_metrics.clear()
         self._try_env_reset(seed=self._seed if self._needs_initial_reset else None)
         self._needs_initial_reset = False
-        self._fragment = Fragment(self.env.agents, self.env.rows, self._ongoing_episodes)
+        self._fragment = MultiAgentFragment(self.env.agents, self.env.rows, self._ongoing_episodes)
         self._groups = self._fragment.modules()
         return self._fragment
 
@@ -249,7 +249,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         asked = time.perf_counter()
         batch = forward(self.module, batch, explore=explore, step=lifetime)
         self._asking += time.perf_counter() - asked
-        batch = {module: answer(self.module[module], said, explore=explore) for module, said in batch.items()}
+        batch = {module: infer_actions(self.module[module], said, explore=explore) for module, said in batch.items()}
         acted: list[Any] = [(module, of_module, batch[module]) for module, of_module in self._groups]
         return Acted(acted, self._weights_seq_no), self._of_all_rows(acted, as_they_are=False)
 

@@ -1,6 +1,6 @@
 """What a runner of many agents has sampled since its last call, as columns, and the episodes that RLlib is given of it.
 
-A row is an agent of an environment, as in :class:`~reactor_ray.rllib.multi_agent_vector_env.AgentRows`. Observation ``k`` of a
+A row is an agent of an environment, as in :class:`~reactor_ray.rllib.multi_agent_vector_env.AgentColumns`. Observation ``k`` of a
 fragment comes before step ``k``, so that a fragment has one more of them than steps.
 """
 
@@ -22,9 +22,9 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from reactor_ray.rllib.episodes import Rows, continued, fill
-from reactor_ray.rllib.multi_agent_vector_env import AgentRows
+from reactor_ray.rllib.multi_agent_vector_env import AgentColumns
 
-__all__ = ["Acted", "Fragment", "Sampled"]
+__all__ = ["Acted", "MultiAgentFragment", "Sampled"]
 
 _Array = npt.NDArray[Any]
 
@@ -94,7 +94,7 @@ class _Playing:
         return playing
 
 
-class Fragment:
+class MultiAgentFragment:
     """Records steps, and makes episodes of them.
 
     Args:
@@ -103,7 +103,7 @@ class Fragment:
         episodes: RLlib's new episode of each environment.
     """
 
-    def __init__(self, agents: tuple[Any, ...], rows: AgentRows, episodes: list[Any]) -> None:
+    def __init__(self, agents: tuple[Any, ...], rows: AgentColumns, episodes: list[Any]) -> None:
         self.agents = agents
         self.rows, self.times = [rows], [time.perf_counter()]
         self.acted: list[Acted] = []
@@ -111,7 +111,7 @@ class Fragment:
         self.playing = [[_Playing(episode)] for episode in episodes]
 
     @property
-    def now(self) -> AgentRows:
+    def now(self) -> AgentColumns:
         """What the agents have now."""
         return self.rows[-1]
 
@@ -129,7 +129,7 @@ class Fragment:
         self.rows, self.times = self.rows[-self.before - 1 :], self.times[-self.before - 1 :]
         self.acted = self.acted[len(self.acted) - self.before :]
 
-    def add(self, acted: Acted, rows: AgentRows) -> None:
+    def add(self, acted: Acted, rows: AgentColumns) -> None:
         """Record a step."""
         self.acted.append(acted)
         self.rows.append(rows)
@@ -175,7 +175,7 @@ class Fragment:
 class _Stacked:
     """A fragment's steps, one array per column."""
 
-    def __init__(self, fragment: Fragment) -> None:
+    def __init__(self, fragment: MultiAgentFragment) -> None:
         rows = fragment.rows
         self.fragment, self.steps = fragment, len(fragment.acted)
         self.observations = np.stack([of_step.observations for of_step in rows])

@@ -17,7 +17,7 @@ from reactor_gymnasium.plugin import EnvBatch, Infos, Packed, infos_by_row
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
-__all__ = ["AgentRows", "ReactorVectorMultiAgentEnv"]
+__all__ = ["AgentColumns", "ReactorVectorMultiAgentEnv"]
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -31,7 +31,7 @@ class _Envs(ParallelVectorEnv):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRows:
+class AgentColumns:
     """What the agents of all environments have after a reset or step. Row = environment * number of agents + index of the agent."""
 
     observations: Any
@@ -83,7 +83,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
         self.single_observation_spaces, self.single_action_spaces = one.observation_spaces, one.action_spaces
         self.single_observation_space = spaces.Dict(one.observation_spaces)
         self.single_action_space = spaces.Dict(one.action_spaces)
-        self.rows: AgentRows
+        self.rows: AgentColumns
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[list[Any], list[Any]]:
         """Reset all environments.
@@ -132,7 +132,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
 
     # ------------------------------------------------------------------ rows
 
-    def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentRows:
+    def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentColumns:
         there = np.ones(self._envs.num_envs, np.bool_)
         of_rows = infos.get("of_rows", {})
         padded = [row for row, info in of_rows.items() if info == {"padded": True}]
@@ -140,9 +140,9 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
             del of_rows[row]
         there[padded] = False
         # The padding of an episode's end is flagged as terminated; nobody is there who could be.
-        rows = AgentRows(observations, rewards, terminated & there, truncated & there, there, there, of_rows)
+        rows = AgentColumns(observations, rewards, terminated & there, truncated & there, there, there, of_rows)
         over: _Bools = np.logical_not(rows.acting.reshape(self.num_envs, -1).any(1))
-        self.rows = AgentRows(observations, rewards, rows.terminated, rows.truncated, there, over, of_rows)
+        self.rows = AgentColumns(observations, rewards, rows.terminated, rows.truncated, there, over, of_rows)
         return self.rows
 
     def _filled(self, actions: Sequence[dict[Any, Any]]) -> Any:

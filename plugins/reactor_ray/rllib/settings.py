@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-__all__ = ["custom_connectors", "needs_every_step", "overridden", "environment_seeds"]
+__all__ = ["custom_connectors", "step_requirement", "overridden", "environment_seeds"]
 
 _ENV_TO_MODULE = [
     "AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch", "AgentToModuleMapping",
@@ -45,7 +45,7 @@ def overridden(runner: Any, name: str) -> str | None:
     return None
 
 
-def needs_every_step(runner: Any) -> str | None:
+def step_requirement(runner: Any) -> str | None:
     """The first setting of an RLlib runner that needs its episodes step by step, as a user would name it; None if none does.
 
     Such are connectors besides RLlib's own default ones, modules with state, the callbacks of episodes, and episodes that are to

@@ -18,8 +18,8 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from torch import nn
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.runner.policies import acting_part, structure
-from reactor_pettingzoo.runner.roster import Roster
+from reactor_pettingzoo.agents import probe_agents
+from reactor_pettingzoo.runner.policies import acting_part, dense_layers
 from reactor_torch import dense_network_of
 
 Array = npt.NDArray[Any]
@@ -357,10 +357,10 @@ def test_a_model_draws_discrete_actions_by_their_probabilities() -> None:
 
 
 def test_plain_models_are_stacked() -> None:
-    (block,) = Roster.of(Herd).blocks
-    assert all(structure(made_by(algorithm, Trained()), block) for algorithm in (PPO, A2C, DQN))
-    (continuous,) = Roster.of(partial(Herd, actions=SMALL)).blocks
-    assert structure(made_by(PPO, Trained(SMALL)), continuous) is None
+    (group,) = probe_agents(Herd).groups
+    assert all(dense_layers(made_by(algorithm, Trained()), group) for algorithm in (PPO, A2C, DQN))
+    (continuous,) = probe_agents(partial(Herd, actions=SMALL)).groups
+    assert dense_layers(made_by(PPO, Trained(SMALL)), continuous) is None
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["sees the mask", "sees none"])
@@ -522,9 +522,9 @@ def test_a_random_policy_says_what_it_is() -> None:
 
 def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     """Probabilities are drawn from as they are, whether or not a network can be stacked."""
-    (block,) = Roster.of(Still).blocks
-    network = nn.Sequential(mlp(0, *(block.space.shape or ()), 5), nn.Hardtanh(-99, 99), nn.Softmax(-1))
-    assert structure(network, block) is None
+    (group,) = probe_agents(Still).groups
+    network = nn.Sequential(mlp(0, *(group.space.shape or ()), 5), nn.Hardtanh(-99, 99), nn.Softmax(-1))
+    assert dense_layers(network, group) is None
     with torch.inference_mode():
         is_drawn_from(actions_of(network), network(torch.from_numpy(Still().sight[None]))[0].numpy())
 

@@ -46,7 +46,7 @@ PLACES: list[dict[str, Any]] = [
 # ---------------------------------------------------------------------- the oracle
 
 
-Played = tuple[list[tuple[int, dict[str, float], dict[str, int]]], list[list[dict[str, tuple[Any, Any]]]]]
+RunLog = tuple[list[tuple[int, dict[str, float], dict[str, int]]], list[list[dict[str, tuple[Any, Any]]]]]
 """Episodes as (copy, returns, lengths) in the order of their ends; of each tick and copy, what each agent saw and did."""
 
 
@@ -118,7 +118,7 @@ def facts(seen: Any) -> Any:
     return np.array(seen["observation"] if isinstance(seen, dict) else seen)
 
 
-def played(env_fn: Any, policy_of: Callable[[str], Any], copies: int, ticks: int, seed: int) -> Played:
+def played(env_fn: Any, policy_of: Callable[[str], Any], copies: int, ticks: int, seed: int) -> RunLog:
     """A loop over the copies, one after the other."""
     log: list[list[dict[str, tuple[Any, Any]]]] = [[] for _ in range(ticks)]
     ended = []
@@ -133,7 +133,7 @@ def played(env_fn: Any, policy_of: Callable[[str], Any], copies: int, ticks: int
     return [episode for _, episode in ended], log
 
 
-def check(report: Report, oracle: Played) -> None:
+def check(report: Report, oracle: RunLog) -> None:
     """The same episodes, and at each tick and in each copy the same agents, observations and actions."""
     episodes, log = oracle
     assert len(report.episodes) == len(episodes)

@@ -16,7 +16,7 @@ from runner_envs import BOX, Herd, Still, message, ran
 from torch import nn
 
 from reactor_pettingzoo import ParallelVectorEnv, RandomPolicy
-from reactor_pettingzoo.vector.agent_rows import stepped
+from reactor_pettingzoo.vector.agent_rows import step_parallel
 
 TWO = spaces.Box(-9, 9, (2,), np.float32)
 
@@ -167,7 +167,7 @@ def test_agents_that_stay_in_rows() -> None:
     env.reset(seed=0)
     envs = ParallelVectorEnv(lambda: OrderEnforcingWrapper(Undead()), executor="inline")
     envs.reset(seed=0)
-    for step in (lambda: stepped(env, dict.fromkeys(env.agents, 0)), lambda: envs.step(np.zeros(2, np.int64))):
+    for step in (lambda: step_parallel(env, dict.fromkeys(env.agents, 0)), lambda: envs.step(np.zeros(2, np.int64))):
         for _ in range(3):
             step()
         with pytest.raises(ValueError, match="_was_dead_step"):

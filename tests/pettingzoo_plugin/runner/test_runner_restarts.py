@@ -19,8 +19,8 @@ from stalling import check_named_or_replaced, stall
 
 from reactor_gymnasium.environments.saving import repeats_itself
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
-from reactor_pettingzoo.runner.roster import Roster
-from reactor_pettingzoo.runner.tried_copy import TriedCopy
+from reactor_pettingzoo.agents import probe_agents
+from reactor_pettingzoo.runner.tried_copy import ProbeCopy
 from reactor_rl import RecoveryWarning
 
 pytestmark = pytest.mark.faults
@@ -81,7 +81,7 @@ def test_environments_that_do_otherwise_are_refused(env_fn: Any) -> None:
     ],
 )
 def test_environments_that_do_the_same_again_are_tried_with_legal_actions(env_fn: Any) -> None:
-    assert repeats_itself(partial(TriedCopy.of, env_fn, Roster.of(env_fn)))
+    assert repeats_itself(partial(ProbeCopy.of, env_fn, probe_agents(env_fn)))
 
 
 class Sleepy(Herd):

@@ -16,7 +16,7 @@ from pettingzoo.classic.connect_four import connect_four
 from runner_envs import mlp
 
 from reactor_pettingzoo import RandomPolicy, Tournament, tournament
-from reactor_pettingzoo.runner.shards import Resets
+from reactor_pettingzoo.runner.shards import RunSeeds
 
 
 class Matrix(ParallelEnv):
@@ -119,7 +119,7 @@ def test_every_episode_has_a_seed_of_its_own() -> None:
         for seed, executor in ((5, "threads"), (5, "inline"), (6, "inline"))
     ]
     assert means[0] == means[1] != means[2]
-    resets = Resets([0, 1, 0, 1], each=True)
+    resets = RunSeeds([0, 1, 0, 1], each=True)
     seeds = [[resets.seed(5, copy, episode) for episode in range(3)] for copy in range(4)]
     assert seeds[:2] == seeds[2:] and len({*seeds[0], *seeds[1]}) == 6
     assert means[0] == np.mean([seeds[copy][episode] for copy in range(2) for episode in range(2)])

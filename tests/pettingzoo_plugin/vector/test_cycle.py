@@ -12,7 +12,7 @@ from pettingzoo import AECEnv
 from pettingzoo.utils import agent_selector, wrappers
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from reactor_pettingzoo.vector.agent_rows import stepped
+from reactor_pettingzoo.vector.agent_rows import step_parallel
 
 AGENTS = ["ant", "bee", "cat"]
 
@@ -85,7 +85,7 @@ def test_a_cycle_is_what_pettingzoo_makes_of_it(wrapped: Any) -> None:
         assert repr(one.reset(seed=seed)) == repr(other.reset(seed=seed))
         while other.agents:
             actions = {agent: (seed + number) % 4 for number, agent in enumerate(other.agents)}
-            assert repr(stepped(one, actions)) == repr(other.step(actions))
+            assert repr(step_parallel(one, actions)) == repr(other.step(actions))
             assert one.agents == other.agents
     assert ours.calls == theirs.calls and len(ours.calls) > 200
 
@@ -94,7 +94,7 @@ def test_actions_are_checked_where_a_wrapper_checks_them() -> None:
     env = aec_to_parallel(wrappers.OrderEnforcingWrapper(wrappers.AssertOutOfBoundsWrapper(Turns())))
     env.reset(seed=0)
     with pytest.raises(AssertionError, match="not in action space"):
-        stepped(env, dict.fromkeys(AGENTS, 4))
+        step_parallel(env, dict.fromkeys(AGENTS, 4))
     unchecked = aec_to_parallel(wrappers.OrderEnforcingWrapper(Turns()))
     unchecked.reset(seed=0)
-    stepped(unchecked, dict.fromkeys(AGENTS, 4))
+    step_parallel(unchecked, dict.fromkeys(AGENTS, 4))

@@ -459,7 +459,7 @@ BREACHES = {
 }
 
 
-def stepped(envs: ParallelVectorEnv, steps: int) -> None:
+def step_parallel(envs: ParallelVectorEnv, steps: int) -> None:
     envs.reset(seed=0)
     for _ in range(steps):
         envs.step(np.zeros(envs.num_envs, int))
@@ -471,7 +471,7 @@ def test_breaches(how: str) -> None:
     for place in (PLACES[0], PLACES[1]):
         with ParallelVectorEnv(partial(Broken, how), 3, **place) as envs:
             with pytest.raises((RuntimeError, ValueError, ZeroDivisionError)) as caught:
-                stepped(envs, 5)
+                step_parallel(envs, 5)
             assert BREACHES[how] in str(caught.value)
             assert any("raised in environment 1 of" in note for note in caught.value.__notes__)
             with pytest.raises(RunError, match="cannot go on"):

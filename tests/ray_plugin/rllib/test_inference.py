@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     from ray.rllib.utils.numpy import convert_to_numpy
     from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
-    from reactor_ray.rllib.inference import answer, evaluating, forward, tensor
+    from reactor_ray.rllib.inference import evaluating, forward, infer_actions, tensor
 
 
 class Module(TorchRLModule):  # type: ignore[misc]
@@ -57,7 +57,7 @@ def test_bits_of_rllibs_own_connectors(kind: Any, shape: tuple[int, ...], explor
     said = GetActions()(rl_module=one, batch={"action_dist_inputs": inputs}, episodes=[None], explore=explore)
     theirs, after = convert_to_numpy(said), torch.get_rng_state()
     torch.manual_seed(2)
-    ours = answer(one, {"action_dist_inputs": inputs}, explore=explore)
+    ours = infer_actions(one, {"action_dist_inputs": inputs}, explore=explore)
     assert torch.equal(torch.get_rng_state(), after)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -81,13 +81,13 @@ def test_what_is_not_finite_ends_as_in_rllib(kind: Any, wrong: float) -> None:
 
     one = module(kind)
     theirs = ended(lambda said: GetActions()(rl_module=one, batch=said, episodes=[None], explore=True))
-    np.testing.assert_equal(ended(lambda said: answer(one, said, explore=True)), theirs)
+    np.testing.assert_equal(ended(lambda said: infer_actions(one, said, explore=True)), theirs)
     assert isinstance(theirs, str) or kind is TorchDiagGaussian
 
 
 def test_actions_that_a_module_chose_are_kept() -> None:
     said = {"actions": torch.tensor([3, 1]), "action_dist_inputs": torch.zeros(2, 4), "inner": {"of": torch.zeros(2)}}
-    given = answer(module(TorchCategorical), said, explore=True)
+    given = infer_actions(module(TorchCategorical), said, explore=True)
     assert given["actions"].tolist() == [3, 1] and given["actions"].dtype == np.int32 and "action_logp" not in given
     assert isinstance(given["inner"]["of"], np.ndarray)
 
