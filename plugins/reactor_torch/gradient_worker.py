@@ -1,4 +1,4 @@
-"""Gradients in several reactors: each computes its slices of minibatches, the learner adds them in order and steps.
+"""Gradients in several reactors: each computes its slices of minibatches, the learner adds them up and steps.
 
 A worker keeps nothing from one round to the next: weights come with each minibatch, everything else with a round.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,10 @@ import torch
 
 from reactor_rl import Input, Output, Reactor, reaction, startup
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import add, array_of, get, put
+from reactor_torch.flat import array_of, get, put
 from reactor_torch.loss import Loss, Task
-from reactor_torch.networks import Networks
-from reactor_torch.slicing import LINE, Lanes, SliceLayout, SliceView, WeightLayout, draws, parts_of, rows_of_slice
-from reactor_torch.streams import torch_state, torch_stream
+from reactor_torch.networks import Networks, blocks_of, halved
+from reactor_torch.slicing import LINE, Lanes, SliceLayout, SliceView, WeightLayout, nodes, parts_of, rows_of_slices
 from reactor_torch.threads import torch_threads
 
 __all__ = ["GradientWorker", "Round", "SlicedGradients", "WorkerConfig"]
@@ -61,13 +60,13 @@ class Round:
         losses: The round's losses, by name.
         fixed: Parameters of networks that stay as they are during a round, ``(size,)`` each, by name.
         others: What modules have besides: frozen parameters, constant buffers.
-        seeds: Seed of each worker's random stream in this round.
+        seed: What networks draw from in this round that have dropout, say.
     """
 
     losses: Mapping[str, Loss]
     fixed: Mapping[str, Array]
     others: Sequence[Array]
-    seeds: Sequence[int]
+    seed: int
 
 
 class GradientWorker(Reactor):
@@ -102,8 +101,6 @@ class GradientWorker(Reactor):
         nets = copy.deepcopy(config.nets)
         self.nets = nets if self.here else nets.to(self.device)
         self.nets.set_training_mode(True)
-        self.aside = draws(self.nets) or config.threads > 1
-        self.stream = torch_state(0)
         self.seen: tuple[Any, ...] = (None, None, None)
 
     @reaction(slice, uses=(weights, round), effects=computed)
@@ -123,7 +120,7 @@ class GradientWorker(Reactor):
         if not self.view.rows:
             out[:] = 0
             return
-        name, batch, of = self.view.read()
+        name, batch, of, block, nets.task = self.view.read()
         if not self.here:
             batch = batch.to(self.device)
             config.weights.read(nets, weights)
@@ -133,13 +130,14 @@ class GradientWorker(Reactor):
         if config.weights.buffers:
             config.weights.read_buffers(nets, weights)
         counts = [one.clone() for one in buffers if not one.is_floating_point()]
-        statistics = self._statistics(nets, name, batch, of) if self.aside else nets.gradients(name, batch, of)
+        with torch_threads(config.threads) if config.threads > 1 else nullcontext():
+            statistics = nets.gradients(name, batch, of, block)
         if not self.here:
             get(array_of(nets.flat(learns).gradients), out[:size])
         end = size + len(statistics)
         out[size:end] = statistics
         if buffers:
-            _put_buffers(buffers, counts, len(batch) / of, self.number == 0, out[end:])
+            _put_buffers(buffers, counts, out[end:])
 
     def _bind(self, nets: Networks, weights: Array, out: Array) -> None:
         """Let networks be where the learner has written them, and gradients where it reads them."""
@@ -152,11 +150,6 @@ class GradientWorker(Reactor):
                 places[name] = torch.from_numpy(weights[where]), torch.from_numpy(out[:size]) if name in learned else None
         nets.move(places)
 
-    def _statistics(self, nets: Networks, loss: str, batch: Any, of: int) -> Array:
-        """The gradients, where that takes several threads or random numbers."""
-        with torch_threads(self.config.threads), torch_stream(self.stream):
-            return nets.gradients(loss, batch, of)
-
     def _begin(self, nets: Networks, given: Round) -> None:
         for name, loss in given.losses.items():
             nets.formulas[name].loss = loss
@@ -164,7 +157,7 @@ class GradientWorker(Reactor):
             part.copy_(torch.from_numpy(values))
         for name, values in given.fixed.items():
             put(array_of(nets.flat(name).data), values)
-        self.stream = torch_state(given.seeds[self.index])
+        nets.seed = given.seed
 
     # Between two rounds it knows nothing that is not told again; before the start, it travels as it is.
 
@@ -181,7 +174,7 @@ class SlicedGradients:
     Args:
         nets: The networks, with the losses in the order of their lanes.
         example: A minibatch, as large as there are any; or one for each loss, by name.
-        slices: Slices of a minibatch.
+        slices: Slices of a minibatch, at most; see :func:`reactor_torch.slicing.nodes`.
         split: Whether losses are computed side by side.
 
     Raises:
@@ -192,9 +185,9 @@ class SlicedGradients:
         self.nets = nets
         losses = nets.losses
         self.lanes = Lanes(tuple(losses), slices, split)
-        self.layout = SliceLayout(example if isinstance(example, Mapping) else dict.fromkeys(losses, example), slices, losses)
+        examples = example if isinstance(example, Mapping) else dict.fromkeys(losses, example)
+        self.layout = SliceLayout(examples, slices, losses, {name: nets.block(name) for name in losses})
         self.weights = WeightLayout(nets)
-        self._draws = draws(nets)
         self._slots = [self.lanes.slot_of(worker) for worker in range(self.workers)]
         self._numbers = {name: number for number, name in enumerate(losses)}
         self._lanes = {name: self.lanes.lane_of(name) for name in losses}
@@ -228,16 +221,12 @@ class SlicedGradients:
         of_lanes = (devices[0], *[devices[-1]] * (len(lanes.losses) - 1))
         return WorkerConfig(copy.deepcopy(nets), lanes, self.layout, self.weights, computed, threads, of_lanes)
 
-    def begin_round(self, seeds: Sequence[int]) -> Round:
-        """What workers are told with the first minibatch of a round.
-
-        Args:
-            seeds: Seed of each worker's random stream.
-        """
+    def begin_round(self) -> Round:
+        """What workers are told with the first minibatch of a round."""
         self._parts, self._slicer = {}, MinibatchSlicer()
         nets = self.nets
         fixed = {name: nets.flat(name).data.cpu().numpy() for name, part in nets.parts.items() if part.fixed}
-        return Round(nets.losses, fixed, [part.cpu().numpy() for part in nets.others()], list(seeds))
+        return Round(nets.losses, fixed, [part.cpu().numpy() for part in nets.others()], nets.seed)
 
     def send(self, tasks: Sequence[Task], weights: Array, slices: Array) -> None:
         """Write weights, and the slices that workers compute.
@@ -269,39 +258,38 @@ class SlicedGradients:
             known = parts.get(id(task.batch)) or self._parts.get(id(task.batch))
             parts[id(task.batch)] = known or (task.batch, parts_of(task.batch, self.layout.parts))
         self._parts = parts
+        self.nets.task += 1
+        rows_of = {lane: self._rows_of(task) for lane, task in of_lane.items()}
         for (lane, index), view in zip(self._slots, self._views, strict=True):
-            if (found := of_lane.get(lane)) is None:
+            if index >= len(rows_of.get(lane, ())):
                 view.clear()
                 continue
-            of = found.rows.stop - found.rows.start
-            if of > self.layout.rows * self.lanes.slices:
+            found, rows = of_lane[lane], rows_of[lane][index]
+            of, block = found.rows.stop - found.rows.start, self.nets.block(found.loss)
+            if rows.stop - rows.start > self.layout.rows:
                 raise ValueError(
                     f"a minibatch has {of} rows, and gradient workers were made for {self.layout.rows} each: call close() after "
                     "changing batch_size, and they are made anew"
                 )
-            rows = rows_of_slice(found.rows, self.lanes.slices, index)
-            view.write(self._numbers[found.loss], self._parts[id(found.batch)][1], rows, of)
+            first = 0 if block is None else (rows.start - found.rows.start) // block
+            view.write(self._numbers[found.loss], self._parts[id(found.batch)][1], rows, of, first, self.nets.task)
 
-    def compute(self, tasks: Sequence[Task], drawing: Callable[[], AbstractContextManager[None]]) -> None:
+    def _rows_of(self, task: Task) -> list[slice]:
+        return rows_of_slices(task.rows, self.lanes.slices, self.nets.block(task.loss))
+
+    def compute(self, tasks: Sequence[Task]) -> None:
         """The gradients of the learner's own slice, if the first lane has something to do.
 
         Args:
             tasks: What is to be computed.
-            drawing: Opens the random stream that dropout draws from; opened only if there is some.
         """
         for task in tasks:
-            if self._lanes[task.loss]:
-                continue
-            own = self._slicer(task.batch, rows_of_slice(task.rows, self.lanes.slices, 0))
-            of = task.rows.stop - task.rows.start
-            if self._draws:
-                with drawing():
-                    self._own = self.nets.gradients(task.loss, own, of)
-            else:
-                self._own = self.nets.gradients(task.loss, own, of)
+            if not self._lanes[task.loss]:
+                own = self._slicer(task.batch, self._rows_of(task)[0])
+                self._own = self.nets.gradients(task.loss, own, task.rows.stop - task.rows.start)
 
     def add(self, tasks: Sequence[Task], computed: Array) -> list[Mapping[str, float]]:
-        """Add up what has been computed, in the order of slices.
+        """Add up what has been computed, in the order of the tree.
 
         Args:
             tasks: What was to be computed.
@@ -313,47 +301,57 @@ class SlicedGradients:
         return [self.nets.named(task.loss, self._added(task, computed)) for task in tasks]
 
     def _added(self, task: Task, computed: Array) -> Array:
-        statistics: Array
         loss, lane, gradients = self.nets.loss(task.loss), self._lanes[task.loss], self._gradients[task.loss]
-        size = len(gradients)
+        size, buffers = len(gradients), self.nets.buffers(loss.learns)
         end = size + len(loss.statistics)
-        rows = [computed[worker] for worker in self._workers[task.loss]]
+        block = self.nets.block(task.loss)
+        of_slices = nodes(blocks_of(task.rows.stop - task.rows.start, block), self.lanes.slices)
+        rows = [computed[worker, :end] for worker in self._workers[task.loss]][: len(of_slices) - (not lane)]
         if lane:
-            statistics = rows[0][size:end].copy()
-            put(gradients, rows[0][:size])
-            others = rows[1:]
+            _take_buffers(buffers, computed[self._workers[task.loss][0], end:])
+        elif not rows:  # all of it is the learner's own
+            return self._own
+        own = [] if lane else [(gradients, self._own)]
+        parts = [*own, *((row[:size], row[size:]) for row in rows)]
+        if isinstance(gradients, np.ndarray):
+            _sum([one for one, _ in parts], of_slices, gradients)
         else:
-            statistics, others = self._own, rows
-        for row in others:
-            add(gradients, row[:size])
-            statistics = statistics + row[size:end]
-        if buffers := self.nets.buffers(loss.learns):
-            if lane:
-                changed = rows[0][end:].copy()
-            else:
-                changed = np.zeros(computed.shape[1] - end, np.float32)
-                own = rows_of_slice(task.rows, self.lanes.slices, 0)
-                _put_buffers(buffers, [], (own.stop - own.start) / (task.rows.stop - task.rows.start), False, changed)
-            for row in others:
-                changed += row[end:]
-            _take_buffers(buffers, changed)
+            total = np.empty(size, np.float32)
+            _sum([one for one, _ in parts], of_slices, total)
+            put(gradients, total)
+        statistics = np.empty(end - size, np.float32)
+        _sum([one for _, one in parts], of_slices, statistics)
         return statistics
 
 
-def _put_buffers(buffers: Sequence[torch.Tensor], counts: Sequence[torch.Tensor], share: float, first: bool, out: Array) -> None:
-    """A slice's share of what buffers are to become: the rows-weighted mean of slices; of counts, what the first one has added.
+def _sum(parts: Sequence[Array], of_slices: Sequence[tuple[int, int]], out: Array) -> None:
+    """Add up slices as their tree says: all of a node's left half, all of its right half, and these two.
 
-    A running statistic is linear in that of the batch, so the mean of what it becomes in each slice is the exact update with the
-    mean of the slices' statistics.
+    Args:
+        parts: What slices have come to, ``(size,)`` each.
+        of_slices: Blocks of each, as :func:`reactor_torch.slicing.nodes` gives them.
+        out: Where the sum goes, ``(size,)``; may be the first part.
     """
+    if len(parts) == 1:
+        if parts[0] is not out:
+            out[...] = parts[0]
+        return
+    begin, end = of_slices[0][0], of_slices[-1][1]
+    middle = begin + halved(end - begin)
+    left = sum(last <= middle for _, last in of_slices)
+    _sum(parts[:left], of_slices[:left], out)
+    right = parts[left]
+    if len(parts) > left + 1:
+        right = np.empty_like(out)
+        _sum(parts[left:], of_slices[left:], right)
+    np.add(out, right, out=out)
+
+
+def _put_buffers(buffers: Sequence[torch.Tensor], counts: Sequence[torch.Tensor], out: Array) -> None:
+    """What buffers have become; of whole numbers what was added, which float32 holds exactly."""
     at, before = 0, iter(counts)
     for one in buffers:
-        if one.is_floating_point():
-            values = one.detach() * share
-        elif counts:
-            values = (one - next(before)) * first
-        else:
-            values = torch.zeros_like(one)
+        values = one.detach() if one.is_floating_point() else one - next(before)
         out[at : at + one.numel()] = values.flatten().cpu().numpy()
         at += one.numel()
 
@@ -361,7 +359,7 @@ def _put_buffers(buffers: Sequence[torch.Tensor], counts: Sequence[torch.Tensor]
 def _take_buffers(buffers: Sequence[torch.Tensor], values: Array) -> None:
     at = 0
     for one in buffers:
-        given = torch.from_numpy(values[at : at + one.numel()]).reshape(one.shape).to(one.device)
+        given = torch.from_numpy(values[at : at + one.numel()].copy()).reshape(one.shape).to(one.device)
         if one.is_floating_point():
             one.copy_(given)
         else:

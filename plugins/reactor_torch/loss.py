@@ -87,10 +87,13 @@ class Formula(Protocol):
     Attributes:
         loss: The loss, replaced when a round has another value of it.
         dense: Whether it takes networks for dense layers, whose observations are preprocessed and flat.
+        block: Rows of the blocks that it adds up as a tree, see :func:`reactor_torch.networks.halved`; ``None`` if it adds up all
+            rows in an order that depends on how many there are.
     """
 
     loss: Any
     dense: bool
+    block: int | None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """Overwrite the gradients of the network that learns.

@@ -7,17 +7,56 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, numbers
 from reactor_torch.loss import Formula, Loss, Network, Task
+from reactor_torch.streams import torch_state, torch_stream
 
-__all__ = ["Autograd", "Networks"]
+__all__ = ["Autograd", "Networks", "blocks_of", "draws", "halved"]
 
 Array = npt.NDArray[Any]
+LEAST_ROWS, LEAST_FLOPS = 128, 2**29
+"""Of a block of rows that autograd computes: with fewer, blocks of a minibatch take more than 5 % longer than the whole of it does.
+
+Part of the algorithm, as gradients of other blocks have other last bits. 2**29 operations take some 5 ms of a core.
+"""
+_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
+"""Torch's families of layers that draw nothing, but for those named next."""
+_DRAWING = (nn.RReLU, nn.MultiheadAttention)
+
+
+# ---------------------------------------------------------------------- blocks of rows
+
+
+def blocks_of(rows: int, block: int | None) -> int:
+    """How many blocks of rows a minibatch has; ``None`` for one of all rows."""
+    return 1 if block is None else -(-rows // block)
+
+
+def halved(blocks: int) -> int:
+    """How many of two or more blocks are added up before the others: the largest power of two below their number.
+
+    Gradients of ``n`` blocks are ``sum(n) = sum(halved(n)) + sum(n - halved(n))``. This tree is the only order in which they are
+    added, so it does not matter who computes which blocks.
+    """
+    return 1 << ((blocks - 1).bit_length() - 1)
+
+
+def draws(module: nn.Module) -> bool:
+    """Whether a network may draw from torch's generator while it learns: whether it has dropout, or parts that nobody knows."""
+
+    def certain(part: nn.Module) -> bool:
+        package, _, family = type(part).__module__.rpartition(".")
+        torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
+        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "reactor_sb3."))
+
+    return not all(map(certain, module.modules()))
 
 
 class Autograd:
@@ -29,6 +68,7 @@ class Autograd:
     """
 
     dense = False
+    block: int | None = None
 
     def __init__(self, loss: Loss, nets: Any) -> None:
         self.loss, self.nets = loss, nets
@@ -63,6 +103,9 @@ class Networks(Mapping[str, Any]):
         parts: The networks.
         formulas: What computes the gradients of each loss.
         dense: Whether all losses have formulas for dense layers; else none is computed by such.
+        draws: Whether any network may draw from torch's generator while it learns: see :func:`draws`.
+        seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
+        task: How many times gradients were asked for in this round.
 
     Raises:
         ValueError: If a loss names a network that there is not.
@@ -97,6 +140,13 @@ class Networks(Mapping[str, Any]):
         self._targets: dict[tuple[str, str], _Target] = {}
         self._slicer = MinibatchSlicer()
         self._bound = False
+        self._blocks: dict[str, int | None] = dict.fromkeys(losses)
+        self._rows = dict.fromkeys(losses, 1)
+        self._numbers = {name: number for number, name in enumerate(losses)}
+        parts = [part for module in self.modules() for part in module.modules()]
+        self.draws = any(map(draws, self.modules()))
+        self._sees_images = any(isinstance(part, nn.Conv2d) for part in parts)
+        self.seed, self.task = 0, 0
         self._make_formulas(losses)
 
     def _make_formulas(self, losses: Mapping[str, Loss]) -> None:
@@ -144,13 +194,15 @@ class Networks(Mapping[str, Any]):
 
     # ------------------------------------------------------------------ rounds and updates
 
-    def begin_round(self, losses: Mapping[str, Loss], parts: Mapping[str, Network] | None = None) -> None:
+    def begin_round(self, losses: Mapping[str, Loss], parts: Mapping[str, Network] | None = None, seed: int = 0) -> None:
         """Take over what was loaded or replaced since the last round, and begin to train.
 
         Args:
             losses: This round's losses, under the same names.
             parts: The networks as they are now, for the norms that gradients are clipped to; ``None`` if those stay.
+            seed: What networks draw from that have dropout, say; another one for each round.
         """
+        self.seed, self.task = seed, 0
         for name, part in (parts or {}).items():
             self.parts[name] = replace(self.parts[name], max_grad_norm=part.max_grad_norm)
         for name, loss in losses.items():
@@ -183,9 +235,79 @@ class Networks(Mapping[str, Any]):
                 switch: Any = getattr(module, "set_training_mode", module.train)
                 switch(learns)
 
-    def gradients(self, loss: str, batch: Any, of: int | None = None) -> Array:
-        """Overwrite the gradients of the network that a loss is about; see :meth:`Formula.gradients`."""
-        return self.formulas[loss].gradients(batch, of)
+    def plan_blocks(self, examples: Mapping[str, Any]) -> None:
+        """Decide of which blocks of rows the gradients of each loss are the sum: by networks and minibatches alone.
+
+        Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. With batch normalisation it
+        is the whole minibatch, for any other would be normalised by itself, which is another loss.
+
+        Args:
+            examples: For each loss a minibatch, as large as there are any.
+        """
+        normalise = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for module in self.modules() for part in module.modules())
+        for name, batch in examples.items():
+            self._rows[name], rows, blocks = len(batch), len(batch), 1
+            if self.formulas[name].block is None and not normalise and rows >= 2 * LEAST_ROWS:
+                of_row = self._flops(name, batch[slice(0, 2)]) / 2
+                while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
+                    blocks *= 2
+            self._blocks[name] = None if blocks == 1 else -(-rows // blocks)
+
+    def _flops(self, loss: str, batch: Any) -> int:
+        """Operations that the gradients of some rows take, by torch's count."""
+        with FlopCounterMode(display=False) as counter:
+            self.gradients(loss, batch)
+        return int(counter.get_total_flops())
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks of the largest minibatch."""
+        return max(blocks_of(rows, self.block(name)) for name, rows in self._rows.items())
+
+    def block(self, loss: str) -> int | None:
+        """Rows of the blocks whose gradients are added up as a tree, see :func:`halved`; ``None`` for one of all rows."""
+        block = self.formulas[loss].block
+        return self._blocks[loss] if block is None else block
+
+    def gradients(self, loss: str, batch: Any, of: int | None = None, first: int = 0) -> Array:
+        """Overwrite the gradients of the network that a loss is about; see :meth:`Formula.gradients`.
+
+        Args:
+            loss: Name of the loss.
+            batch: A minibatch, or blocks of one that are added up before they are added to any others.
+            of: Rows of the whole minibatch.
+            first: Number of the first block.
+
+        Returns:
+            The loss's statistics, float32; likewise.
+        """
+        formula = self.formulas[loss]
+        block = None if formula.block is not None else self._blocks[loss]
+        if block is None or len(batch) <= block:
+            return self._block_gradients(loss, batch, of, first)
+        flat, of = self._flats[self.loss(loss).learns], of or len(batch)
+
+        def added(begin: int, end: int) -> Array:
+            if end - begin == 1:
+                return self._block_gradients(loss, batch[slice(begin * block, min(end * block, len(batch)))], of, first + begin)
+            middle = begin + halved(end - begin)
+            statistics = added(begin, middle)
+            gradients = flat.gradients.clone()
+            statistics = statistics + added(middle, end)
+            flat.gradients.add_(gradients)
+            return statistics
+
+        return added(0, blocks_of(len(batch), block))
+
+    def _block_gradients(self, loss: str, batch: Any, of: int | None, block: int) -> Array:
+        if self._sees_images:
+            batch = batch.channels_last()
+        if not self.draws:
+            return self.formulas[loss].gradients(batch, of)
+        # Keyed by what is drawn for: whoever computes the block draws the same.
+        key = np.random.SeedSequence((self.seed, self.task, self._numbers[loss], block)).generate_state(1, np.uint64)
+        with torch_stream(torch_state(int(key[0] >> 1))):
+            return self.formulas[loss].gradients(batch, of)
 
     def compute(self, tasks: Sequence[Task]) -> list[Mapping[str, float]]:
         """The gradients of tasks, here and one after the other.
@@ -193,6 +315,7 @@ class Networks(Mapping[str, Any]):
         Returns:
             Statistics of each, by name.
         """
+        self.task += 1
         return [self.named(task.loss, self.gradients(task.loss, self._slicer(task.batch, task.rows))) for task in tasks]
 
     def named(self, loss: str, statistics: Array) -> dict[str, float]:
@@ -260,11 +383,12 @@ class Networks(Mapping[str, Any]):
     def __getstate__(self) -> dict[str, Any]:
         modules = _copied({name: part.module for name, part in self.parts.items()}, self.parts.values())
         parts = {name: replace(part, module=modules[name], optimizer=None, excluding=None) for name, part in self.parts.items()}
-        return {"parts": parts, "names": self._names, "learned": self._learned, "losses": self.losses}
+        return {"parts": parts, "names": self._names, "learned": self._learned, "losses": self.losses, "blocks": self._blocks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.parts, self._names, self._learned, self._optimizers = state["parts"], state["names"], state["learned"], {}
         self._make(state["losses"])
+        self._blocks = state["blocks"]
 
 
 class _Target:

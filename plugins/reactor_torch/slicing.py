@@ -1,7 +1,7 @@
-"""Minibatches cut into slices, always at the same rows: which worker has which slice, and how a slice lies in an array port.
+"""Minibatches shared out among gradient workers: which of them has which slice, and how a slice lies in an array port.
 
-The number of slices is part of the algorithm, for sums of floating-point numbers depend on how they are cut. Where slices are
-computed is not.
+A minibatch is a sequence of blocks of rows, whose gradients are added up as a tree (:func:`reactor_torch.networks.halved`). A slice
+is a node of that tree. So the bits of the sum depend neither on the number of slices nor on who computes them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,27 @@ from torch import nn
 
 from reactor_torch.flat import array_of
 from reactor_torch.loss import Loss
-from reactor_torch.networks import Networks
+from reactor_torch.networks import Networks, blocks_of, halved
 from reactor_torch.parameters import FILLING, packed
 
-__all__ = ["LINE", "Lanes", "SliceLayout", "SliceView", "WeightLayout", "check_sliced", "draws", "parts_of", "rows_of_slice"]
+__all__ = [
+    "LINE",
+    "Lanes",
+    "SliceLayout",
+    "SliceView",
+    "WeightLayout",
+    "check_split",
+    "exchanged_bytes",
+    "nodes",
+    "parts_of",
+    "rows_of_slices",
+]
 
 Array = npt.NDArray[Any]
-HEAD = "(loss, rows, of)"
-"""Number of the loss, rows of the slice, and of its minibatch."""
+HEAD = "(loss, rows, of, block, task)"
+"""Number of the loss, rows of the slice and of its minibatch, number of its first block, and of the task in the round."""
 LINE = 16
 """Float32 numbers of a cache line, where each network begins: the last bits of a product depend on that."""
-_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
-"""Torch's families of layers that draw nothing, but for those named next."""
-_DRAWING = (nn.RReLU, nn.MultiheadAttention)
-
 
 # ---------------------------------------------------------------------- who computes what
 
@@ -45,7 +53,7 @@ class Lanes:
 
     Attributes:
         losses: Names of the losses, in order.
-        slices: Slices of a minibatch.
+        slices: Slices of a minibatch, at most.
         split: Whether each loss has a lane of its own; else all have one.
     """
 
@@ -75,37 +83,48 @@ class Lanes:
         return tuple(loss for loss in self.losses if self.lane_of(loss) == lane)
 
 
-def rows_of_slice(rows: slice, slices: int, index: int) -> slice:
-    """The rows of one of ``slices`` slices; their lengths differ by one at most, and the first one is never empty.
+@lru_cache(maxsize=1024)
+def nodes(blocks: int, slices: int) -> tuple[tuple[int, int], ...]:
+    """The nodes of the tree of so many blocks that its slices are, in order: the largest one is halved until there are enough.
+
+    Args:
+        blocks: How many blocks a minibatch has.
+        slices: How many slices it is to have, at most.
+
+    Returns:
+        Of each slice the first block, and the one behind its last.
+    """
+    found = [(0, blocks)]
+    while len(found) < min(slices, blocks):
+        widths = [end - begin for begin, end in found]
+        index = widths.index(max(widths))
+        begin, end = found[index]
+        middle = begin + halved(end - begin)
+        found[index : index + 1] = [(begin, middle), (middle, end)]
+    return tuple(found)
+
+
+def rows_of_slices(rows: slice, slices: int, block: int | None) -> list[slice]:
+    """The rows of each slice; there are fewer than ``slices`` where a minibatch has fewer blocks.
 
     Args:
         rows: Rows of the minibatch, with a beginning and an end.
-        slices: How many there are.
-        index: Number of the slice.
+        slices: How many slices there are to be, at most.
+        block: Rows of a block, see :meth:`reactor_torch.Networks.block`.
     """
     count = rows.stop - rows.start
-    begin, end = -(-index * count // slices), -(-(index + 1) * count // slices)
-    return slice(rows.start + begin, rows.start + end)
+    size = block or count
+    return [
+        slice(rows.start + begin * size, rows.start + min(end * size, count))
+        for begin, end in nodes(blocks_of(count, block), slices)
+    ]
 
 
-def draws(nets: Networks) -> bool:
-    """Whether networks may draw from torch's generator while they learn: whether they have dropout, or parts that nobody knows."""
-
-    def certain(part: nn.Module) -> bool:
-        package, _, family = type(part).__module__.rpartition(".")
-        torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
-        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "reactor_sb3."))
-
-    return not all(certain(part) for module in nets.modules() for part in module.modules())
-
-
-def check_sliced(nets: Networks, slices: int, split: bool) -> None:
-    """Refuse networks of which slices, or losses side by side, make something else than the minibatch.
+def check_split(nets: Networks) -> None:
+    """Refuse networks of which losses side by side make something else than one after the other.
 
     Args:
         nets: The networks.
-        slices: Slices of a minibatch.
-        split: Whether losses are computed side by side.
 
     Raises:
         ValueError: If a network without ``buffers=True`` has batch normalisation.
@@ -116,17 +135,10 @@ def check_sliced(nets: Networks, slices: int, split: bool) -> None:
             if not isinstance(module, nn.modules.batchnorm._BatchNorm):
                 continue
             layer = f"{name}.{path}" if path else name
-            kind = type(module).__name__
-            if slices > 1:
-                raise ValueError(
-                    f"n_learners > 1 cuts minibatches into slices, each of which {layer!r} ({kind}) would normalise "
-                    "by itself, which is another loss: use LayerNorm or GroupNorm, or n_learners=1"
-                )
-            if split:
-                raise ValueError(
-                    f"split=True lets the losses' gradients be computed apart, and {layer!r} ({kind}) would collect "
-                    "its statistics in two places: use LayerNorm or GroupNorm, or split=False"
-                )
+            raise ValueError(
+                f"split=True lets the losses' gradients be computed apart, and {layer!r} ({type(module).__name__}) would collect "
+                "its statistics in two places: use LayerNorm or GroupNorm, or split=False"
+            )
 
 
 # ---------------------------------------------------------------------- weights in a port
@@ -183,6 +195,11 @@ class WeightLayout:
                 _read(buffer, _view(weights[where], buffer))
 
 
+def exchanged_bytes(nets: Networks) -> int:
+    """Bytes that go to a gradient worker and back for a minibatch: weights, and gradients."""
+    return 4 * (WeightLayout(nets).size + max(len(nets.flat(loss.learns).gradients) for loss in nets.losses.values()))
+
+
 def _view(numbers: Array, like: torch.Tensor) -> Array:
     """Memory of numbers as an array of a buffer's type and shape."""
     dtype = np.dtype(str(like.dtype).removeprefix("torch."))
@@ -229,8 +246,9 @@ class SliceLayout:
 
     Args:
         examples: For each loss a minibatch, as large as there are any; see :class:`~reactor_torch.Batch`.
-        slices: Slices of a minibatch.
+        slices: Slices of a minibatch, at most.
         losses: The losses, by name.
+        blocks: Rows of each one's blocks; see :meth:`reactor_torch.Networks.block`.
 
     Attributes:
         losses: Names of the losses; a record has their numbers.
@@ -243,9 +261,11 @@ class SliceLayout:
         ValueError: If a loss names a field that its minibatches have not.
     """
 
-    def __init__(self, examples: Mapping[str, Any], slices: int, losses: Mapping[str, Loss]) -> None:
+    def __init__(
+        self, examples: Mapping[str, Any], slices: int, losses: Mapping[str, Loss], blocks: Mapping[str, int | None]
+    ) -> None:
         self.losses = tuple(losses)
-        self.rows = max(-(-len(example) // slices) for example in examples.values())
+        self.rows = max(_most_rows(len(example), slices, blocks[name]) for name, example in examples.items())
         self.kinds = [type(examples[name]) for name in losses]
         self.fields = [tuple(vars(examples[name])) for name in losses]
         self.keyed = [tuple(key for key, part in vars(examples[name]).items() if isinstance(part, dict)) for name in losses]
@@ -266,7 +286,13 @@ class SliceLayout:
                 for number in looking:
                     self.blocks[number][part] = block
         self.parts = frozenset(part for blocks in self.blocks for part in blocks)
-        self.record = packed([*found.values(), (HEAD, np.dtype(np.int64), (3,))])
+        self.record = packed([*found.values(), (HEAD, np.dtype(np.int64), (5,))])
+
+
+def _most_rows(rows: int, slices: int, block: int | None) -> int:
+    """Rows of the largest slice of a minibatch of so many rows or fewer."""
+    size = block or rows
+    return max(end - begin for blocks in range(1, blocks_of(rows, block) + 1) for begin, end in nodes(blocks, slices)) * size
 
 
 def _fields_of(name: str, loss: Loss, example: Any) -> set[str]:
@@ -310,7 +336,7 @@ class SliceView:
         """Say that there is nothing to compute."""
         self._head[1] = 0
 
-    def write(self, loss: int, parts: Mapping[str, Array], rows: slice, of: int) -> None:
+    def write(self, loss: int, parts: Mapping[str, Array], rows: slice, of: int, block: int, task: int) -> None:
         """Copy a slice in.
 
         Args:
@@ -318,21 +344,23 @@ class SliceView:
             parts: Parts of the batch, or of more: see :func:`parts_of`.
             rows: Rows of the slice.
             of: Rows of the minibatch.
+            block: Number of its first block.
+            task: Number of the task in the round.
         """
         head, count = self._head, rows.stop - rows.start
-        head[0], head[1], head[2] = loss, count, of  # sooner done than all at once
-        for name, block in self._of_rows[loss]:
-            block[:count] = parts[name][rows]
-        for name, block in self._numbers[loss]:
-            block[...] = parts[name]
+        head[0], head[1], head[2], head[3], head[4] = loss, count, of, block, task  # sooner done than all at once
+        for name, place in self._of_rows[loss]:
+            place[:count] = parts[name][rows]
+        for name, place in self._numbers[loss]:
+            place[...] = parts[name]
 
-    def read(self) -> tuple[str, Any, int]:
-        """Name of the loss, the slice with tensors that are views of the record, and the rows of its minibatch."""
-        loss, count, of = self._head.tolist()
+    def read(self) -> tuple[str, Any, int, int, int]:
+        """Name of the loss, the slice with tensors that are views of the record, and the rest of the head."""
+        loss, count, of, block, task = self._head.tolist()
         batch = self._batches.get((loss, count))
         if batch is None or self._numbers[loss]:
             batch = self._batches[loss, count] = self._batch(loss, count)
-        return self.layout.losses[loss], batch, of
+        return self.layout.losses[loss], batch, of, block, task
 
     def _batch(self, loss: int, count: int) -> Any:
         """Parts that the loss does not look at are ``None``."""

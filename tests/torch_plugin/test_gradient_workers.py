@@ -1,10 +1,8 @@
-"""Gradient workers in lanes: the bits of the interpreter on every executor, and of slices added in order without a program."""
+"""Gradient workers in lanes: the bits of the interpreter on every executor, and of a learner that computes all by itself."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Generator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +13,13 @@ from torch import nn
 
 from reactor_rl import Input, LogicalAction, Output, Program, Reactor, reaction, startup
 from reactor_rl.interpret import interpret
-from reactor_torch import Batch, GradientWorker, Loss, Network, Networks, SlicedGradients, Task, WorkerConfig, check_sliced
-from reactor_torch.slicing import Lanes, rows_of_slice
+from reactor_torch import Batch, GradientWorker, Loss, Network, Networks, SlicedGradients, Task, WorkerConfig, check_split
+from reactor_torch.networks import blocks_of, halved
+from reactor_torch.slicing import Lanes, nodes, rows_of_slices
 
 ROWS, UPDATES, ROUNDS = 13, 5, 2
+BLOCK = 3
+"""Rows of a block: five of them, of which the last one has a single row."""
 
 
 @dataclass
@@ -62,7 +63,10 @@ def made(count: int, kind: str) -> Networks:
     losses = {f"loss{number}": Chase(0.5, f"net{number}", (f"net{(number + 1) % count}", "fixed")) for number in range(count)}
     if count == 1:
         losses = {"loss0": replace(losses["loss0"], reads=("fixed",))}
-    return Networks(parts, losses)
+    nets = Networks(parts, losses)
+    if kind != "buffers":
+        nets._blocks = dict.fromkeys(losses, BLOCK)
+    return nets
 
 
 def batch_of(round: int, update: int) -> Numbers:
@@ -73,7 +77,7 @@ def batch_of(round: int, update: int) -> Numbers:
 def begin(nets: Networks, round: int) -> None:
     """Another value of each loss, and another fixed network."""
     nets["fixed"].bias.data.add_(1)
-    nets.begin_round({name: replace(loss, scale=0.5 + round) for name, loss in nets.losses.items()})
+    nets.begin_round({name: replace(loss, scale=0.5 + round) for name, loss in nets.losses.items()}, seed=round)
 
 
 def updates(nets: Networks, round: int, split: bool) -> Generator[tuple[Task, ...], Any, list[float]]:
@@ -117,24 +121,18 @@ class Learner(Reactor):
     def build(self) -> None:
         self.nets = made(*self.made)
         self.shared = SlicedGradients(self.nets, batch_of(0, 0), self.lanes.slices, self.lanes.split)
-        self.stream = torch.Generator().manual_seed(7).get_state()
         self.told = True
 
     @reaction(minibatch, effects=(weights, slices, round))
     def send(self) -> None:
         if not self.told:
             self.told = True
-            self.round.set(self.shared.begin_round([1000 * self.rounds + worker for worker in range(self.shared.workers)]))
+            self.round.set(self.shared.begin_round())
         self.shared.send(self.tasks, self.weights.buffer, self.slices.buffer)
 
     @reaction(minibatch)
     def compute(self) -> None:
-        self.shared.compute(self.tasks, nullcontext if self.made[1] != "dropout" else self.seeded)
-
-    def seeded(self) -> Any:
-        from reactor_torch import torch_stream
-
-        return torch_stream(self.stream)
+        self.shared.compute(self.tasks)
 
     @reaction(minibatch, uses=computed, effects=(minibatch, result))
     def step(self) -> None:
@@ -173,8 +171,8 @@ def program_of(count: int, kind: str, slices: int, split: bool) -> Program:
     return program
 
 
-def in_order(count: int, kind: str, slices: int, split: bool) -> list[bytes]:
-    """What slices come to that are added here, one after the other."""
+def alone(count: int, kind: str, split: bool) -> list[bytes]:
+    """What comes out without gradient workers."""
     nets = made(count, kind)
     found = []
     for round in range(ROUNDS):
@@ -182,36 +180,10 @@ def in_order(count: int, kind: str, slices: int, split: bool) -> list[bytes]:
         update, statistics = updates(nets, round + 1, split), None
         try:
             while True:
-                tasks = update.send(statistics)
-                before = copy.deepcopy(nets) if kind == "buffers" else nets
-                statistics = [added(nets, before, task, slices) for task in tasks]
+                statistics = nets.compute(update.send(statistics))
         except StopIteration as end:
             found.append(outcome(nets, end.value))
     return found
-
-
-def added(nets: Networks, before: Networks, task: Task, slices: int) -> dict[str, float]:
-    loss = nets.loss(task.loss)
-    flat, count, total = nets.flat(loss.learns), task.rows.stop - task.rows.start, None
-    for index in range(slices):
-        rows = rows_of_slice(task.rows, slices, index)
-        if rows.stop == rows.start:
-            continue
-        one = copy.deepcopy(before) if before is not nets else nets
-        statistics = one.gradients(task.loss, task.batch[rows], count)
-        share = (rows.stop - rows.start) / count
-        buffers = [b * share if b.is_floating_point() else b for b in one.buffers(loss.learns)]
-        summand = (one.flat(loss.learns).gradients.clone(), statistics, buffers)
-        if total is None:
-            total = summand
-        else:
-            sums = [a + b if a.is_floating_point() else a for a, b in zip(total[2], buffers, strict=True)]
-            total = (total[0] + summand[0], total[1] + statistics, sums)
-    assert total is not None
-    flat.gradients.copy_(total[0])
-    for buffer, value in zip(nets.buffers(loss.learns), total[2], strict=True):
-        buffer.copy_(value)
-    return nets.named(task.loss, total[1])
 
 
 PLACES = {2: [("inline", 1), ("threads", 2), ("processes", 2)], 4: [("threads", 2), ("processes", 4)]}
@@ -244,8 +216,8 @@ def test_one_result(count: int, kind: str, slices: int, split: bool, processes: 
     assert record.error is None
     expected = [tick["result"] for tick in record.boundary]
     assert len(set(expected)) == ROUNDS
-    if kind != "dropout":
-        assert in_order(count, kind, slices, split) == expected
+    if kind != "buffers" or not split:  # side by side the one's batch statistics are from before the other's step
+        assert alone(count, kind, split) == expected
     for executor, workers in PLACES[processes]:
         assert results(program, executor, workers, bank) == expected, (executor, workers)
 
@@ -278,10 +250,11 @@ def test_two_losses_of_one_lane_at_the_same_time() -> None:
 
 
 def test_more_rows_than_there_is_room_for() -> None:
-    shared, batch = SlicedGradients(made(1, "plain"), batch_of(0, 0)[:6], 2, False), batch_of(0, 0)
+    batch = batch_of(0, 0)[torch.arange(24) % ROWS]
+    shared = SlicedGradients(made(1, "plain"), batch[:6], 2, False)
     ports = np.zeros(shared.weights.size, np.float32), np.zeros(1, shared.layout.record)
-    with pytest.raises(ValueError, match=r"has 13 rows.*call close\(\) after changing batch_size"):
-        shared.send([Task("loss0", batch, slice(0, ROWS))], *ports)
+    with pytest.raises(ValueError, match=r"has 24 rows.*call close\(\) after changing batch_size"):
+        shared.send([Task("loss0", batch, slice(0, 24))], *ports)
 
 
 def test_statistics_of_one_slice_are_not_a_view_of_what_comes_back_next() -> None:
@@ -292,17 +265,79 @@ def test_statistics_of_one_slice_are_not_a_view_of_what_comes_back_next() -> Non
     assert found == {"loss": 3, "mean": 3} and (shared.nets.flat("net1").gradients == 3).all()
 
 
-@pytest.mark.parametrize(("slices", "split"), [(1, False), (2, False), (1, True)])
-def test_batch_normalisation_is_refused(slices: int, split: bool) -> None:
+def test_batch_normalisation_is_refused_side_by_side() -> None:
     nets = made(2, "buffers")
-    check_sliced(nets, slices, split)
-    parts = {name: replace(part, buffers=False) for name, part in nets.parts.items()}
-    nets = Networks(parts, nets.losses)
-    if slices == 1 and not split:
-        check_sliced(nets, slices, split)
-        return
-    with pytest.raises(ValueError, match=rf"'net0\.1' \(BatchNorm1d\).*{'split=False' if split else 'n_learners=1'}"):
-        check_sliced(nets, slices, split)
+    check_split(nets)
+    nets = Networks({name: replace(part, buffers=False) for name, part in nets.parts.items()}, nets.losses)
+    with pytest.raises(ValueError, match=r"'net0\.1' \(BatchNorm1d\).*split=False"):
+        check_split(nets)
+
+
+def leaves(begin: int, end: int) -> Any:
+    """The tree over blocks, written down."""
+    if end - begin == 1:
+        return begin
+    middle = begin + halved(end - begin)
+    return leaves(begin, middle), leaves(middle, end)
+
+
+def subtrees(tree: Any) -> list[Any]:
+    return [tree, *subtrees(tree[0]), *subtrees(tree[1])] if isinstance(tree, tuple) else [tree]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 7, 8, 13, 64])
+def test_slices_are_nodes_of_the_tree(blocks: int) -> None:
+    known = subtrees(leaves(0, blocks))
+    for slices in range(1, 10):
+        found = nodes(blocks, slices)
+        assert len(found) == min(slices, blocks)
+        assert [number for begin, end in found for number in range(begin, end)] == list(range(blocks))
+        assert all(leaves(begin, end) in known for begin, end in found)
+
+
+def test_the_tree() -> None:
+    assert [halved(blocks) for blocks in range(2, 10)] == [1, 2, 2, 4, 4, 4, 4, 8]
+    assert leaves(0, 7) == (((0, 1), (2, 3)), ((4, 5), 6))
+    assert nodes(4, 3) == ((0, 1), (1, 2), (2, 4)) and nodes(4, 2) == ((0, 2), (2, 4))
+
+
+def test_rows_of_slices() -> None:
+    assert rows_of_slices(slice(10, 23), 2, 3) == [slice(10, 22), slice(22, 23)]
+    assert rows_of_slices(slice(10, 23), 4, None) == [slice(10, 23)]
+    assert blocks_of(13, 3) == 5 and blocks_of(13, None) == 1
+
+
+class Sums(Loss):
+    """Of a layer: with numbers that are far apart, sums in another order are other ones."""
+
+    learns, statistics = "net", ("loss",)
+
+    def __call__(self, nets: Any, batch: Numbers) -> tuple[torch.Tensor, ...]:
+        return (nets["net"](batch.observations).mul(batch.actions).mean(),)
+
+
+def test_blocks_are_added_up_as_the_tree_says() -> None:
+    layer = nn.Linear(4, 1)
+    nets = Networks({"net": Network(layer, torch.optim.SGD(layer.parameters(), 1.0))}, {"sums": Sums()})
+    batch = batch_of(0, 0)
+    batch.actions.mul_(10.0 ** torch.arange(ROWS)[:, None] % 7)
+    nets._blocks["sums"] = BLOCK
+
+    def added(begin: int, end: int) -> Any:
+        if end - begin > 1:
+            middle = begin + halved(end - begin)
+            return added(begin, middle) + added(middle, end)
+        rows = slice(begin * BLOCK, min(end * BLOCK, ROWS))
+        nets.gradients("sums", batch[rows], ROWS)
+        return nets.flat("net").gradients.clone()
+
+    expected = added(0, 5)
+    nets.gradients("sums", batch)
+    assert torch.equal(nets.flat("net").gradients, expected)
+    nets._blocks["sums"] = None
+    nets.gradients("sums", batch)
+    assert not torch.equal(nets.flat("net").gradients, expected)
+    torch.testing.assert_close(nets.flat("net").gradients, expected)
 
 
 def test_a_field_that_minibatches_have_not() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from reactor_torch import Batch, Loss, Network, Networks
 from reactor_torch.flat import get
-from reactor_torch.slicing import LINE, SliceLayout, SliceView, WeightLayout, parts_of, rows_of_slice
+from reactor_torch.slicing import LINE, SliceLayout, SliceView, WeightLayout, parts_of
 
 
 @dataclass
@@ -50,13 +50,15 @@ def transitions(rows: int, discounts: Any, scale: float = 0.0) -> Transitions:
 
 @pytest.mark.parametrize("discounts", [0.9, None])
 def test_each_loss_gets_what_it_looks_at(discounts: Any) -> None:
-    layout = SliceLayout(dict.fromkeys(LOSSES, transitions(12, discounts)), 3, LOSSES)
+    layout = SliceLayout(dict.fromkeys(LOSSES, transitions(12, discounts)), 3, LOSSES, dict.fromkeys(LOSSES, 4))
+    assert layout.rows == 4
     record = np.zeros((), layout.record)
     writer, reader = SliceView(layout, record), SliceView(layout, record)
     for number, rows in ((0, slice(2, 6)), (1, slice(0, 3)), (0, slice(7, 9)), (1, slice(5, 8))):
         batch = transitions(12, discounts, 0.1 * rows.stop)
-        writer.write(number, parts_of(batch), rows, 9)
-        name, found, of = reader.read()
+        writer.write(number, parts_of(batch), rows, 9, number + 2, 7)
+        name, found, of, block, task = reader.read()
+        assert (block, task) == (number + 2, 7)
         assert (name, of, len(found), reader.rows) == (list(LOSSES)[number], 9, rows.stop - rows.start, rows.stop - rows.start)
         looked_at = {*(LOSSES[name].fields or ()), "actions"}
         for field in fields(Transitions):
@@ -76,7 +78,7 @@ def test_each_loss_gets_what_it_looks_at(discounts: Any) -> None:
 def test_what_nobody_looks_at_has_no_place() -> None:
     example = transitions(12, 0.9)
     kinds = [LOSSES, {"critic": CRITIC}, {"actor": ACTOR}, {"all": Needs("critic", None)}]
-    layouts = [SliceLayout(dict.fromkeys(losses, example), 3, losses) for losses in kinds]
+    layouts = [SliceLayout(dict.fromkeys(losses, example), 3, losses, dict.fromkeys(losses)) for losses in kinds]
     found = [{"rewards", "noise"} & set(layout.record.names or ()) for layout in layouts]
     assert found == [{"rewards", "noise"}, {"rewards"}, {"noise"}, {"rewards", "noise"}]
 
@@ -86,24 +88,23 @@ def test_minibatches_of_several_kinds() -> None:
     whole = Needs("critic", None)
     examples: dict[str, Any] = {"a": transitions(12, 0.9), "b": transitions(12, 0.9), "c": transitions(12, None)}
     examples["b"].rewards = torch.zeros(12, 5)
-    layout = SliceLayout(examples, 3, dict.fromkeys(examples, whole))
+    layout = SliceLayout(examples, 3, dict.fromkeys(examples, whole), dict.fromkeys(examples))
     names = set(layout.record.names or ())
     assert {"rewards", "rewards of b", "discounts", "discounts of c"} <= names and "noise of b" not in names
     record = np.zeros((), layout.record)
     writer, reader = SliceView(layout, record), SliceView(layout, record)
     for number, (name, example) in enumerate(examples.items()):
-        writer.write(number, parts_of(example), slice(1, 4), 12)
-        loss, found, _ = reader.read()
+        writer.write(number, parts_of(example), slice(1, 4), 12, 0, 1)
+        loss, found, *_ = reader.read()
         assert loss == name and found.rewards.tolist() == example.rewards[1:4].tolist()
         assert torch.as_tensor(found.discounts).tolist() == torch.as_tensor(example[1:4].discounts).tolist()
 
 
-@pytest.mark.parametrize(("count", "slices"), [(10, 3), (2, 3), (1, 1), (64, 4)])
-def test_slices_are_all_rows_and_nearly_alike(count: int, slices: int) -> None:
-    parts = [rows_of_slice(slice(5, 5 + count), slices, index) for index in range(slices)]
-    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(5, 5 + count))
-    lengths = [part.stop - part.start for part in parts]
-    assert lengths[0] > 0 and max(lengths) - min(lengths) <= 1
+def test_room_for_the_largest_slice_of_any_minibatch() -> None:
+    """Five blocks in two slices are four and one, four are two and two; any rows are one block without blocks."""
+    for rows, slices, block, most in ((20, 2, 4, 16), (16, 2, 4, 8), (13, 3, 4, 8), (13, 3, None, 13)):
+        example = {"all": transitions(rows, 0.9)}
+        assert SliceLayout(example, slices, {"all": Needs("critic", None)}, {"all": block}).rows == most
 
 
 def networks() -> Networks:

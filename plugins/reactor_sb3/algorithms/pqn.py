@@ -23,7 +23,7 @@ from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.pqn_policies import ANNEALED, Annealed, CnnPolicy, MlpPolicy, MultiInputPolicy, PQNPolicy
 from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_returns
-from reactor_sb3.trainers.options import Options, check_slices, keeps_arguments
+from reactor_sb3.trainers.options import Options, keeps_arguments
 from reactor_torch import Formula, Loss, Network, Networks, QBatch, Update
 
 __all__ = ["PQN", "Annealed", "QLoss"]
@@ -135,7 +135,6 @@ class PQN(OnPolicyTrainer, BaseAlgorithm):
                 f"n_minibatches={self.n_minibatches} does not divide a round of {size} transitions "
                 f"({self.n_steps} steps in {self.n_envs} environments)"
             )
-        check_slices(self.n_learners, self.minibatch_rows, str(self.minibatch_rows))
         super()._setup_policy()
 
     @property

@@ -69,11 +69,12 @@ def warn_if_elsewhere(path: str | os.PathLike[str], document: dict[str, Any], st
         )
 
 
-FORMAT = 5
+FORMAT = 6
 RUN_FORMAT = "run 1"
 """In its place in the files of :mod:`reactor_sb3.checkpoints.saved_run`."""
 PLACES = (
-    "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log", *WATCHING,
+    "n_learners", "workers", "executor", "nodes", "start_method", "restarts", "round_timeout", "verbose", "tensorboard_log",
+    *WATCHING,
 )  # fmt: skip
 """Arguments that never change results: where a run is, how long it waits, where it writes. Only a trusted file has a say."""
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from reactor_rl.plugin import Pickled, Topology, WorkerState
+from reactor_rl.plugin import Pickled, WorkerState
 from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
 from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import seeded_envs
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.trainers.program import ProgramConfig
+from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts
 
 __all__ = ["check_outline", "expected_outputs", "expected_run", "expected_state"]
 
@@ -70,7 +70,8 @@ def check_outline(state: Any, size: int) -> None:
     want(isinstance(arguments.get("evaluate_env"), EnvMaker | None), "where evaluations take place")
     want(is_count(actors, 1) and is_count(envs, 1) and actors * envs <= size, "the number of environments")
     for name in ("learner_threads", "n_learners"):
-        want(is_count(arguments.get(name, 1), 1) and arguments.get(name, 1) <= _MOST_THREADS, name)
+        count = arguments.get(name, 1)
+        want(count is None or (is_count(count, 1) and count <= _MOST_THREADS), name)
     want((state["sent"] is None) == (run is None), "sent")
     if run is not None:
         want(len(run["reactors"]) == actors + (arguments.get("evaluate_every") is not None), "the number of actors")
@@ -203,12 +204,11 @@ def _replay(fresh: Any, buffer: Any) -> Any:
 # ---------------------------------------------------------------------- before its run goes on
 
 
-def expected_run(config: ProgramConfig, topology: Topology, whole_infos: bool) -> dict[str, Any]:
+def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
     """The template of the state of a program's run, before it takes any memory.
 
     Args:
         config: The program's configuration.
-        topology: The program.
         whole_infos: Whether infos are kept, which are objects.
     """
     actors = config.actors
@@ -231,11 +231,14 @@ def expected_run(config: ProgramConfig, topology: Topology, whole_infos: bool) -
 
     actor = {"random": is_stream, "memory": lambda saved: type(saved) is type(memory), "envs": [is_env] * actors.envs}
     kinds: dict[str, Any] = {"Actor": actor, "Evaluator": is_evaluator}
+    topology = program_of(config.saved).topology()
+    named = saved_parts(topology, topology)
+    ports = {name: topology.outputs[index] for name, index in named.outputs.items()}
     return {
-        "reactors": {node.index: kinds[node.kind] for node in topology.reactors if node.kind in kinds},
+        "reactors": {name: kinds[topology.reactors[index].kind] for name, index in named.reactors.items()},
         "outputs": {
-            port.index: {"stamps": Each(at_least(-1)), "slots": _objects(whole_infos) if port.dtype is None else _slots(port)}
-            for port in topology.outputs
+            name: {"stamps": Each(at_least(-1)), "slots": _objects(whole_infos) if port.dtype is None else _slots(port)}
+            for name, port in ports.items()
         },
         "clock": (is_count, is_count),
     }
@@ -255,17 +258,18 @@ def _objects(kept: bool) -> Callable[[Any], bool]:
     return lambda saved: saved is None or are_some(saved)
 
 
-def expected_outputs(fresh: WorkerState, outputs: Mapping[int, Any]) -> dict[int, Any]:
+def expected_outputs(fresh: WorkerState, outputs: Mapping[str, Any], named: SavedParts) -> dict[str, Any]:
     """The template of the ports of a run, given those of a run that has just started.
 
     Args:
         fresh: The one that has just started.
         outputs: The saved ones, as in :func:`expected_run`.
+        named: Where they are in the one that has just started.
     """
-    expected: dict[int, Any] = {}
-    for index, saved in outputs.items():
-        stamps, slots = fresh.outputs[index]
+    expected: dict[str, Any] = {}
+    for name, saved in outputs.items():
+        stamps, slots = fresh.outputs[named.outputs[name]]
         # A run may keep arrays in other numbers of slots than another one does.
         objects = saved["slots"] is not None and not any(isinstance(slot, np.ndarray) for slot in saved["slots"])
-        expected[index] = {"stamps": [anything] * len(stamps), "slots": [anything] * len(slots) if objects else anything}
+        expected[name] = {"stamps": [anything] * len(stamps), "slots": [anything] * len(slots) if objects else anything}
     return expected

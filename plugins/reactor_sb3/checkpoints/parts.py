@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from reactor_rl.plugin import WorkerState, dumps, loads
 from reactor_sb3.environments.makers import EnvMaker
+from reactor_sb3.trainers.program import SavedParts
 
 __all__ = ["columns", "environment_state", "fill_replay", "overlay", "replay_state", "run_state"]
 
@@ -62,28 +63,27 @@ def fill_replay(buffer: Any, saved: Any) -> Any:
     return buffer
 
 
-def run_state(part: WorkerState, ports: int, *, whole_infos: bool) -> dict[str, Any]:
-    """Of a snapshot, what is not the trainer's own, and of the first ``ports`` ports: none of the viewer's."""
-    reactors = {index: loads(data) for index, data in part.reactors.items()}
+def run_state(part: WorkerState, named: SavedParts, *, whole_infos: bool) -> dict[str, Any]:
+    """Of a snapshot, the state of actors and evaluator, and what is in ports that have a name in ``named``."""
     return {
-        "reactors": {index: state for index, state in reactors.items() if "envs" in state},
+        "reactors": {name: loads(part.reactors[index]) for name, index in named.reactors.items()},
         "outputs": {
-            index: {
-                "stamps": stamps,
+            name: {
+                "stamps": part.outputs[index][0],
                 "slots": slots if whole_infos or all(isinstance(slot, np.ndarray) for slot in slots) else None,
             }
-            for index, (stamps, slots) in part.outputs.items()
-            if index < ports
+            for name, index in named.outputs.items()
+            for slots in [part.outputs[index][1]]
         },
         "clock": part.clock,
     }
 
 
-def overlay(part: WorkerState, saved: dict[str, Any]) -> None:
+def overlay(part: WorkerState, saved: dict[str, Any], named: SavedParts) -> None:
     """Make the snapshot of a run that has just started one of the run that was saved."""
-    for index, state in saved["reactors"].items():
-        part.reactors[index] = dumps(state)
-    for index, output in saved["outputs"].items():
-        slots = output["slots"]
+    for name, state in saved["reactors"].items():
+        part.reactors[named.reactors[name]] = dumps(state)
+    for name, output in saved["outputs"].items():
+        index, slots = named.outputs[name], output["slots"]
         part.outputs[index] = output["stamps"], part.outputs[index][1] if slots is None else slots
     part.clock = saved["clock"]

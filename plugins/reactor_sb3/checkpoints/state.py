@@ -19,7 +19,6 @@ from reactor_sb3.checkpoints.alike import alike
 from reactor_sb3.checkpoints.expected import expected_outputs, expected_run, expected_state
 from reactor_sb3.checkpoints.parts import environment_state, fill_replay, overlay, replay_state, run_state
 from reactor_sb3.trainers.model import Model
-from reactor_sb3.trainers.program import program_of
 
 __all__ = ["go_on", "optimizers_of", "restore", "state_of"]
 
@@ -58,7 +57,7 @@ def state_of(model: Model) -> dict[str, Any]:
         "normalization": statistics_state(model._vec_normalize_env),
         "replay_buffer": replay_state(_buffer(model), model.wants_infos),
         "sent": None if part is None else not model.session.outdated(model),
-        "run": None if part is None else run_state(part, model.session.saved_ports, whole_infos=model.wants_infos),
+        "run": None if part is None else run_state(part, model.session.saved_parts, whole_infos=model.wants_infos),
     }
 
 
@@ -102,8 +101,7 @@ def restore(model: Model, state: dict[str, Any]) -> None:
         _fill_replay(model, state["replay_buffer"])
     else:
         config = model.program_config()
-        topology = program_of(config.unwatched).topology()
-        alike(state["run"], expected_run(config, topology, model.wants_infos), "the run")
+        alike(state["run"], expected_run(config, model.wants_infos), "the run")
 
 
 def go_on(model: Model, state: dict[str, Any]) -> None:
@@ -117,15 +115,17 @@ def go_on(model: Model, state: dict[str, Any]) -> None:
         return
     run = model.start()
     fresh = run.snapshot()
-    alike(saved["outputs"], expected_outputs(fresh.part, saved["outputs"]), "the ports")
-    overlay(fresh.part, saved)
+    named = model.session.saved_parts
+    alike(saved["outputs"], expected_outputs(fresh.part, saved["outputs"], named), "the ports")
+    overlay(fresh.part, saved, named)
     run.restore(fresh)
     model.session.sent = model.session.parameters(model) if state["sent"] else None
     # After the start, which would mark the end of episodes that go on.
     _fill_replay(model, state["replay_buffer"])
     _put_statistics(model, state["normalization"])
     model.session.afresh = False
-    actors = [reactor for _, reactor in sorted(saved["reactors"].items()) if "random" in reactor]
+    reactors = [saved["reactors"][name] for name in named.reactors]
+    actors = [reactor for reactor in reactors if "random" in reactor]
     begun = np.array([one["way"] is None and one["episode"] >= 0 for actor in actors for one in actor["envs"]], np.bool_)
     if model.pipeline:
         model.session.late_cut = begun

@@ -232,15 +232,15 @@ class ParallelLearner(_Learning):
         self.slices = Output((config.lanes.workers,), config.layout.record)
         self.update: Update | None = None
         self.tasks: tuple[Task, ...] = ()
-        self.seeds: list[int] = []  # of the workers' streams in this round, until they have been told
+        self.told = True  # whether workers know what belongs to this round
 
     @reaction(minibatch, effects=(weights, slices, round))
     def send(self) -> None:
         """Hand out the weights and the slices."""
         sliced = self.trainer.target.session.sliced
-        if self.seeds:
-            self.round.set(sliced.begin_round(self.seeds))
-            self.seeds = []
+        if not self.told:
+            self.round.set(sliced.begin_round())
+            self.told = True
         sliced.send(self.tasks, self.weights.buffer, self.slices.buffer)
 
     @reaction(minibatch)
@@ -248,7 +248,7 @@ class ParallelLearner(_Learning):
         """The gradients of the learner's own slice."""
         trainer = self.trainer.target
         with self._threads():
-            trainer.session.sliced.compute(self.tasks, trainer.drawing)
+            trainer.session.sliced.compute(self.tasks)
 
     @reaction(minibatch, uses=computed, effects=(_Learning.parameters, minibatch))
     def step(self) -> None:
@@ -259,8 +259,7 @@ class ParallelLearner(_Learning):
     def learn(self) -> None:
         """Begin with a round, if one has arrived."""
         trainer = self.trainer.target
-        self.seeds = trainer.session.worker_seeds(trainer)  # by the updates before this round
-        self.update = self.begin()
+        self.update, self.told = self.begin(), False
         if self.update is None:
             trainer.session.write_parameters(trainer, self.parameters.buffer)
         else:

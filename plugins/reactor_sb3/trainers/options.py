@@ -24,7 +24,6 @@ __all__ = [
     "check_devices",
     "check_executor",
     "check_places",
-    "check_slices",
     "constructor_hints",
     "constructor_names",
     "keeps_arguments",
@@ -46,7 +45,7 @@ class Options(TypedDict, total=False):
     n_actors: int | None
     envs_per_actor: int | None
     pipeline: int
-    n_learners: int
+    n_learners: int | None
     learner_threads: int
     evaluate_every: int | None
     evaluate_episodes: int
@@ -83,7 +82,7 @@ class SplitOptions(OffPolicyOptions, total=False):
 class RunOptions:
     """The keywords that trainers have besides those of SB3's algorithms. What is part of the algorithm comes first.
 
-    The others, ``workers`` and what follows, only say how it is run, and never change a bit of the weights.
+    The others, ``n_learners`` and what follows, only say how it is run, and never change a bit of the weights.
 
     Args:
         n_actors: How many actors there are: by default 1 for ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``, 4 for ``PQN``, 8 for
@@ -101,8 +100,6 @@ class RunOptions:
         actor_device: With ``split=True``, where the actor's gradients are computed, by a reactor that has copies of actor and
             critics there; ``None``: on ``device``. What the two exchange, a part of each minibatch, parameters and gradients, goes
             through array ports, so through the processor's memory. It has been run with both on the processor, never on a GPU.
-        n_learners: Slices that each minibatch is cut into. The gradients of each are computed by a reactor of its own, on as many
-            workers as there are, and added up in order: learning itself is parallel. Another number gives other last bits.
         learner_threads: Torch's threads in the learner, and in each of its slices.
         evaluate_every: Rounds between the beginnings of two evaluations on a snapshot of the parameters, which go on
             beside the training; their results are in ``evaluations`` and the log. ``None``: no evaluations.
@@ -116,6 +113,10 @@ class RunOptions:
         watch_episodes: Episodes of a showing, in which actions are not random.
         watch_steps: Most steps of a showing in one round; by default one for every 16 that an actor takes.
         watch_env: Where it takes place, if not in ``env``: for an ``env`` that cannot be told its ``render_mode``.
+        n_learners: How many reactors compute the gradients of a minibatch, at most. It is a fixed sequence of blocks of rows, whose
+            gradients are added up in a fixed order: any number gives the same bits. ``None``: as many as there are workers, where
+            that was measured to be faster. With an ``executor`` other than ``"auto"`` a number is taken as it is. On a GPU, without
+            a C compiler, with batch normalisation, and for small networks of other than dense layers a minibatch is one block.
         workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
         executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which measures throw-away copies of an actor and of
             the learner, chooses, and places reactors so that all workers end together. ``"ray"`` is for several machines.
@@ -140,7 +141,6 @@ class RunOptions:
     split: bool = False
     critic_device: torch.device | str | None = None
     actor_device: torch.device | str | None = None
-    n_learners: int = 1
     learner_threads: int = 1
     evaluate_every: int | None = None
     evaluate_episodes: int = 20
@@ -151,6 +151,7 @@ class RunOptions:
     watch_episodes: int = 1
     watch_steps: int | None = None
     watch_env: Any = None
+    n_learners: int | None = None
     workers: int | None = None
     executor: ExecutorName = "auto"
     nodes: Any = None
@@ -159,11 +160,11 @@ class RunOptions:
     round_timeout: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("learner_threads", "evaluate_episodes", "n_learners"):
+        for name in ("learner_threads", "evaluate_episodes"):
             checked_number(name, getattr(self, name), 1)
         checked_number("restarts", self.restarts, 0)
         check_timeout("round_timeout", self.round_timeout)
-        for name in ("n_actors", "envs_per_actor", "workers", "evaluate_every", "evaluate_steps"):
+        for name in ("n_actors", "envs_per_actor", "n_learners", "workers", "evaluate_every", "evaluate_steps"):
             if getattr(self, name) is not None:
                 checked_number(name, getattr(self, name), 1)
         check_executor(vars(self))
@@ -290,21 +291,6 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
     return int(actors), int(envs)
 
 
-def check_slices(n_learners: int, rows: float, minibatch: str) -> None:
-    """Refuse more slices than a minibatch has rows.
-
-    Args:
-        n_learners: Slices of a minibatch.
-        rows: Rows of it.
-        minibatch: The argument that says so, for the message.
-
-    Raises:
-        ValueError: If there are more.
-    """
-    if n_learners > rows:
-        raise ValueError(f"n_learners={n_learners}: a minibatch of {minibatch} rows has no slice for each of them")
-
-
 def check_devices(arguments: Mapping[str, Any]) -> None:
     """Refuse devices that are not there, of those that are named; SB3 would silently use others.
 
@@ -333,7 +319,8 @@ def check_places(arguments: Mapping[str, Any]) -> None:
     """
     checked_number("restarts", arguments.get("restarts", 0), 0)
     check_timeout("round_timeout", arguments.get("round_timeout"))
-    if arguments.get("workers") is not None:
-        checked_number("workers", arguments["workers"], 1)
+    for name in ("n_learners", "workers"):
+        if arguments.get(name) is not None:
+            checked_number(name, arguments[name], 1)
     checked_executor(arguments.get("executor", "auto"))
     check_devices(arguments)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
-__all__ = ["Placement", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
+__all__ = ["Placement", "best_slices", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
 
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
@@ -24,10 +24,12 @@ WORTH_IT = 0.9
 """With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
 PICTURE = 5e-3
 """Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs."""
-LEAST_UPDATE = 5e-3
-"""Seconds of an update below which a slice of it takes hardly less time: what it costs then is mostly dispatch."""
-MOST_RECOMMENDED, WORTH_SLICING = 4, 0.8
-"""Learners that are recommended at most, and the share of the time that a round must take then."""
+WORTH_SLICING = 0.9
+"""Likewise, with gradient workers, or with ``split=True``."""
+MOST_SLICES = 64
+"""More processes than that wait for each other longer than they compute."""
+EXCHANGE = 2e-10
+"""Seconds for each byte that goes to a gradient worker or back: it is copied at some 5 GB/s."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Placement:
         actor: Seconds of an actor's round, ``None`` if not measured.
         learner: Seconds of the learner's round, ``None`` if not measured; of one that computes all gradients itself.
         updates: How many it has.
+        slices: Into how many slices minibatches are cut, at most.
         on: Node of each actor, where there are several machines; all else is at home.
     """
 
@@ -50,6 +53,7 @@ class Placement:
     actor: float | None
     learner: float | None
     updates: int = 1
+    slices: int = 1
     on: Mapping[str, int] | None = None
 
 
@@ -60,25 +64,30 @@ def choose(config: ProgramConfig, learning: Model) -> Placement:
         config: What the program is made from.
         learning: The trainer, a throw-away update of which may be timed.
     """
-    actors, learners = config.actors.actors, config.learners
-    overlap, actor, learner, updates = _overlaps(config), None, None, 1
-    if config.executor == "auto" or overlap:  # else the actors are simply shared out
-        actor = actor_cost(config)
+    told = config.n_learners is not None and config.executor != "auto"
+    slices = min(config.n_learners, config.blocks) if told and config.n_learners else 1
+    actor, learner, updates = None, None, 1
+    if config.executor == "auto" or (config.pipeline and slices == 1) or (not told and _most_slices(config) > 1):
+        actor = actor_cost(config)  # else the actors are simply shared out
         learner, updates = learner_cost(learning)
-    workers, executor = _workers(config), config.executor
+        if not told:
+            slices = best_slices(config, actor, learner, updates)
+    executor, workers = config.executor, _workers(config, slices)
     aside = config.aside(actor or 1.0, PICTURE if actor else 0.0)
+    overlap, learners = _overlaps(config, slices), config.lanes * slices
     if executor == "auto":
         beside = sum(aside.values()) / (actor or 1.0)
         gain = gained(
-            actors, workers, actor or 0.0, learner or 0.0, beside,
-            overlap=overlap, learners=learners, share=config.largest_share,
+            config.actors.actors, workers, actor or 0.0, learner or 0.0, beside,
+            overlap=overlap, learners=learners, share=config.largest_share(slices),
         )  # fmt: skip
-        gain -= meeting_cost(updates, learner or 0.0, learners) if learners > 1 and gain > 0.0 else 0.0
+        gain -= meeting_cost(config, updates, learner or 0.0, slices) if learners > 1 and gain > 0.0 else 0.0
         executor = "processes" if may_start_processes() and gain > 0.0 and gain > tick_cost(away=AWAY) else "inline"
     if executor == "inline":
-        workers = 1
-    homes = placed(actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
-    return Placement(executor, workers, homes, actor, learner, updates)
+        workers, slices = 1, slices if told else 1
+        overlap, learners = _overlaps(config, slices), config.lanes * slices
+    homes = placed(config.actors.actors, workers, actor or 1.0, learner or 0.0, aside, overlap=overlap, learners=learners)
+    return Placement(executor, workers, homes, actor, learner, updates, slices)
 
 
 def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
@@ -88,26 +97,58 @@ def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
         config: What the program is made from.
         machines: Number of workers of each machine, home's first.
     """
-    actors = config.actors.actors
+    actors, slices = config.actors.actors, min(config.n_learners or 1, config.blocks)
     nodes = shared_out(machines, actors)
     homes = placed(
         nodes.count(0), machines[0], 1.0, 0.0, config.aside(1.0, 0.0),
-        overlap=_overlaps(config), learners=config.learners,
+        overlap=_overlaps(config, slices), learners=config.lanes * slices,
     )  # fmt: skip
     homes |= {f"actor[{index}]": index % machines[node] for index, node in enumerate(nodes) if node}
     on = {f"actor[{index}]": node for index, node in enumerate(nodes)}
-    return Placement(config.executor, sum(machines), homes, None, None, on=on)
+    return Placement(config.executor, sum(machines), homes, None, None, slices=slices, on=on)
 
 
-def _overlaps(config: ProgramConfig) -> bool:
+def _overlaps(config: ProgramConfig, slices: int) -> bool:
     """Whether the actors sample while the learner learns: in slices it is learned when all have sampled."""
-    return bool(config.pipeline) and config.learners == 1
+    return bool(config.pipeline) and config.lanes * slices == 1
 
 
-def _workers(config: ProgramConfig) -> int:
+def _workers(config: ProgramConfig, slices: int) -> int:
     """The most that there is something to do for."""
-    others = _overlaps(config) or config.evaluation is not None or config.viewing is not None
-    return min(config.workers or usable_cores(), max(config.actors.actors + others, config.learners))
+    others = _overlaps(config, slices) or config.evaluation is not None or config.viewing is not None
+    return min(config.workers or usable_cores(), max(config.actors.actors + others, config.lanes * slices))
+
+
+def _most_slices(config: ProgramConfig) -> int:
+    """How many slices of a minibatch might be computed at the same time, where nobody has named a number and an executor."""
+    if config.executor in ("inline", "threads") or not may_start_processes():
+        return 1
+    return min(config.n_learners or MOST_SLICES, config.blocks, config.workers or usable_cores())
+
+
+def best_slices(config: ProgramConfig, actor: float, learner: float, updates: int) -> int:
+    """Into how many slices minibatches are cut for the shortest round: one, unless more save a tenth of it.
+
+    Args:
+        config: What the program is made from.
+        actor: Seconds of an actor's round.
+        learner: Seconds of the learner's round, if all gradients are computed one after the other.
+        updates: How many updates that is.
+    """
+    most = _most_slices(config)
+    seconds = {slices: _in_processes(config, actor, learner, updates, slices) for slices in range(1, most + 1)}
+    best = min(seconds, key=lambda slices: seconds[slices])
+    return best if seconds[best] < WORTH_SLICING * seconds[1] else 1
+
+
+def _in_processes(config: ProgramConfig, actor: float, learner: float, updates: int, slices: int) -> float:
+    """Seconds of a round on helpers, but for what a tick costs in any case; arguments as for :func:`best_slices`."""
+    aside = sum(config.aside(actor, PICTURE).values()) / actor
+    seconds = shared_round(
+        config.actors.actors, _workers(config, slices), actor, learner, aside,
+        overlap=_overlaps(config, slices), learners=config.lanes * slices, share=config.largest_share(slices),
+    )  # fmt: skip
+    return seconds + (meeting_cost(config, updates, learner, slices) if config.lanes * slices > 1 else 0.0)
 
 
 def predicted(config: ProgramConfig, actor: float, learner: float, updates: int) -> float:
@@ -119,17 +160,12 @@ def predicted(config: ProgramConfig, actor: float, learner: float, updates: int)
         learner: Seconds of the learner's round, if all gradients are computed one after the other.
         updates: How many updates that is.
     """
-    actors, workers, learners = config.actors.actors, _workers(config), config.learners
     aside = sum(config.aside(actor, PICTURE).values()) / actor
-    alone = (actors + aside) * actor + learner
-    if config.executor == "inline" or workers == 1 or not may_start_processes():
+    alone = (config.actors.actors + aside) * actor + learner
+    slices = best_slices(config, actor, learner, updates)
+    if config.executor == "inline" or _workers(config, slices) == 1 or not may_start_processes():
         return alone
-    shared = shared_round(
-        actors, workers, actor, learner, aside,
-        overlap=_overlaps(config), learners=learners, share=config.largest_share,
-    )  # fmt: skip
-    shared += meeting_cost(updates, learner, learners) if learners > 1 else 0.0
-    shared += tick_cost(away=AWAY)
+    shared = _in_processes(config, actor, learner, updates, slices) + tick_cost(away=AWAY)
     return min(alone, shared) if config.executor == "auto" else shared
 
 
@@ -200,16 +236,18 @@ def placed(
     return homes
 
 
-def meeting_cost(updates: int, learner: float, learners: int) -> float:
-    """Seconds that a learner and its gradient workers need in a round to meet for each update, beyond computing.
+def meeting_cost(config: ProgramConfig, updates: int, learner: float, slices: int) -> float:
+    """Seconds that a learner and its gradient workers need in a round to meet for each minibatch, beyond computing.
 
     Args:
+        config: What the program is made from.
         updates: Of a round.
         learner: Seconds of a learner's round that has no gradient workers.
-        learners: How many there are.
+        slices: Into how many slices minibatches are cut.
     """
-    slice_cost = learner / max(updates, 1) / learners
-    return updates * tick_cost(away=0.0 if slice_cost < AWAY else AWAY)
+    meetings = updates * len(config.shares) / config.lanes
+    slice_cost = learner / max(meetings, 1) / (config.lanes * slices)
+    return meetings * (tick_cost(away=0.0 if slice_cost < AWAY else AWAY) + EXCHANGE * config.exchanged)
 
 
 def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
@@ -225,7 +263,7 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     cores = usable_cores()
     if (
         not config.pipeline
-        and config.gradients is None
+        and config.lanes * choice.slices == 1
         and choice.workers > 1
         and min(sampling, learning) > 0.2 * (sampling + learning)
     ):
@@ -234,11 +272,12 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
             f"a round is {1e3 * sampling:.1f} ms of sampling and then {1e3 * learning:.1f} ms of learning; with pipeline=1 they "
             f"overlap, about {1e3 * both:.1f} ms a round"
         )
-    shared = best_sharing(config, choice, sampling)
-    if shared is not None:
-        how, seconds = shared
-        advice.append(f"the learner takes {1e3 * learning:.1f} ms of a round; with {how}, about {1e3 * seconds:.1f} ms")
-    elif learning > 2 * sampling and cores > 2 and config.learner_threads == 1:
+    if side_by_side := _split_round(config, choice, sampling):
+        advice.append(
+            f"the learner takes {1e3 * learning:.1f} ms of a round; with split=True, which computes the critics' and the actor's "
+            f"gradients side by side (a delayed variant), about {1e3 * side_by_side:.1f} ms"
+        )
+    elif learning > 2 * sampling and cores > 2 and config.learner_threads == 1 and choice.slices == 1:
         advice.append(
             f"the learner takes {learning / sampling:.1f} times as long as the sampling; try learner_threads={min(4, cores // 2)}, "
             "fewer gradient steps or smaller batches"
@@ -250,30 +289,19 @@ def recommendations(config: ProgramConfig, choice: Placement) -> list[str]:
     return advice
 
 
-def best_sharing(config: ProgramConfig, choice: Placement, sampling: float) -> tuple[str, float] | None:
-    """A setting by which cores share the learner's work and a round is clearly shorter, and the seconds that learning would take.
-
-    ``None`` where there is nothing, or where the trainer has gradient workers already or cannot have any.
+def _split_round(config: ProgramConfig, choice: Placement, sampling: float) -> float | None:
+    """Seconds that learning would take with ``split=True``; ``None`` where a round would not be clearly shorter than it is.
 
     Args:
         config: What the program is made from.
         choice: What was measured.
         sampling: Seconds of a round's sampling.
     """
-    cores, learning, updates = min(usable_cores(), MOST_RECOMMENDED), choice.learner or 0.0, choice.updates
-    if cores < 2 or config.gradients is not None or not config.may_be_sliced or not may_start_processes():
+    learning, updates = choice.learner or 0.0, choice.updates
+    if config.split or len(config.shares) == 1 or choice.slices > 1 or usable_cores() < 2 or not may_start_processes():
         return None
-    found: list[tuple[float, str]] = []
+    other = replace(config, split=True)
+    seconds = learning * other.largest_share(1) + meeting_cost(other, updates, learning, 1)
     before = max(learning, sampling) if config.pipeline else learning + sampling
-
-    def consider(how: str, learners: int, seconds: float) -> None:
-        seconds += meeting_cost(updates, learning, learners)
-        if seconds + math.ceil(config.actors.actors / learners) * (choice.actor or 0.0) < WORTH_SLICING * before:
-            found.append((seconds, how))
-
-    if learning >= LEAST_UPDATE * updates:
-        consider(f"n_learners={cores}, which shares each minibatch among as many cores", cores, learning / cores)
-    if len(config.shares) > 1:
-        how = "split=True, which computes the critics' and the actor's gradients side by side (a delayed variant)"
-        consider(how, 2, learning * max(config.shares))
-    return min(found)[::-1] if found else None
+    beside = math.ceil(config.actors.actors / 2) * (choice.actor or 0.0)
+    return seconds if seconds + beside < WORTH_SLICING * before else None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from reactor_gymnasium.plugin import repeat_registrations
 from reactor_rl import Program
-from reactor_rl.plugin import ExecutorName
+from reactor_rl.plugin import ExecutorName, Topology
 from reactor_sb3.acting.actor import Actor, ActorConfig
 from reactor_sb3.acting.evaluator import Evaluator
 from reactor_sb3.acting.normalization import Normalization, normalized_keys
@@ -20,9 +21,9 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.acting.viewer import ViewConfig, Viewer
 from reactor_sb3.environments.live_vec_env import shown_to_actors
 from reactor_sb3.trainers.learner import Learner, LocalRef, Logger, ParallelLearner
-from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig
+from reactor_torch import GradientWorker, SlicedGradients, WorkerConfig, exchanged_bytes
 
-__all__ = ["ProgramConfig", "program_of", "config_of"]
+__all__ = ["ProgramConfig", "SavedParts", "config_of", "program_of", "saved_parts", "with_learners"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class ProgramConfig:
         learner_threads: Threads of torch that the learner has.
         viewing: For the viewer, ``None`` if there is none.
         gradients: For every gradient worker; ``None`` if the learner computes all gradients itself.
-        may_be_sliced: Whether it could have some.
+        n_learners: As the user has given it: slices of a minibatch at most; ``None`` for as many as pay.
+        blocks: Blocks of rows of the largest minibatch: it has no more slices than that.
+        split: Whether losses have lanes of their own.
+        exchanged: Bytes that go to a gradient worker and back for each minibatch, but for the minibatch itself.
         shares: Share of each loss in the time that gradients take; those of different lanes are computed at the same time.
     """
 
@@ -56,24 +60,30 @@ class ProgramConfig:
     learner_threads: int
     viewing: ViewConfig | None = None
     gradients: WorkerConfig | None = None
-    may_be_sliced: bool = False
+    n_learners: int | None = None
+    blocks: int = 1
+    split: bool = False
+    exchanged: int = 0
     shares: tuple[float, ...] = (1.0,)
 
     @property
-    def largest_share(self) -> float:
+    def lanes(self) -> int:
+        """How many losses are computed at the same time."""
+        return len(self.shares) if self.split else 1
+
+    def largest_share(self, slices: int) -> float:
         """The share of an update's gradients that one reactor has in any case: with ``split=True``, of the longest lane's."""
-        config = self.gradients
-        return 0.0 if config is None or not config.lanes.split else max(self.shares) / config.lanes.slices
+        return max(self.shares) / slices if self.split else 0.0
 
     @property
-    def learners(self) -> int:
-        """How many reactors compute gradients at the same time, the learner included."""
-        return 1 if self.gradients is None else 1 + self.gradients.lanes.workers
+    def slices(self) -> int:
+        """How many slices a minibatch has, at most."""
+        return 1 if self.gradients is None else self.gradients.lanes.slices
 
     @property
-    def unwatched(self) -> ProgramConfig:
-        """The same without a viewer. Its ports come first among those of the program with one, and have the same numbers."""
-        return replace(self, viewing=None)
+    def saved(self) -> ProgramConfig:
+        """The same without a viewer and gradient workers, of which nothing is saved."""
+        return replace(self, viewing=None, gradients=None)
 
     def aside(self, actor: float, picture: float) -> dict[str, float]:
         """What evaluator and viewer do at a tick, by name of those that there are.
@@ -113,22 +123,64 @@ def config_of(model: Any) -> ProgramConfig:
             make=(session.evaluate_env or session.makes).pickled(1)[0], every=model.evaluate_every,
             episodes=model.evaluate_episodes, steps=model.evaluate_steps or steps,
         )  # fmt: skip
-    return ProgramConfig(
+    on_cpu = model.device.type == model.policy_device().type == "cpu"
+    blocks = model.nets.most_blocks if on_cpu else 1
+    config = ProgramConfig(
         name=type(model).__name__, live=session.live, actors=actors, evaluation=evaluation,
         parameters=session.parameters(model), pipeline=model.pipeline, executor=model.executor, workers=model.workers,
-        learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), gradients=_workers_of(model),
-        may_be_sliced=model.device.type == "cpu", shares=model.shares(),
+        learner_threads=model.learner_threads, viewing=session.display.plan_of(model, played, steps), n_learners=model.n_learners,
+        blocks=blocks, split=model.split, exchanged=exchanged_bytes(model.nets), shares=model.shares(),
     )  # fmt: skip
+    return with_learners(config, model, min(model.n_learners or 1, blocks))
 
 
-def _workers_of(model: Any) -> WorkerConfig | None:
-    """What gradient workers are made from; ``None`` for a learner without. From now on its gradients are computed in slices."""
+def with_learners(config: ProgramConfig, model: Any, slices: int) -> ProgramConfig:
+    """The same with minibatches in so many slices, at most. From now on the model's gradients are computed in these.
+
+    Args:
+        config: What the program is made from.
+        model: The trainer.
+        slices: How many there are; with one, and without ``split``, there are no gradient workers.
+    """
     model.session.sliced = None
-    if model.n_learners == 1 and not model.split:
-        return None
-    model.session.sliced = SlicedGradients(model.nets, model.example(), model.n_learners, model.split)
-    config: WorkerConfig = model.session.sliced.config(model.learner_threads, (model.device, model.policy_device()))
-    return config
+    if slices == 1 and not model.split:
+        return replace(config, gradients=None)
+    model.session.sliced = SlicedGradients(model.nets, model.example(), slices, model.split)
+    workers: WorkerConfig = model.session.sliced.config(model.learner_threads, (model.device, model.policy_device()))
+    return replace(config, gradients=workers)
+
+
+class SavedParts(NamedTuple):
+    """Where what is saved of a run is in the run's topology, by names that are the same for any number of gradient workers.
+
+    Attributes:
+        reactors: Numbers of actors and evaluator.
+        outputs: Numbers of output ports.
+    """
+
+    reactors: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+def saved_parts(topology: Topology, saved: Topology) -> SavedParts:
+    """Find what is saved of a run.
+
+    Args:
+        topology: The run's.
+        saved: The one of :attr:`ProgramConfig.saved`.
+    """
+    reactors = {reactor.name: reactor.index for reactor in topology.reactors}
+    outputs = dict(zip(_output_names(topology), range(len(topology.outputs)), strict=True))
+    return SavedParts(
+        {reactor.name: reactors[reactor.name] for reactor in saved.reactors if reactor.kind in ("Actor", "Evaluator")},
+        {name: outputs[name] for name in _output_names(saved)},
+    )
+
+
+def _output_names(topology: Topology) -> list[str]:
+    """Names of output ports, each with its reactor's; those of the caller have none."""
+    names = {reactor.index: f"{reactor.name}." for reactor in topology.reactors}
+    return [names.get(port.reactor, "") + port.name for port in topology.outputs]
 
 
 def program_of(config: ProgramConfig) -> Program:
@@ -163,7 +215,7 @@ def program_of(config: ProgramConfig) -> Program:
         program.connect(evaluator.result, program.output("evaluation"))
     logger = program.add(Logger, config.live, name="logger")
     program.connect(program.input("records"), logger.records)
-    if config.viewing is not None:  # last: see `unwatched`
+    if config.viewing is not None:
         viewer = program.add(Viewer, config.viewing, record, name="viewer")
         program.connect(learner.parameters, viewer.parameters, after=1, initial=config.parameters)
         program.connect(changed, viewer.changed)

@@ -19,13 +19,12 @@ from reactor_sb3.acting.normalization import Normalization, add_round, statistic
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
 from reactor_sb3.environments.makers import EnvMaker
-from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
 from reactor_sb3.trainers.placing import choose, recommendations, spread
-from reactor_sb3.trainers.program import ProgramConfig, program_of
+from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
 
@@ -56,7 +55,7 @@ class Session:
         episodes: What the actors say of episodes that ended in the last round, ``(actors, steps, envs)``.
         set_order: Writes orders to the actors: whether to begin new episodes, and whether somebody wants infos.
         set_exploration: Writes rates of exploration.
-        saved_ports: How many ports of the program are saved; those of the viewer come after them.
+        saved_parts: Where what is saved of the run is in it.
         advice: What would make the run faster.
         streams: The learner's random streams, by name.
         sampler: Samples the replay buffer, ``None`` before the first minibatch.
@@ -78,7 +77,7 @@ class Session:
     episodes: Array
     set_order: Callable[[Any], None]
     set_exploration: Callable[[Any], None]
-    saved_ports: int
+    saved_parts: SavedParts
     _writer: ParameterWriter
     _buffers: list[str]
 
@@ -146,11 +145,14 @@ class Session:
             ValueError: If there are ``restarts`` and environments that could not be brought back.
         """
         RunOptions.of(vars(model))  # load(path, workers=2) sets attributes
+        model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         carrier = carrier_for(model.executor, model.nodes, model.workers)
         choice = choose(config, model) if carrier is None else spread(config, carrier.workers)
-        run = program_of(config).start(
+        config = with_learners(config, model, choice.slices)
+        program = program_of(config)
+        run = program.start(
             executor=choice.executor if carrier is None else carrier,
             workers=choice.workers if carrier is None else None,
             context=model.start_method,
@@ -162,7 +164,7 @@ class Session:
         )
         self.advice = recommendations(config, choice)
         self.display.plan = config.viewing
-        self.saved_ports = len(program_of(config.unwatched).topology().outputs)
+        self.saved_parts = saved_parts(program.topology(), program_of(config.saved).topology())
         self.set_order, self.set_exploration = run.writer("orders"), run.writer("exploration")
         self.episodes = run.view("episodes")
         self.sent = config.parameters
@@ -256,11 +258,6 @@ class Session:
             add_round(model._vec_normalize_env, self.normalization.originals, transitions)
             if self.late_cut is not None:
                 model._vec_normalize_env.returns[self.late_cut] = 0
-
-    def worker_seeds(self, model: Model) -> list[int]:
-        """Seeds of the gradient workers' streams in the round that begins."""
-        count = 0 if self.sliced is None else self.sliced.workers
-        return [seed_of(model._base_seed, Purpose.TORCH, 1 + worker, model._n_updates) for worker in range(count)]
 
 
 def _statistics(model: Model) -> Mapping[str, torch.Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
 import os
 import time
 from abc import abstractmethod
@@ -35,10 +34,10 @@ from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, mak
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
-from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, check_slices, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_sliced, draws, torch_state, torch_stream, torch_threads
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_state, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -61,7 +60,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         arguments: Arguments of the constructor.
         nets: The networks, by name.
         update_in_round: Number of the update that is being made, counted from 0 in each round.
-        n_learners: Slices that each minibatch is cut into.
+        n_learners: Reactors that compute the gradients of a minibatch, at most; ``None`` for as many as pay.
         split: Whether all losses of an update are computed at the same time.
         session: The run, and the parts that report and show. ``save()`` leaves it out.
         wants_infos: Whether the learner needs the infos of each step.
@@ -77,7 +76,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     executor: ExecutorName
     nets: Networks
     update_in_round = 0
-    n_learners: int
+    n_learners: int | None
     split: bool
     _total_timesteps: int
     _n_updates: int
@@ -121,10 +120,9 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
         options = RunOptions.of(self.arguments)
         check_devices(self.arguments)
-        check_slices(options.n_learners, rows := self.arguments.get("batch_size", math.inf), f"batch_size={rows}")
         self._share_out(options.n_actors, options.envs_per_actor, live_count(env))
         self.pipeline, self.learner_threads = int(options.pipeline), int(options.learner_threads)
-        self.n_learners, self.split = int(options.n_learners), bool(options.split)
+        self.n_learners, self.split = options.n_learners, bool(options.split)
         self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
         self.evaluate_steps = options.evaluate_steps
         self.workers, self.executor, self.start_method = options.workers, options.executor, options.start_method
@@ -153,17 +151,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         return BaseAlgorithm._wrap_env(env, 0, monitor_wrapper)
 
     def _setup_actors(self) -> None:
-        """Make what the actors need; an algorithm's ``_setup_model`` begins with it.
-
-        Raises:
-            ValueError: If slices are to be computed elsewhere than on processors.
-        """
-        elsewhere = [device for device in (self.device, self.policy_device()) if device.type != "cpu"]
-        if self.n_learners > 1 and elsewhere:
-            raise ValueError(
-                f"n_learners={self.n_learners} shares what is learned among cores, and networks are to be on {elsewhere[0]}: use "
-                'device="cpu", or n_learners=1'
-            )
+        """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
             self._share_out(None, self.envs_per_actor, count)
@@ -284,7 +272,7 @@ class Trainer(RunOwner, BaseAlgorithm):
     def begin_updates(self) -> None:
         """Take over learning rates, losses, and whatever was loaded since the last round."""
         self._update_learning_rate([part.optimizer for part in self.nets.parts.values() if part.optimizer is not None])
-        self.nets.begin_round(self.losses(), self.networks())
+        self.nets.begin_round(self.losses(), self.networks(), seed_of(self._base_seed, Purpose.TORCH, 1, self._n_updates))
 
     def shares(self) -> tuple[float, ...]:
         """Share of each loss in the time that the gradients of a round take, reckoned from parameters."""
@@ -298,12 +286,18 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Make networks and losses: the end of a model's setup.
 
         Raises:
-            ValueError: If what learns cannot be cut into slices, or not side by side, or what acts cannot act.
+            ValueError: If what learns cannot learn side by side, or what acts cannot act.
         """
         self.acting()  # which refuses here what it would refuse in the first round
         self.nets = Networks(self.networks(), self.losses())
-        check_sliced(self.nets, self.n_learners, self.split)
-        self.session.draws = self.draws_noise or draws(self.nets)
+        if self.split:
+            check_split(self.nets)
+        self.plan_blocks()
+        self.session.draws = self.draws_noise or self.nets.draws
+
+    def plan_blocks(self) -> None:
+        """Decide of which blocks of rows gradients are the sum; see :meth:`reactor_torch.Networks.plan_blocks`."""
+        self.nets.plan_blocks(dict.fromkeys(self.nets.losses, self.example()))
 
     def log_exploration(self, rate: float) -> None:
         """Note the rate of exploration where SB3's users look for it."""
@@ -591,7 +585,8 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def __repr__(self) -> str:
         running = "" if self._run is None else f", executor={self._run.executor!r}, workers={self._run.workers}"
-        learners = f", n_learners={self.n_learners}" if self.n_learners > 1 else ""
+        slices = self.n_learners if self.session.sliced is None else self.session.sliced.lanes.slices
+        learners = f", n_learners={slices}" if (slices or 1) > 1 else ""
         split, gradients = ", split=True" if self.split else "", "formulas" if self.nets.dense else "autograd"
         return (
             f"{type(self).__name__}(n_actors={self.n_actors}, envs_per_actor={self.envs_per_actor}, "

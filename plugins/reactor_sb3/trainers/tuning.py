@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any
 import gymnasium
 from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
-from reactor_rl.plugin import usable_cores
 from reactor_sb3.environments.makers import maker_of
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.placing import predicted
@@ -35,7 +33,7 @@ class Prediction:
         sampling: Steps of all environments a second.
         update_frames: Transitions that updates are made from, a second.
         actor: Seconds of an actor's round.
-        learner: Seconds of the learner's round, all slices one after the other.
+        learner: Seconds of the learner's round, all gradients one after the other.
         updates: How many updates that is.
     """
 
@@ -49,7 +47,7 @@ class Prediction:
     @property
     def keeps_balance(self) -> bool:
         """Whether as many updates, of as many rows, are made from as many steps: only how they are shared out differs."""
-        return self.changed.keys() <= {"pipeline", "n_learners", "split"}
+        return self.changed.keys() <= {"pipeline", "split"}
 
 
 def predictions(model: Trainer) -> Iterator[Prediction]:
@@ -62,38 +60,27 @@ def predictions(model: Trainer) -> Iterator[Prediction]:
     of_rows: dict[int, float] = {}
     for changed in _candidates(model):
         try:
-            other, small = _with(model, changed), _with(model, {**changed, **_of_slices(model, changed)})
+            other = _with(model, changed)
         except ValueError:  # these do not go together with the others
             continue
-        with other, small:
-            config, envs, rows = other.program_config(), other.envs_per_actor, len(small.example())
+        with other:
+            config, envs, rows = other.program_config(), other.envs_per_actor, len(other.example())
             if envs not in of_envs:
                 of_envs[envs] = actor_cost(config)
             if rows not in of_rows:
-                seconds, count = learner_cost(small)
+                seconds, count = learner_cost(other)
                 of_rows[rows] = seconds / max(count, 1)
             updates = other.updates_due()
-            actor, learner = of_envs[envs], of_rows[rows] * other.n_learners * updates
+            actor, learner = of_envs[envs], of_rows[rows] * updates
             seconds = predicted(config, actor, learner, updates)
             steps, learned = other.rollout_steps * other.n_envs, updates * len(other.example())
             yield Prediction(changed, steps / seconds, learned / seconds, actor, learner, updates)
 
 
-def _of_slices(model: Trainer, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Other settings to change for minibatches as large as a slice is: half of one takes more than half the time."""
-    arguments = {**model.arguments, **changed}
-    learners = arguments["n_learners"]
-    if "batch_size" in arguments:
-        return {"n_learners": 1, "batch_size": math.ceil(arguments["batch_size"] / learners)}
-    return {"n_learners": 1, "n_minibatches": arguments["n_minibatches"] * learners}
-
-
 def _candidates(model: Trainer) -> Iterator[dict[str, Any]]:
-    arguments, cores = model.arguments, usable_cores()
+    arguments = model.arguments
     yield {}
     yield {"pipeline": 1 - model.pipeline}
-    learners = [count for count in (1, 2, 4, 8, 16) if count <= cores and count != model.n_learners]
-    yield from ({"n_learners": count} for count in learners)
     if "split" in arguments:
         yield {"split": not arguments["split"]}
     yield {"n_actors": 2 * model.n_actors}
@@ -125,7 +112,7 @@ def _with(model: Trainer, changed: Mapping[str, Any]) -> Any:
             raise ValueError("the statistics are of another number of environments")
         env = maker_of(env)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the user has been warned of the same, and a slice is no minibatch
+        warnings.simplefilter("ignore")  # the user has been warned of the same
         return type(model)(env=env, **arguments)
 
 

@@ -330,6 +330,8 @@ class SACCriticFormula:
         actor: What chooses next actions.
     """
 
+    block: int | None = None
+
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, actor: SquashedActor) -> None:
         self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
 
@@ -349,6 +351,8 @@ class SACActorFormula:
         actor: What learns.
         critics: What values its actions.
     """
+
+    block: int | None = None
 
     def __init__(self, loss: Any, dense: bool, actor: SquashedActor, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
@@ -375,6 +379,8 @@ class TD3CriticFormula:
         target_actor: What chooses next actions, in [-1, 1].
     """
 
+    block: int | None = None
+
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, target_actor: Function) -> None:
         self.loss, self.dense, self.critics, self.target, self.target_actor = loss, dense, critics, target, target_actor
 
@@ -394,6 +400,8 @@ class TD3ActorFormula:
         actor: What learns.
         critics: What values its actions.
     """
+
+    block: int | None = None
 
     def __init__(self, loss: Any, dense: bool, actor: Function, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics

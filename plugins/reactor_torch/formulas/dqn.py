@@ -25,6 +25,8 @@ class QFormula:
         weight: Weight of the loss: PQN takes half the squared error.
     """
 
+    block: int | None = None
+
     def __init__(self, loss: Any, dense: bool, q_net: Function, weight: float = 1.0) -> None:
         self.loss, self.dense, self.q_net, self.weight = loss, dense, q_net, weight
         self._by_values = torch.empty(0)
@@ -71,6 +73,8 @@ class DQNFormula:
         q_net: What learns.
         target: The target network.
     """
+
+    block: int | None = None
 
     def __init__(self, loss: Any, dense: bool, q_net: Function, target: Function) -> None:
         self.loss, self.dense, self.q_net, self.target = loss, dense, q_net, target

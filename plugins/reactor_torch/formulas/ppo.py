@@ -24,6 +24,8 @@ class PPOFormula:
         policy: Actor and critic.
     """
 
+    block: int | None = None
+
     def __init__(self, loss: Any, dense: bool, policy: ActorCritic) -> None:
         self.loss, self.dense, self.policy, self.device = loss, dense, policy, policy.flat.device
         self._of_rows: dict[int, _Buffers] = {}
