@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, numbers
@@ -32,6 +33,20 @@ _DRAWING = (nn.RReLU, nn.MultiheadAttention)
 
 
 # ---------------------------------------------------------------------- blocks of rows
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operations by torch's own formulas for them. ``FlopCounterMode`` cannot do so within ``torch.autograd.grad``."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if (count := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += int(count(*args, **(kwargs or {}), out_val=found))
+        return found
 
 
 def blocks_of(rows: int, block: int | None) -> int:
@@ -117,6 +132,8 @@ class Networks(Mapping[str, Any]):
         self._check(losses)
         self._names = {name: _own(part) for name, part in self.parts.items()}
         self._learned = frozenset(name for name, part in self.parts.items() if part.optimizer is not None)
+        self._blocks: dict[str, int | None] = dict.fromkeys(losses)
+        self._rows = dict.fromkeys(losses, 1)
         self._make(losses)
         self._optimizers = {
             name: FlatOptimizer(part.optimizer, self._flats[name], _idle(part.optimizer, self._flats[name]))
@@ -140,8 +157,6 @@ class Networks(Mapping[str, Any]):
         self._targets: dict[tuple[str, str], _Target] = {}
         self._slicer = MinibatchSlicer()
         self._bound = False
-        self._blocks: dict[str, int | None] = dict.fromkeys(losses)
-        self._rows = dict.fromkeys(losses, 1)
         self._numbers = {name: number for number, name in enumerate(losses)}
         parts = [part for module in self.modules() for part in module.modules()]
         self.draws = any(map(draws, self.modules()))
@@ -254,10 +269,10 @@ class Networks(Mapping[str, Any]):
             self._blocks[name] = None if blocks == 1 else -(-rows // blocks)
 
     def _flops(self, loss: str, batch: Any) -> int:
-        """Operations that the gradients of some rows take, by torch's count."""
-        with FlopCounterMode(display=False) as counter:
+        """Operations of products and convolutions that the gradients of some rows take."""
+        with _Counter() as counter:
             self.gradients(loss, batch)
-        return int(counter.get_total_flops())
+        return int(counter.flops)
 
     @property
     def most_blocks(self) -> int:
@@ -300,6 +315,8 @@ class Networks(Mapping[str, Any]):
         return added(0, blocks_of(len(batch), block))
 
     def _block_gradients(self, loss: str, batch: Any, of: int | None, block: int) -> Array:
+        if of is not None and len(batch) < of and self.formulas[loss].block is None:
+            batch = batch.aligned()  # it is a view of a port here, and of a round there
         if self._sees_images:
             batch = batch.channels_last()
         if not self.draws:
@@ -383,12 +400,18 @@ class Networks(Mapping[str, Any]):
     def __getstate__(self) -> dict[str, Any]:
         modules = _copied({name: part.module for name, part in self.parts.items()}, self.parts.values())
         parts = {name: replace(part, module=modules[name], optimizer=None, excluding=None) for name, part in self.parts.items()}
-        return {"parts": parts, "names": self._names, "learned": self._learned, "losses": self.losses, "blocks": self._blocks}
+        return {
+            "parts": parts,
+            "names": self._names,
+            "learned": self._learned,
+            "losses": self.losses,
+            "blocks": (self._blocks, self._rows),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.parts, self._names, self._learned, self._optimizers = state["parts"], state["names"], state["learned"], {}
+        self._blocks, self._rows = state["blocks"]
         self._make(state["losses"])
-        self._blocks = state["blocks"]
 
 
 class _Target:

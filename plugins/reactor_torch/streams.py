@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -39,15 +40,21 @@ def torch_stream(state: torch.Tensor) -> Iterator[None]:
     """Let what draws random numbers on the CPU in this thread (dropout, say) go on from ``state``, which is brought up to date.
 
     The numbers are those that torch's own generator would give from that state. What compiled code (TorchScript) draws by itself is
-    not intercepted.
+    not intercepted. Within another stream it is this one that is drawn from.
     """
     generator = torch.Generator()
     generator.set_state(state)
+    before = getattr(_innermost, "calls", None)
+    _innermost.calls = calls = _Calls(generator)
     try:
-        with _Calls(generator):
+        with calls:
             yield
     finally:
+        _innermost.calls = before
         state.copy_(generator.get_state())
+
+
+_innermost = threading.local()
 
 
 def torch_state(seed: int) -> torch.Tensor:
@@ -65,7 +72,7 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if not _may_draw(name):
+        if not _may_draw(name) or _innermost.calls is not self:
             return func(*args, **kwargs)
         if name in _TAKES_GENERATOR and kwargs.get("generator") is None and _on_cpu(args, kwargs):
             with contextlib.suppress(TypeError):  # one of the same name that takes none

@@ -28,8 +28,8 @@ WORTH_SLICING = 0.9
 """Likewise, with gradient workers, or with ``split=True``."""
 MOST_SLICES = 64
 """More processes than that wait for each other longer than they compute."""
-EXCHANGE = 2e-10
-"""Seconds for each byte that goes to a gradient worker or back: it is copied at some 5 GB/s."""
+EXCHANGE = 1e-10
+"""Seconds for each byte that goes to a gradient worker or back: it is copied at some 10 GB/s."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from trainers import new as trainer
 
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SaveCheckpoint, SyncSAC, SyncTD3
-from reactor_sb3.trainers import program
+from reactor_sb3.trainers import session
 
 ALGORITHMS: dict[str, Any] = {"sac": SyncSAC, "td3": SyncTD3}
 STEPS = 160
@@ -50,15 +51,15 @@ def new(algorithm: str, env: Any = "Pendulum-v1", policy: str = "MlpPolicy", **c
     if policy == "CnnPolicy":
         network = {"net_arch": [], "features_extractor_kwargs": {"features_dim": 16}}
     given = {
-        "n_actors": 2, "train_freq": 8, "gradient_steps": 5, "learning_starts": 32, "batch_size": 31, "seed": 0, "tau": 0.1,
+        "n_actors": 2, "train_freq": 8, "gradient_steps": 5, "learning_starts": 32, "batch_size": 150, "seed": 0, "tau": 0.1,
         "buffer_size": 500, "policy_kwargs": network, "learning_rate": 1e-2,
     }  # fmt: skip
     return ALGORITHMS[algorithm](policy, env, **{**given, **INLINE, **changed})
 
 
 @cache
-def alone(algorithm: str, learners: int, split: bool) -> dict[str, Any]:
-    with new(algorithm, n_learners=learners, split=split, pipeline=1, **EVALUATED) as model:
+def alone(algorithm: str, split: bool) -> dict[str, Any]:
+    with new(algorithm, n_learners=1, split=split, pipeline=1, **EVALUATED) as model:
         return outcome(model.learn(STEPS))
 
 
@@ -68,18 +69,20 @@ def alone(algorithm: str, learners: int, split: bool) -> dict[str, Any]:
 @each
 def test_one_result(algorithm: str, learners: int, split: bool, place: dict[str, Any]) -> None:
     with new(algorithm, n_learners=learners, split=split, pipeline=1, **EVALUATED, **place) as model:
-        assert outcome(model.learn(STEPS)) == alone(algorithm, learners, split)
-    assert alone(algorithm, learners, split)["evaluations"]
+        assert outcome(model.learn(STEPS)) == alone(algorithm, split)
+        assert learners == 1 or f"n_learners={learners}" in repr(model)
+    assert alone(algorithm, split)["evaluations"]
 
 
 @each
 def test_what_is_part_of_the_algorithm(algorithm: str) -> None:
-    results = [alone(algorithm, learners, split) for learners in (1, 2) for split in (False, True)]
-    assert len({one["weights"] for one in results}) == 4
+    assert alone(algorithm, False)["weights"] != alone(algorithm, True)["weights"]
+    with new(algorithm, n_learners=2, split=True, pipeline=1, **EVALUATED) as model:
+        assert outcome(model.learn(STEPS)) == alone(algorithm, True)
 
 
 OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "image": (partial(Pushed, SPACES["image"][1]), "CnnPolicy", {"batch_size": 9}),
+    "image": (partial(Pushed, SPACES["image"][1]), "CnnPolicy", {"batch_size": 17}),
     "dict": (partial(Pushed, SPACES["dict"][1]), "MultiInputPolicy", {}),
     "3 steps": (Pushed, "MlpPolicy", {"n_steps": 3}),
     "dropout": (Pushed, "MlpPolicy", {"policy_kwargs": {"net_arch": [16], "features_extractor_class": Dropping}}),
@@ -91,54 +94,20 @@ OTHERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
     env, policy, given = OTHERS[name]
     results = []
-    for place in PLACES if name == "dropout" else (INLINE, PROCESSES):
-        with new(algorithm, env, policy, n_learners=2, split=split, pipeline=1, **given, **place) as model:
+    for place in [*(PLACES if name == "dropout" else (INLINE, PROCESSES)), {"n_learners": 1}]:
+        with new(algorithm, env, policy, **{"n_learners": 2, **place}, split=split, pipeline=1, **given) as model:
             results.append(outcome(model.learn(96)))
     assert all(one == results[0] for one in results)
     assert model.n_updates >= 2 * 5  # the last round is still under way
 
 
-def logarithm_of(model: Any) -> float:
-    found = getattr(model, "log_ent_coef", None)
-    return 0.0 if found is None else float(found.detach())
-
-
-SUMS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "sac": ("sac", "box", {}),
-    "sac, fixed": ("sac", "box", {"ent_coef": 0.2}),
-    "sac, autograd": ("sac", "dict", {}),
-    "td3": ("td3", "box", {}),
-    "td3, autograd": ("td3", "dict", {}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SUMS)
-@splits
-def test_slices_add_up_to_the_minibatch(split: bool, case: str) -> None:
-    """A few updates in slices end where those without do, but for rounding; so do losses and the entropy coefficient."""
-    algorithm, space, given = SUMS[case]
-    policy, observed = SPACES[space]
-    ends = []
-    for learners in (1, 2, 3):
-        env = partial(Pushed, observed)
-        with new(algorithm, env, policy, n_learners=learners, split=split, learning_rate=1e-3, **given) as model:
-            model.learn(48, log_interval=None)
-            assert model.n_updates == 5 and ("formulas" in repr(model)) == (space == "box")
-            ends.append((model.policy.state_dict(), dict(model.logger.name_to_value), logarithm_of(model)))
-    for weights, logged, logarithm in ends[1:]:
-        for key, values in ends[0][0].items():
-            torch.testing.assert_close(weights[key], values, rtol=0, atol=1e-4)
-        assert logarithm == pytest.approx(ends[0][2], rel=1e-4)
-        for key in ("train/critic_loss", "train/actor_loss"):
-            assert logged[key] == pytest.approx(ends[0][1][key], rel=1e-3), key
-
-
 @each
 def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
-    expected = alone(algorithm, 1, True)
-    monkeypatch.setattr(program, "_workers_of", lambda model: None)
+    expected = alone(algorithm, True)
+    choose = session.choose
+    monkeypatch.setattr(session, "choose", lambda config, model: choose(replace(config, split=False), model))
+    monkeypatch.setattr(session, "with_learners", lambda config, model, slices: replace(config, gradients=None))
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
         assert outcome(model.learn(STEPS)) == expected
 
@@ -150,8 +119,8 @@ def test_resumed(algorithm: str, tmp_path: Any) -> None:
     with new(algorithm, n_learners=2, split=True, pipeline=1, **EVALUATED) as model:
         model.learn(STEPS, callback=SaveCheckpoint(path, every=4))
     with type(model).resume(path, actor_device="cpu:0", **PROCESSES) as resumed:  # as on another device
-        assert resumed.remaining_timesteps > 0 and resumed.split and resumed.n_learners == 2
-        assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, 2, True)
+        assert resumed.remaining_timesteps > 0 and resumed.split
+        assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(algorithm, True)
 
 
 def test_devices_that_an_algorithm_does_not_have(tmp_path: Path) -> None:
@@ -244,16 +213,12 @@ def test_devices_of_critics_and_actor(algorithm: str, place: dict[str, Any], dev
     env = lambda: WithoutCuda(gymnasium.make("Pendulum-v1"))  # noqa: E731
     given = {"split": True, "critic_device": "cpu", "actor_device": device, "pipeline": 1, **EVALUATED, **place}
     with new(algorithm, env, **given) as model:
-        assert outcome(model.learn(STEPS)) == alone(algorithm, 1, True)
+        assert outcome(model.learn(STEPS)) == alone(algorithm, True)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "not there": ({"split": True, "actor_device": "cuda:17"}, 'actor_device="cuda:17": torch sees'),
     "two, one learner": ({"critic_device": "meta"}, "critics on meta and the actor on cpu .* pass split=True"),
-    "slices of the actor's": (
-        {"n_learners": 2, "split": True, "actor_device": "meta"},
-        'on meta: use device="cpu", or n_learners=1',
-    ),
 }
 
 

@@ -29,7 +29,6 @@ def two_cores(monkeypatch: Any) -> None:
     costs = {
         "tuning.actor_cost": lambda config: 1e-3 * config.actors.envs,
         "tuning.learner_cost": lambda model: (3 * 1e-3 * len(model.example()) / 32, 3),
-        "tuning.usable_cores": lambda: 2,
         "placing.usable_cores": lambda: 2,
         "placing.tick_cost": lambda **_: 0.0,
         "placing.may_start_processes": lambda: True,
@@ -46,7 +45,6 @@ def test_rates_follow_from_costs() -> None:
     expected = {
         (): (steps, rows, 2 + 4),  # two actors one after the other, then four updates
         (("pipeline", 1),): (steps, rows, 4),
-        (("n_learners", 2),): (steps, rows, 2 + 4 / 2),
         (("n_actors", 8),): (2 * steps, rows, 4 + 4),
         (("envs_per_actor", 2),): (2 * steps, rows, 2 * 2 + 4),
         (("batch_size", 64),): (steps, 2 * rows, 2 + 8),
@@ -58,7 +56,7 @@ def test_rates_follow_from_costs() -> None:
     for changed, (sampled, learned, length) in expected.items():
         assert found[changed].sampling == pytest.approx(sampled / (length * milliseconds)), changed
         assert found[changed].update_frames == pytest.approx(learned / (length * milliseconds)), changed
-    assert [changed for changed, one in found.items() if one.keeps_balance] == [(), (("pipeline", 1),), (("n_learners", 2),)]
+    assert [changed for changed, one in found.items() if one.keeps_balance] == [(), (("pipeline", 1),)]
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -71,8 +69,7 @@ def test_what_cannot_be_is_left_out() -> None:
     model = SyncPPO("MlpPolicy", venv, n_steps=8, batch_size=16)  # 64 rows are more than a round has
     with model:
         found = [dict(one.changed) for one in predictions(model)]
-    assert found == [{}, {"pipeline": 1}, {"n_learners": 2}, {"batch_size": 32}]
-    assert "n_learners" not in changed(new("pqn", rollout_steps=2, n_minibatches=8))  # whose minibatches have one row each
+    assert found == [{}, {"pipeline": 1}, {"batch_size": 32}]
     assert "split" in changed(SyncSAC("MlpPolicy", "Pendulum-v1", n_actors=2, policy_kwargs={"net_arch": [8]}))
 
 
