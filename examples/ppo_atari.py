@@ -2,8 +2,8 @@
 
     python examples/ppo_atari.py --game breakout --steps 10000000
 
-Needs the extra `[sb3,atari]`. Most of the time is the learner's, whose convolutional network goes through autograd: on several
-cores, pass --learners 2 or more (which is part of the algorithm), with a GPU --device cuda.
+Needs the extra `[sb3,atari]`. Most of the time is the learner's, whose convolutional network goes through autograd: all cores take
+part in it. With a GPU, pass --device cuda.
 """
 
 import argparse
@@ -15,7 +15,6 @@ from reactor_sb3 import SyncPPO
 parser = argparse.ArgumentParser()
 parser.add_argument("--game", default="pong")
 parser.add_argument("--steps", type=int, default=512, help="10,000,000 for a real run")
-parser.add_argument("--learners", type=int, default=1, help="slices of each minibatch that are learned from at the same time")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
@@ -30,7 +29,6 @@ model = SyncPPO(
     learning_rate=lambda left: 2.5e-4 * left,
     clip_range=lambda left: 0.1 * left,
     ent_coef=0.01,
-    n_learners=options.learners,
     device=options.device,
     seed=options.seed,
     verbose=1,

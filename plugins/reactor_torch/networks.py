@@ -69,7 +69,7 @@ def draws(module: nn.Module) -> bool:
     def certain(part: nn.Module) -> bool:
         package, _, family = type(part).__module__.rpartition(".")
         torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
-        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "reactor_sb3."))
+        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "sb3_contrib.", "reactor_sb3."))
 
     return not all(map(certain, module.modules()))
 
@@ -253,26 +253,33 @@ class Networks(Mapping[str, Any]):
     def plan_blocks(self, examples: Mapping[str, Any]) -> None:
         """Decide of which blocks of rows the gradients of each loss are the sum: by networks and minibatches alone.
 
-        Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. With batch normalisation it
-        is the whole minibatch, for any other would be normalised by itself, which is another loss.
+        Some formulas have blocks of their own. Elsewhere a block is large enough to take milliseconds. Where a network changes
+        buffers while it learns, as batch normalisation does, it is the whole minibatch: other blocks would be another loss.
 
         Args:
             examples: For each loss a minibatch, as large as there are any.
         """
-        normalise = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for module in self.modules() for part in module.modules())
         for name, batch in examples.items():
-            self._rows[name], rows, blocks = len(batch), len(batch), 1
-            if self.formulas[name].block is None and not normalise and rows >= 2 * LEAST_ROWS:
-                of_row = self._flops(name, batch[slice(0, 2)]) / 2
-                while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
-                    blocks *= 2
+            self._rows[name], self._blocks[name] = (rows := len(batch)), None
+            if self.formulas[name].block is not None or rows < 2 * LEAST_ROWS:
+                continue
+            blocks, of_row = 1, self._flops(name, batch[slice(0, 2)]) / 2
+            while rows >= 2 * blocks * LEAST_ROWS and rows * of_row >= 2 * blocks * LEAST_FLOPS:
+                blocks *= 2
             self._blocks[name] = None if blocks == 1 else -(-rows // blocks)
 
     def _flops(self, loss: str, batch: Any) -> int:
-        """Operations of products and convolutions that the gradients of some rows take."""
+        """Operations of products and convolutions that the gradients of some rows take; 0 if a buffer changes meanwhile."""
+        buffers = [buffer for module in self.modules() for buffer in module.buffers()]
+        before = [buffer.clone() for buffer in buffers]
+        self.set_training_mode(True)
         with _Counter() as counter:
             self.gradients(loss, batch)
-        return int(counter.flops)
+        self.set_training_mode(False)
+        same = all(torch.equal(buffer, was) for buffer, was in zip(buffers, before, strict=True))
+        for buffer, was in zip(buffers, before, strict=True):
+            buffer.copy_(was)
+        return int(counter.flops) if same else 0
 
     @property
     def most_blocks(self) -> int:

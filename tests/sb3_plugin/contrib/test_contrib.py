@@ -15,12 +15,13 @@ from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, each, make
 from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Killing, Seen, outcome
 
 from reactor_rl import RecoveryWarning
+from reactor_torch import networks
 
 
 @cache
-def alone(algorithm: str, pipeline: int = 0, n_learners: int = 1) -> dict[str, Any]:
+def alone(algorithm: str, pipeline: int = 0) -> dict[str, Any]:
     """What comes out without any parallelism."""
-    with make(algorithm, pipeline=pipeline, n_learners=n_learners, **EVALUATED) as model:
+    with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
         found = outcome(model.learn(640))
         assert found["evaluations"] and found["episodes"]
         return found
@@ -34,11 +35,14 @@ def test_the_same_on_any_workers(algorithm: str, pipeline: int, place: dict[str,
 
 
 @each
-def test_slices_are_the_same_on_any_workers(algorithm: str) -> None:
-    with make(algorithm, n_learners=2, **EVALUATED, **PROCESSES) as model:
-        found = outcome(model.learn(640))
-    assert found == alone(algorithm, n_learners=2)
-    assert found["weights"] != alone(algorithm)["weights"]
+def test_any_number_of_learners(algorithm: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(networks, "LEAST_ROWS", 4)
+    monkeypatch.setattr(networks, "LEAST_FLOPS", 0)
+    found = []
+    for how in ({}, {"n_learners": 3}, {"n_learners": 2, **PROCESSES}):
+        with make(algorithm, **EVALUATED, **how) as model:
+            found.append(outcome(model.learn(640)))
+    assert found[0] == found[1] == found[2]
 
 
 @each

@@ -18,7 +18,7 @@ from torch import nn
 from reactor_sb3 import SyncSAC
 from reactor_sb3.formulas import check_squashed
 from reactor_sb3.trainers.learner import finish
-from reactor_torch import check_sliced
+from reactor_torch import check_split
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,7 +126,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'features_extractor.flatten.1' is batch normalisation"):
         SyncSAC("MlpPolicy", lambda: Nothing(observed), buffer_size=200, device="cpu", **normalising)
     with pytest.raises(ValueError, match=r"split=True .* 'critic.features_extractor.flatten.1'"):
-        check_sliced(Learner(model_of("td3", **normalising)).nets, 1, split=True)
+        check_split(Learner(model_of("td3", **normalising)).nets)
     with pytest.raises(ValueError, match=r"StateDependentNoiseDistribution: the noise .* use_sde=False"):
         check_squashed(model_of("sac", use_sde=True).actor)
     with pytest.raises(ValueError, match=r"OwnLogProb .* override its get_action_dist_params"):

@@ -267,6 +267,9 @@ class Normalised(FlattenExtractor):
         super().__init__(space)
         self.normal = nn.BatchNorm1d(self.features_dim)
 
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.normal(super().forward(observations))  # type: ignore[no-any-return]
+
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "none": ({"n_learners": 0}, ValueError, "n_learners"),
