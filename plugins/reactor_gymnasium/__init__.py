@@ -9,6 +9,8 @@ with needs("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.env import AtariEnv
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
     from reactor_gymnasium.cli.targets import Rollout, rollout
+    from reactor_gymnasium.evaluation.evaluate import evaluate
+    from reactor_gymnasium.evaluation.report import EvaluationReport
     from reactor_gymnasium.make import make_vec
     from reactor_gymnasium.registry import follow, register
     from reactor_gymnasium.vector.vector_env import ReactorVectorEnv
@@ -16,8 +18,10 @@ with needs("gymnasium", "reactor_gymnasium"):
 __all__ = [
     "AtariEnv",
     "AtariVectorEnv",
+    "EvaluationReport",
     "ReactorVectorEnv",
     "Rollout",
+    "evaluate",
     "make_vec",
     "register",
     "rollout",
@@ -26,6 +30,13 @@ __all__ = [
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-preload("gymnasium", "gymnasium.vector", "gymnasium.wrappers", "reactor_gymnasium.vector.shard", "reactor_gymnasium.atari.shard")
+preload(
+    "gymnasium",
+    "gymnasium.vector",
+    "gymnasium.wrappers",
+    "reactor_gymnasium.vector.shard",
+    "reactor_gymnasium.evaluation.shard",
+    "reactor_gymnasium.atari.shard",
+)
 register()
 follow()

@@ -20,7 +20,10 @@ from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
 from reactor_rl.plugin import Pickled, decode
 
-__all__ = ["close_all", "BoundRows", "EnvBlock", "RowLayout", "marked"]
+__all__ = ["IDLE", "close_all", "BoundRows", "EnvBlock", "RowLayout", "marked"]
+
+IDLE = 2
+"""In :attr:`EnvBlock.pending`: the environment takes no steps until it is reset."""
 
 
 def close_all(envs: Iterable[tuple[int, Any]], unit: str = "environment") -> None:
@@ -103,12 +106,13 @@ class EnvBlock:
     Args:
         first: Index of the first environment, for messages.
         autoreset: When an environment whose episode has ended is reset.
-        seeds: From a row to the arguments of a reset that follows an episode; by default there are none.
+        seeds: From a row to the arguments of a reset that follows an episode; by default there are none. ``None`` for no reset: the
+            row is idle then.
 
     Attributes:
         envs: The environments; nobody else may refer to one.
         observations: The last one of each environment, a copy; ``None`` before the first reset.
-        pending: Whether the next step resets an environment (``NEXT_STEP``).
+        pending: Whether the next step resets an environment (``NEXT_STEP``), or is not for it at all (:data:`IDLE`).
         rewards: Of the last step, as the environments returned them; 0.0 of a step that was a reset.
         ended: Row, ``terminated`` and ``truncated`` of the episodes that the last step ended.
         finals: By row the last observation of these episodes, a copy, and what :attr:`last_info` gave, if they were reset in the
@@ -120,11 +124,13 @@ class EnvBlock:
         mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
     """
 
-    def __init__(self, first: int, autoreset: AutoresetMode, seeds: Callable[[int], Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self, first: int, autoreset: AutoresetMode, seeds: Callable[[int], Mapping[str, Any] | None] | None = None
+    ) -> None:
         self.first, self.autoreset, self.seeds = first, autoreset, seeds
         self.envs: list[WrapperBypass] = []
         self.observations: list[Any] = []
-        self.pending: list[bool] = []
+        self.pending: list[int] = []
         self.rewards: list[Any] = []
         self.ended: list[tuple[int, bool, bool]] = []
         self.finals: dict[int, tuple[Any, Any]] = {}
@@ -201,8 +207,10 @@ class EnvBlock:
             try:
                 for row, action, env, over in work:
                     if over:  # NEXT_STEP: no account is taken of the action
+                        if over == IDLE:
+                            continue
                         pending[row] = False
-                        observation, info = self._begin(row, env)
+                        observation, info = self._begin(row, env, {} if self.seeds is None else self.seeds(row) or {})
                     else:
                         observation, reward, terminated, truncated, info = env.step(action)
                         rewards[row] = reward if type(reward) in immutable else own(reward)
@@ -214,7 +222,11 @@ class EnvBlock:
                                 pending[row] = True
                             elif autoreset is AutoresetMode.SAME_STEP:
                                 finals[row] = own(observation), last_info(row, info)
-                                observation, info = self._begin(row, env)
+                                kwargs = {} if self.seeds is None else self.seeds(row)
+                                if kwargs is None:
+                                    pending[row], due[row], info = IDLE, NO_LIMIT, {}
+                                else:
+                                    observation, info = self._begin(row, env, kwargs)
                     if put:
                         put(row, observation)
                     # An array that nobody else refers to is ours already; a view's memory is somebody else's.
@@ -240,12 +252,12 @@ class EnvBlock:
             if finals and out.put_next:
                 self._write_finals(out.put_next)
 
-    def _begin(self, row: int, env: Env) -> tuple[Any, dict[str, Any]]:
+    def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
         if self._bypassing and not wrappers_pristine():
             self._write_back()
             env, self._unsettled = self.envs[row].env, True  # the next step looks at all of them again
-        observation, info = env.reset() if self.seeds is None else env.reset(**self.seeds(row))
+        observation, info = env.reset(**kwargs)
         self._due[row] = self._now + self.envs[row].limit
         return observation, info
 

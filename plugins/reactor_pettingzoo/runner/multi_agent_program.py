@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reactor_gymnasium.plugin import StepCosts, checked_executor, checked_number, choose_executor, median_step, recover_for
+from reactor_gymnasium.plugin import (
+    StepCosts,
+    checked_executor,
+    checked_number,
+    choose_executor,
+    median_step,
+    progress,
+    recover_for,
+)
 from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
-from reactor_pettingzoo.runner.report import progress
 from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds
 from reactor_pettingzoo.runner.streams import normals_kept
 from reactor_pettingzoo.runner.tried_copy import ProbeCopy

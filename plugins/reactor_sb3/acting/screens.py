@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from reactor_sb3.acting.film import Film
+from reactor_gymnasium.plugin import Film
 from reactor_sb3.replacing import replacing, sweep
 
 __all__ = ["Bytes", "Files", "Screen", "Window"]
@@ -70,7 +70,7 @@ class Films(ABC):
     """A film for each showing.
 
     Args:
-        suffix: What it is, see :class:`~reactor_sb3.acting.film.Film`.
+        suffix: What it is, see :class:`~reactor_gymnasium.film.Film`.
     """
 
     def __init__(self, suffix: str) -> None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy.typing as npt
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
-from reactor_gymnasium.plugin import checked_number
-from reactor_sb3.acting.film import SUFFIXES, check_encoder
+from reactor_gymnasium.plugin import FILM_SUFFIXES, check_encoder, checked_number
 from reactor_sb3.acting.player import PlayConfig
 from reactor_sb3.acting.viewer import Showing, ViewConfig, show_whole
 from reactor_sb3.environments.live_vec_env import shown_to_actors
@@ -134,8 +133,10 @@ def checked_place(watch: Any, executor: str) -> Place:
     if not isinstance(watch, (str, os.PathLike)):
         raise TypeError(f"watch={watch!r} is neither a string nor a path")
     path = Path(watch).absolute()
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(SUFFIXES)}')
+    if path.suffix.lower() not in FILM_SUFFIXES:
+        raise ValueError(
+            f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(FILM_SUFFIXES)}'
+        )
     if path.parent.exists() and not path.parent.is_dir():  # it is made if there is none
         raise NotADirectoryError(f"watch={str(watch)!r}: {path.parent} is no folder")
     check_encoder(f"watch={str(watch)!r}")

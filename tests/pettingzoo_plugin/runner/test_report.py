@@ -179,7 +179,7 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from reactor_pettingzoo.runner.report import progress
+    from reactor_gymnasium.plugin import progress
 
     shown: list[Any] = []
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **settings: shown.append(settings) or open(os.devnull))  # noqa: SIM115
@@ -219,7 +219,7 @@ def test_what_is_always_alike_is_said_to_be() -> None:
 
 
 def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import reactor_pettingzoo.runner.report as progress
+    import reactor_gymnasium.progress as progress
 
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # else it starts a thread that stays
     bars: list[Any] = []

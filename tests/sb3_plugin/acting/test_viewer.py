@@ -22,9 +22,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNorm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainers import INLINE, PLACES, PROCESSES, SPACES, Toy, new
 
+from reactor_gymnasium.film import Film
 from reactor_rl import WorkerDiedError
 from reactor_sb3 import SyncDQN
-from reactor_sb3.acting.film import Film
 from reactor_sb3.acting.screens import Window
 from reactor_sb3.streams import Purpose, seed_of
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from reactor_rl.plugin import needs
 
-__all__ = ["SUFFIXES", "Film", "check_encoder"]
+__all__ = ["FILM_SUFFIXES", "Film", "check_encoder"]
 
-SUFFIXES = (".gif", ".mp4")
+FILM_SUFFIXES = (".gif", ".mp4")
 _FASTEST_GIF = 50
 """Pictures a second: a GIF counts in hundredths of a second, and viewers slow down what has fewer than two for a picture."""
 

@@ -1,0 +1,234 @@
+"""Episodes by their numbers: each one's seed, return and length, and what is kept of it; the rows that play them, one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
+
+from reactor_gymnasium.environments.block import IDLE, BoundRows, EnvBlock
+from reactor_gymnasium.environments.owning import as_number
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.evaluation.asking import seed_of
+from reactor_gymnasium.evaluation.policies import is_plain
+from reactor_rl.plugin import Pickled, aligned_zeros, canonical, new_hash
+
+__all__ = ["Played", "Player"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode that has ended.
+
+    Attributes:
+        number: Its number.
+        total: Sum of its rewards; a ``Monitor``'s or ``RecordEpisodeStatistics``' where there is one.
+        length: Its steps, likewise.
+        terminated: Whether the environment ended it, and no limit.
+        infos: The numbers and truth values in its last info.
+        digest: A hash of its actions and rewards.
+    """
+
+    number: int
+    total: float
+    length: int
+    terminated: bool
+    infos: Mapping[str, float | int | bool] = field(default_factory=dict)
+    digest: str = ""
+
+
+class _Count:
+    """One episode so far."""
+
+    __slots__ = ("actions", "begun", "length", "number", "rewards", "total")
+
+    def __init__(self, number: int, begun: int) -> None:
+        self.number, self.begun = number, begun  # from which of the noted steps on it has not been counted
+        self.total, self.length = 0.0, 0
+        self.actions, self.rewards = new_hash(), new_hash()
+
+
+class Player:
+    """Rows that play episodes: where one ends, the next one of a queue begins.
+
+    Args:
+        makers: What makes each environment, encoded.
+        first: Index of the first one, for messages.
+        layout: Of an observation.
+        action_space: Of each environment.
+        max_steps: After how many steps an episode is cut off; ``None`` for never.
+
+    Attributes:
+        seed: Of the evaluation.
+        queue: Numbers of episodes that are to begin.
+        playing: Number of the episode of each row, ``None`` where it is idle.
+        begun: Rows in which an episode has begun since somebody has emptied this.
+        ended: Episodes that have ended since then.
+    """
+
+    def __init__(
+        self,
+        makers: Sequence[Pickled],
+        first: int,
+        layout: ObservationLayout,
+        action_space: gymnasium.Space[Any],
+        max_steps: int | None,
+    ) -> None:
+        self.block = EnvBlock(first, AutoresetMode.SAME_STEP, self._next)
+        self.makers, self.first, self.layout, self.max_steps = makers, first, layout, max_steps
+        self.seed = 0
+        self.queue: deque[int] = deque()
+        self.playing: list[int | None] = [None] * len(makers)
+        self.begun: list[int] = []
+        self.ended: list[Played] = []
+        self.plain = is_plain(action_space)
+        self._counts: list[_Count | None] = [None] * len(makers)
+        self._rewards: list[list[Any]] = []  # of each noted step, of each row
+        self._actions: list[Any] = []
+
+    def build(self) -> None:
+        """Make the environments, here where they will live."""
+        self.block.build(self.makers, partial(_limited, self.max_steps))
+        self.block.keep_infos, self.block.last_info = False, _numbers
+        self.block.pending[:] = [IDLE] * len(self.makers)
+
+    def rows(self) -> Array | None:
+        """Memory for the array leaves of the observations of all rows; ``None`` if there are no such leaves."""
+        if not self.layout.arrays:
+            return None
+        shape, dtype = self.layout.storage()
+        return aligned_zeros((len(self.makers), *shape), dtype)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row plays."""
+        return all(number is None for number in self.playing)
+
+    def objects(self) -> list[tuple[Any, ...]] | None:
+        """The object leaves of the observations of all rows, if they have some."""
+        if not self.layout.objects:
+            return None
+        return [() if last is None else self.layout.take_objects(last) for last in self.block.observations]
+
+    def wake(self, out: BoundRows | None) -> None:
+        """Begin episodes of the queue where a row is idle."""
+        block = self.block
+        idle = [row for row, number in enumerate(self.playing) if number is None][: len(self.queue)]
+        if not idle:
+            return
+        with block.opened():
+            for row in idle:
+                number = self.queue[0]
+                try:
+                    block.reset(row, self._next(row) or {})
+                except Exception as error:
+                    error.add_note(f"raised by the reset of episode {number}, in environment {self.first + row}")
+                    raise
+        if out is not None:
+            for row, failure in out.write_each(block.observations):
+                failure.add_note(f"raised in environment {self.first + row}")
+                raise failure
+
+    def _next(self, row: int) -> dict[str, Any] | None:
+        """The arguments of the reset that begins the next episode, ``None`` if there is no further one."""
+        if not self.queue:
+            self.playing[row] = None
+            return None
+        number = self.playing[row] = self.queue.popleft()
+        self.begun.append(row)
+        return {"seed": seed_of(self.seed, number)}
+
+    def step(self, actions: Any, out: BoundRows | None) -> None:
+        """Take a step in each row that is not idle.
+
+        Args:
+            actions: One for each row: an array, or a list.
+            out: Where observations are written.
+
+        Raises:
+            Exception: What the first of the environments that failed raised, with a note that says in which episode.
+        """
+        block, playing = self.block, list(self.playing)
+        for row in self.begun:
+            if playing[row] is not None:
+                self._counts[row] = _Count(int(playing[row] or 0), len(self._rewards))
+        self.begun.clear()
+        self._actions.append(actions.copy() if self.plain else list(actions))
+        block.step(actions, out)
+        if block.failures:
+            row, error = min(block.failures, key=lambda failure: failure[0])
+            error.add_note(f"raised in episode {playing[row]}, in environment {self.first + row}")
+            raise error
+        self._rewards.append(block.rewards)
+        for row, terminated, _ in block.ended:
+            self._end(row, terminated)
+
+    def note(self) -> None:
+        """Count what has been noted so far: to be called now and then, lest it become too much."""
+        for row, count in enumerate(self._counts):
+            if count is not None:
+                self._add(row, count)
+                count.begun = 0
+        self._rewards.clear()
+        self._actions.clear()
+
+    def _add(self, row: int, count: _Count) -> None:
+        """Bring an episode's length, return and hashes up to date."""
+        try:
+            rewards = [float(as_number(of_step[row])) for of_step in self._rewards[count.begun :]]
+        except ValueError as error:
+            error.add_note(f"raised in episode {count.number}, in environment {self.first + row}")
+            raise
+        for reward in rewards:  # not by sum(), which rounds otherwise since Python 3.12
+            count.total += reward
+        count.length += len(rewards)
+        count.rewards.update(np.array(rewards, "<f8").tobytes())
+        taken = [of_step[row] for of_step in self._actions[count.begun :]]
+        if self.plain and taken:
+            array = np.array(taken)
+            count.actions.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        else:
+            for action in taken:
+                canonical(action, count.actions)
+
+    def _end(self, row: int, terminated: bool) -> None:
+        count = self._counts[row]
+        assert count is not None
+        self._add(row, count)
+        self._counts[row] = None
+        infos = self.block.finals[row][1]
+        total, length = infos.pop("episode", (count.total, count.length))
+        digest = f"{count.actions.hexdigest()[:16]}{count.rewards.hexdigest()[:16]}"
+        self.ended.append(Played(count.number, total, length, terminated, infos, digest))
+
+
+def _limited(max_steps: int | None, env_fn: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
+    env = env_fn()
+    return env if max_steps is None else TimeLimit(env, max_steps)
+
+
+def _numbers(row: int, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and truth values of a last info; return and length of an ``"episode"`` of some wrapper's."""
+    kept: dict[str, Any] = {}
+    for name, value in info.items():
+        if isinstance(value, np.ndarray) and value.shape == ():
+            value = value[()]
+        if name == "episode" and isinstance(value, Mapping) and {"r", "l"} <= value.keys():
+            kept["episode"] = float(np.asarray(value["r"]).item()), int(np.asarray(value["l"]).item())
+        elif isinstance(value, bool | np.bool_):
+            kept[name] = bool(value)
+        elif isinstance(value, int | np.integer):
+            kept[name] = int(value)
+        elif isinstance(value, float | np.floating):
+            kept[name] = float(value)
+    return kept

@@ -1,0 +1,307 @@
+"""``evaluate``: episodes of a policy, with the same report on any number of environments and workers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from reactor_gymnasium.arguments import check_travel, checked_executor, checked_number, encode_makers, make_probe
+from reactor_gymnasium.evaluation.asking import Chosen, choose_batch
+from reactor_gymnasium.evaluation.episodes import Played
+from reactor_gymnasium.evaluation.log import EpisodeLog
+from reactor_gymnasium.evaluation.policies import PolicyContext
+from reactor_gymnasium.evaluation.program import EpisodeProgram
+from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
+from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
+from reactor_gymnasium.make import find_spec
+from reactor_gymnasium.placement import step_cost
+from reactor_gymnasium.progress import progress
+from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
+from reactor_rl.plugin import check_timeout, global_random_state, may_start_processes, parallel_executor, usable_cores
+
+if TYPE_CHECKING:
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["Evaluator", "env_maker", "evaluate"]
+
+START = 2.0
+"""Seconds that helpers must save, for the time that they take to start."""
+ROWS = 8
+"""Environments of a worker, where nothing else is said."""
+EXPECTED = 500
+"""Steps of an episode, where nothing is known of it."""
+
+
+def evaluate(
+    policy: Any,
+    env: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]],
+    episodes: int = 100,
+    *,
+    seed: int = 0,
+    num_envs: int | None = None,
+    workers: int | None = None,
+    executor: ExecutorName = "auto",
+    batch_size: int | None = None,
+    deterministic: bool = True,
+    max_steps: int | None = None,
+    step_timeout: float | None = None,
+    restarts: int = 0,
+    log: str | Path | None = None,
+    resume: str | Path | None = None,
+    record: Sequence[int] = (),
+    videos: str | Path = "videos",
+    progress_bar: bool | None = None,
+    start_method: str | None = None,
+) -> EvaluationReport:
+    """Play episodes of a policy. The report is the same, bit for bit, for any ``num_envs``, ``workers`` and ``executor``.
+
+    Episode ``k`` is reset with a seed of its own, drawn from (``seed``, ``k``), and a policy that draws its actions draws them
+    from a stream of its own, whoever plays the episode and whenever. Where one ends, the next one begins.
+
+    Args:
+        policy: A model or policy of Stable-Baselines3, a ``torch.nn.Module`` (scores of discrete actions, or continuous actions),
+            an object with ``predict(observations, ...)``, or a function of a batch of observations that returns as many actions.
+            A function that draws takes ``random``, a list of generators of numpy, one for each row.
+        env: An id, a spec, or a function that makes an environment.
+        episodes: How many.
+        seed: Of the evaluation.
+        num_envs: Environments side by side. By default as many as keep the workers busy.
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: ``"inline"``, ``"threads"``, ``"processes"``, or ``"auto"``, which times a throw-away environment and chooses.
+        batch_size: Observations that a policy is asked about at once, always as many: what is missing is filled up. By default
+            32, or 1 if the policy is found to answer otherwise beside other rows, to remember what it has seen, or to draw from
+            the process's random generators. No matter for what is asked row by row by construction, as ``MlpPolicy`` is.
+        deterministic: Whether a policy that can do both takes its best action, or draws one.
+        max_steps: After how many steps an episode is cut off; by default only by its own limits.
+        step_timeout: Seconds that the caller waits for a worker process at most, in which its environments take up to 16 steps.
+            After that it is a :class:`reactor_rl.WorkerHungError`, or, with ``restarts``, workers are started anew.
+        restarts: How often worker processes are started anew because one has died. Episodes that had not ended begin again.
+        log: A file that gets a line of JSON for each episode when it ends; it is written anew.
+        resume: Likewise, but it may have episodes of the same evaluation already, which are not played again: after a crash,
+            call again with the same arguments.
+        record: Numbers of episodes to make videos of, after all have been played. The environment must render ``rgb_array``.
+        videos: Folder of the videos, ``episode-7.mp4`` and so on.
+        progress_bar: Whether to show one, if it takes longer than a second. By default on a terminal and in notebooks.
+        start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+
+    Raises:
+        TypeError: If ``policy`` is no policy, or ``env`` makes no environment.
+        ValueError: If an argument makes no sense, the policy does not fit the environment, or the file to go on with is of another
+            evaluation.
+        Exception: What the environment or the policy raised. Episodes that have ended are in the log.
+
+    Example:
+        >>> from reactor_gymnasium import evaluate
+        >>> report = evaluate(lambda observations: (observations[:, 2] > 0).astype(int), "CartPole-v1", episodes=20, seed=0)
+        >>> len(report), bool(report.lengths.min() > 20)
+        (20, True)
+    """
+    checked_number("episodes", episodes, 1)
+    checked_number("seed", seed, 0)
+    if log is not None and resume is not None:
+        raise ValueError("log and resume are one file: pass resume alone, which writes what log does")
+    record = _checked_record(record, episodes)
+    with Evaluator(
+        env, num_envs=num_envs, workers=workers, executor=executor, max_steps=max_steps, step_timeout=step_timeout,
+        restarts=restarts, start_method=start_method,
+    ) as evaluator:  # fmt: skip
+        return evaluator.evaluate(
+            policy, episodes, seed=seed, batch_size=batch_size, deterministic=deterministic, log=log, resume=resume,
+            record=record, videos=videos, progress_bar=progress_bar,
+        )  # fmt: skip
+
+
+class Evaluator:
+    """Environments that stay for several evaluations; a context manager. Arguments as for :func:`evaluate`."""
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        num_envs: int | None = None,
+        workers: int | None = None,
+        executor: ExecutorName = "auto",
+        max_steps: int | None = None,
+        step_timeout: float | None = None,
+        restarts: int = 0,
+        start_method: str | None = None,
+    ) -> None:
+        for name, number, least in (
+            ("num_envs", num_envs, 1), ("workers", workers, 1), ("max_steps", max_steps, 1), ("restarts", restarts, 0),
+        ):  # fmt: skip
+            if number is not None:
+                checked_number(name, number, least)
+        checked_executor(executor)
+        if executor in ("ray", "federated"):
+            raise ValueError(f"executor must be 'auto', 'inline', 'threads' or 'processes', got {executor!r}")
+        check_timeout("step_timeout", step_timeout)
+        self.num_envs, self.workers, self.executor, self.max_steps = num_envs, workers, executor, max_steps
+        self.step_timeout, self.restarts, self.start_method = step_timeout, restarts, start_method
+        self.env_fn, self.name = env_maker(env)
+        (self.make,) = encode_makers((self.env_fn,))
+        check_travel((self.env_fn,), (self.make,), "evaluate", "start_method", "env")
+        self.program: EpisodeProgram | None = None
+
+    def evaluate(
+        self,
+        policy: Any,
+        episodes: int,
+        *,
+        seed: int = 0,
+        batch_size: int | None = None,
+        deterministic: bool = True,
+        log: str | Path | None = None,
+        resume: str | Path | None = None,
+        record: Sequence[int] = (),
+        videos: str | Path = "videos",
+        progress_bar: bool | None = None,
+    ) -> EvaluationReport:
+        """Play episodes; see :func:`evaluate`."""
+        if batch_size is not None:
+            checked_number("batch_size", batch_size, 1)
+        began = time.perf_counter()
+        with global_random_state():
+            probe: Any = make_probe(self.env_fn, "the environment")
+            if not isinstance(probe, gymnasium.Env):
+                raise TypeError(f"env must make a gymnasium.Env, got {probe!r}")
+            try:
+                self.name = self.name or (probe.spec.id if probe.spec is not None else type(probe.unwrapped).__name__)
+                context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
+                chosen = choose_batch(policy, context, probe, batch_size)
+                if record:
+                    check_recording(self.env_fn, self.name)
+                about = {
+                    "env": self.name, "seed": seed, "deterministic": deterministic, "max_steps": self.max_steps,
+                    "batch_size": chosen.batch, "policy": chosen.policy.digest(),
+                }  # fmt: skip
+                path = resume if log is None else log
+                with contextlib.ExitStack() as stack:
+                    file = None if path is None else stack.enter_context(EpisodeLog(path, about, goes_on=resume is not None))
+                    known = {one.number: one for one in ([] if file is None else file.known) if one.number < episodes}
+                    update = stack.enter_context(progress(episodes, "episode", shown=progress_bar))
+                    update(len(known))
+
+                    def ended(done: Sequence[Played]) -> None:
+                        known.update({one.number: one for one in done})
+                        if file is not None:
+                            file.add(done)
+                        update(len(done))
+
+                    self._play(chosen, context, probe, seed, episodes, known, ended)
+            finally:
+                probe.close()
+        ordered = [known[number] for number in range(episodes)]
+        filmed = record_episodes(self.env_fn, chosen, context, self.max_steps, seed, [ordered[k] for k in record], Path(videos))
+        return report_of(ordered, self.name, chosen, deterministic, seed, time.perf_counter() - began, filmed)
+
+    def _play(
+        self, chosen: Chosen, context: PolicyContext, probe: Any, seed: int, episodes: int, known: dict[int, Played],
+        ended: Callable[[Sequence[Played]], None],
+    ) -> None:  # fmt: skip
+        """Play what is not known yet."""
+        left, restarts = self.restarts, 0
+        while missing := [number for number in range(episodes) if number not in known]:
+            try:
+                self._program(chosen, context, probe, len(missing)).play(chosen, seed, missing, ended)
+            except (WorkerDiedError, WorkerHungError) as error:
+                self.close()
+                if not left:
+                    raise
+                left, restarts = left - 1, restarts + 1
+                warnings.warn(f"workers are started anew ({restarts} of {self.restarts}): {error}", RecoveryWarning, stacklevel=4)
+            except BaseException:
+                self.close()
+                raise
+
+    def _program(self, chosen: Chosen, context: PolicyContext, probe: Any, episodes: int) -> EpisodeProgram:
+        """The running program, which is started if there is none that will do."""
+        in_workers = chosen.policy.in_workers
+        if self.program is not None and self.program.in_workers == in_workers:
+            return self.program
+        self.close()
+        workers = usable_cores() if self.workers is None else self.workers
+        if self.num_envs is None:
+            each = ROWS if chosen.policy.by_row or chosen.batch == 1 else max(ROWS, chosen.batch)
+            num_envs = each * (workers if in_workers or each == ROWS else 1)
+        else:
+            num_envs = self.num_envs
+        num_envs = min(num_envs, episodes)
+        workers = min(workers, num_envs)
+        executor = self.executor
+        if executor == "auto":
+            executor = parallel_executor(replaced=bool(self.restarts))
+            limit = self.max_steps or (probe.spec.max_episode_steps if probe.spec is not None else None) or EXPECTED
+            seconds = (step_cost(probe) or 0.0) * limit * episodes
+            late = executor == "processes" and not may_start_processes()
+            if workers == 1 or late or seconds * (1 - 1 / workers) < START:
+                executor = "inline"
+        if executor == "inline":
+            workers = 1
+        self.program = EpisodeProgram(
+            self.make, num_envs, context.observation_space, context.action_space, self.max_steps, workers, executor, in_workers,
+            self.step_timeout, self.start_method,
+        )  # fmt: skip
+        return self.program
+
+    def close(self) -> None:
+        """Close the environments, and end the workers."""
+        program, self.program = self.program, None
+        if program is not None:
+            program.run.close()
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def env_maker(env: Any) -> tuple[Callable[[], gymnasium.Env[Any, Any]], str]:
+    """What makes an environment, and its name if that is known.
+
+    Raises:
+        TypeError: If it is no id, spec or function.
+    """
+    if isinstance(env, str | EnvSpec):
+        spec = find_spec(env) if isinstance(env, str) else env
+        return partial(gymnasium.make, spec), spec.id
+    if isinstance(env, gymnasium.Env) or not callable(env):
+        raise TypeError(f"env must be an id, a spec, or a function that makes an environment, got {env!r}")
+    return env, ""
+
+
+def report_of(
+    episodes: Sequence[Played], name: str, chosen: Chosen, deterministic: bool, seed: int, seconds: float, videos: dict[int, str]
+) -> EvaluationReport:
+    """The report of episodes, in the order of their numbers."""
+    return EvaluationReport(
+        env=name,
+        policy=chosen.how,
+        row_independent=chosen.alone,
+        deterministic=deterministic,
+        seed=seed,
+        returns=np.array([one.total for one in episodes], np.float64),
+        lengths=np.array([one.length for one in episodes], np.int64),
+        terminated=np.array([one.terminated for one in episodes], np.bool_),
+        infos=columns_of(episodes),
+        digests=tuple(one.digest for one in episodes),
+        seconds=seconds,
+        videos=videos,
+    )
+
+
+def _checked_record(record: Sequence[int], episodes: int) -> list[int]:
+    for number in record:
+        checked_number("record", number, 0)
+        if number >= episodes:
+            raise ValueError(f"record: there is no episode {number}, but {episodes} of them, from 0 on")
+    return sorted(set(record))

@@ -1,0 +1,287 @@
+"""What may be evaluated, and how it is asked: in batches of as many rows, with noise that belongs to an episode's step."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Literal, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from reactor_gymnasium.environments.owning import own
+from reactor_rl.plugin import canonical, global_random_state, new_hash
+
+__all__ = ["AskedPolicy", "BoundPolicy", "Noise", "PolicyContext", "Turn", "adapted", "counted", "hashed", "is_plain", "Seeded"]
+
+Array = npt.NDArray[Any]
+
+GROUP = "reactor_gymnasium.policies"
+"""Entry points of plugins that know how to ask the policies of their library; named after the package of those."""
+
+
+class Noise(NamedTuple):
+    """Random numbers that a policy needs for an action.
+
+    Attributes:
+        kind: ``"uniform"`` in [0, 1) or ``"normal"``, ``width`` numbers for each row; ``"generator"`` for the generator itself.
+        width: How many.
+    """
+
+    kind: Literal["uniform", "normal", "generator"]
+    width: int = 1
+
+
+class Turn:
+    """What a policy is asked with, besides observations.
+
+    Attributes:
+        noise: ``(rows, width)``, float64; a list of generators; or ``None``.
+        memory: What the policy keeps of each row's episode, ``None`` at its beginning; to be replaced by the policy.
+    """
+
+    __slots__ = ("memory", "noise")
+
+    def __init__(self, noise: Any, memory: list[Any]) -> None:
+        self.noise, self.memory = noise, memory
+
+
+BoundPolicy = Callable[[Turn], Any]
+"""Reads the observations that it was bound to, and returns an action for each row."""
+
+
+@dataclass(frozen=True)
+class PolicyContext:
+    """What a policy is to act in.
+
+    Attributes:
+        observation_space: Of one environment.
+        action_space: Likewise.
+        deterministic: Whether it takes its best action, or draws one.
+    """
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    deterministic: bool
+
+
+class AskedPolicy(ABC):
+    """A policy as episodes ask it. Where it is asked in workers, each has a copy.
+
+    Attributes:
+        by_row: Whether an answer depends on its own row alone, to the last bit, by construction. Then any number of rows is asked.
+        in_workers: Whether workers ask copies of it; else the caller asks it.
+        noise: What it needs to draw an action.
+        single: Whether one row is asked at a time, whatever ``batch_size`` says.
+    """
+
+    by_row = False
+    in_workers = False
+    noise: Noise | None = None
+    single = False
+
+    @abstractmethod
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """Be asked about observations that are always in the same memory.
+
+        Args:
+            observations: Batched as Gymnasium batches them: arrays ``(rows, ...)``, in dicts and tuples.
+            rows: How many.
+        """
+
+    def raw(self, observations: Any, rows: int) -> Callable[[Turn], Any]:
+        """Likewise, but for what actions are chosen by, in which a difference in the last bit can be seen."""
+        return self.bind(observations, rows)
+
+    def digest(self) -> str | None:
+        """A hash of what it has learned, ``None`` if that cannot be told."""
+        return None
+
+
+class Adapter(Protocol):
+    """What an entry point of :data:`GROUP` is."""
+
+    def __call__(self, policy: Any, context: PolicyContext) -> AskedPolicy | None:
+        """The policy as it is asked, ``None`` if it is not for this plugin.
+
+        Raises:
+            ValueError: If it does not fit the environment.
+        """
+
+
+def adapted(policy: Any, context: PolicyContext) -> AskedPolicy:
+    """A policy of any kind as it is asked.
+
+    Args:
+        policy: A model or policy of a library that a plugin knows, an object with ``predict``, or a function of a batch of
+            observations.
+        context: What it is to act in.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If it does not fit the environment.
+    """
+    if isinstance(policy, AskedPolicy):
+        return policy
+    if isinstance(policy, type):
+        raise TypeError(f"the policy is the class {policy.__name__}; pass an object of it")
+    packages = {cls.__module__.partition(".")[0] for cls in type(policy).__mro__}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name in packages:
+            adapter: Adapter = entry.load()
+            found = adapter(policy, context)
+            if found is not None:
+                return found
+    if callable(getattr(policy, "predict", None)):
+        return PredictPolicy(policy, context)
+    if callable(policy):
+        return FunctionPolicy(policy, context)
+    raise TypeError(
+        f"policy must be a function of a batch of observations, an object with predict(), or a model of Stable-Baselines3 or "
+        f"torch, got {policy!r}"
+    )
+
+
+# ---------------------------------------------------------------------- functions, and objects with predict
+
+
+class FunctionPolicy(AskedPolicy):
+    """A function of a batch of observations, and of generators for the rows if it has a parameter ``random``."""
+
+    def __init__(self, function: Callable[..., Any], context: PolicyContext) -> None:
+        self.function, self.context = function, context
+        self.named = getattr(function, "__name__", type(function).__name__)
+        if "random" in _parameters(function):
+            self.noise = Noise("generator")
+
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """See :class:`AskedPolicy`."""
+        function, random_too, space = self.function, self.noise is not None, self.context.action_space
+
+        def ask(turn: Turn) -> Any:
+            given = own(observations)  # it may keep it, or change it
+            return counted(function(given, random=turn.noise) if random_too else function(given), rows, space, self.named)
+
+        return ask
+
+
+class PredictPolicy(AskedPolicy):
+    """An object with ``predict``, which returns actions, or actions and a state."""
+
+    def __init__(self, policy: Any, context: PolicyContext) -> None:
+        self.policy, self.context = policy, context
+        known = _parameters(policy.predict)
+        self.fixed = {"deterministic": context.deterministic} if "deterministic" in known else {}
+        self.stateful, self.starts = "state" in known, "episode_start" in known
+
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """See :class:`AskedPolicy`."""
+        predict, space, fixed = self.policy.predict, self.context.action_space, self.fixed
+        named = f"{type(self.policy).__name__}.predict"
+
+        def ask(turn: Turn) -> Any:
+            more: dict[str, Any] = dict(fixed)
+            begun = turn.memory[0] is not None
+            if self.stateful:
+                more["state"] = turn.memory[0] if rows == 1 else None
+            if self.starts:
+                more["episode_start"] = np.full(rows, not begun)
+            given = predict(own(observations), **more)
+            actions, state = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+            if state is not None:
+                turn.memory[:] = [state] * rows
+            return counted(actions, rows, space, named)
+
+        return ask
+
+
+class Seeded(AskedPolicy):
+    """A policy that draws from the generators of the process: they are seeded by episode and step before it is asked."""
+
+    noise = Noise("generator")
+    single = True
+
+    def __init__(self, policy: AskedPolicy) -> None:
+        self.policy, self.in_workers = policy, policy.in_workers
+
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """See :class:`AskedPolicy`."""
+        ask = self.policy.bind(observations, rows)
+
+        def seeded(turn: Turn) -> Any:
+            word = int(turn.noise[0].integers(2**32))
+            with global_random_state():
+                random.seed(word)
+                np.random.seed(word)
+                torch = sys.modules.get("torch")
+                if torch is not None:
+                    torch.manual_seed(word)
+                return ask(turn)
+
+        return seeded
+
+    def digest(self) -> str | None:
+        """See :class:`AskedPolicy`."""
+        return self.policy.digest()
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some of C's have none
+        return ()
+
+
+# ---------------------------------------------------------------------- what they return
+
+
+def is_plain(space: gymnasium.Space[Any]) -> bool:
+    """Whether a batch of actions is one array."""
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def counted(actions: Any, rows: int, space: gymnasium.Space[Any], named: str) -> Any:
+    """Actions, if there is one for each row, as an array where the space is one of arrays, else as a list.
+
+    Args:
+        actions: What a policy has returned.
+        rows: How many observations it was asked about.
+        space: Of one action.
+        named: The policy, for messages.
+
+    Raises:
+        ValueError: If they are of another shape or kind, or outside of a ``Discrete`` space.
+    """
+    if not is_plain(space):
+        if not isinstance(actions, list | tuple) or len(actions) != rows:
+            raise ValueError(f"the policy {named} must return a list of {rows} actions of {space}, got {actions!r}")
+        return list(actions)
+    if hasattr(actions, "detach"):
+        actions = actions.detach().cpu()
+    array = np.asarray(actions)
+    wanted = (rows, *(space.shape or ()))
+    if array.shape != wanted:
+        raise ValueError(
+            f"the policy {named} returned actions of shape {array.shape} for {rows} observations; actions of {space} have the "
+            f"shape {wanted}"
+        )
+    kind, dtype = array.dtype.kind, np.dtype(space.dtype)
+    if kind not in "biuf" or (dtype.kind in "iub" and kind == "f"):
+        raise ValueError(f"the policy {named} returned actions of dtype {array.dtype}; {space} has {dtype}")
+    if isinstance(space, spaces.Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
+        raise ValueError(f"the policy {named} returned the actions {array.tolist()}, of which some are not in {space}")
+    return array
+
+
+def hashed(values: Any) -> str:
+    """A hash of plain values and arrays."""
+    into = new_hash()
+    canonical(values, into)
+    return str(into.hexdigest())

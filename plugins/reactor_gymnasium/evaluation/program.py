@@ -1,0 +1,198 @@
+"""The program of an evaluation: shards of environments, and who gives them episodes, by ticks alone."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import gymnasium
+import numpy as np
+
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.evaluation.asking import Asking, Chosen
+from reactor_gymnasium.evaluation.episodes import Played
+from reactor_gymnasium.evaluation.policies import is_plain
+from reactor_gymnasium.evaluation.shard import AskingShard, ToldShard
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_rl import Program
+from reactor_rl.plugin import aligned_zeros, encode, one_numeric_thread
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+    from reactor_rl.plugin import ExecutorName
+
+__all__ = ["EpisodeProgram"]
+
+
+class EpisodeProgram:
+    """A running program whose environments play episodes; a context manager.
+
+    Args:
+        make: What makes an environment, encoded.
+        num_envs: How many there are.
+        observation_space: Of each.
+        action_space: Of each.
+        max_steps: After how many steps an episode is cut off; ``None`` for never.
+        workers: How many workers there are.
+        executor: Its name.
+        in_workers: Whether workers ask the policy, or the caller.
+        step_timeout: Seconds that the caller waits for a worker at a tick; ``None`` for as long as it takes.
+        context: How helper processes start.
+    """
+
+    def __init__(
+        self,
+        make: Any,
+        num_envs: int,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        max_steps: int | None,
+        workers: int,
+        executor: ExecutorName,
+        in_workers: bool,
+        step_timeout: float | None,
+        context: str | None = None,
+    ) -> None:
+        self.num_envs, self.observation_space, self.action_space = num_envs, observation_space, action_space
+        self.layout, self.in_workers = ObservationLayout(observation_space, "unsafe"), in_workers
+        program = Program(f"evaluation in {num_envs}")
+        program.worker_setup(repeat_registrations())
+        cuts = [num_envs * shard // workers for shard in range(workers + 1)]
+        self.sizes = [hi - lo for lo, hi in pairwise(cuts)]
+        outputs = {} if in_workers else {"playing": program.output("playing")}
+        if not in_workers and self.layout.arrays:
+            outputs["observations"] = program.output("observations")
+        placement = {}
+        for number, (lo, hi) in enumerate(pairwise(cuts)):
+            name = f"environments[{lo}:{hi}]"
+            placement[name] = number
+            shard = program.add(
+                AskingShard if in_workers else ToldShard, name=name, makers=(make,) * (hi - lo), first=lo,
+                observation_space=observation_space, action_space=action_space, max_steps=max_steps,
+            )  # fmt: skip
+            for port in ("begin", "episodes"):
+                program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
+            program.connect(shard.done, program.output(f"done_{number}"))
+            if not in_workers:
+                program.connect(program.input(f"actions_{number}"), shard.actions)
+                for port, output in outputs.items():
+                    program.connect(getattr(shard, port), output.rows[lo:hi])
+                program.connect(shard.objects, program.output(f"objects_{number}"))
+        self.cuts = cuts
+        self.run: Run = program.start(
+            executor=executor, workers=workers, context=context, fingerprint="off", placement=placement, tick_timeout=step_timeout
+        )
+
+    def play(self, chosen: Chosen, seed: int, episodes: Iterable[int], ended: Callable[[Sequence[Played]], object]) -> None:
+        """Play episodes.
+
+        Args:
+            chosen: The policy, and how it is asked.
+            seed: Of the evaluation.
+            episodes: Their numbers.
+            ended: Called after each tick with those that have ended.
+
+        Raises:
+            Exception: What an environment or the policy raised.
+            WorkerDiedError: If a worker died.
+            WorkerHungError: If one did not finish a tick in time.
+        """
+        policy = encode(chosen.policy) if self.in_workers else None
+        begin: Any = (seed, policy, chosen.batch)
+        self.run.set(**{f"begin_{number}": begin for number in range(len(self.sizes))})
+        dealer = _Dealer(deque(episodes), self.sizes)
+        if self.in_workers:
+            while dealer.busy:
+                self._tick(dealer, ended)
+        else:
+            with one_numeric_thread():
+                self._tell(chosen, seed, dealer, ended)
+
+    def _tick(self, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
+        run = self.run
+        given = dealer.deal()
+        run.set(**{f"episodes_{number}": numbers for number, numbers in given.items()})
+        run.tick()
+        for number in given:
+            done = run.values(f"done_{number}")[0]
+            dealer.count(number, len(done))
+            ended(done)
+
+    def _tell(self, chosen: Chosen, seed: int, dealer: _Dealer, ended: Callable[[Sequence[Played]], object]) -> None:
+        """Play, with a policy that is asked here."""
+        run, plain = self.run, is_plain(self.action_space)
+        rows = None
+        if self.layout.arrays:
+            shape, dtype = self.layout.storage()
+            rows, seen = aligned_zeros((self.num_envs, *shape), dtype), run.view("observations")
+        asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
+        playing, now = run.view("playing"), np.full(self.num_envs, -1)
+        objects: list[Any] = [()] * self.num_envs
+        self._tick(dealer, ended)
+        while dealer.busy:
+            before, now = now, playing.copy()
+            asking.follow([None if number < 0 else number for number in now.tolist()], np.flatnonzero(before != now).tolist())
+            if rows is not None:
+                rows[...] = seen
+            if self.layout.objects:
+                for number, (lo, hi) in enumerate(pairwise(self.cuts)):
+                    if found := run.values(f"objects_{number}"):
+                        objects[lo:hi] = found[0]
+            actions = asking(objects if self.layout.objects else None)
+            for number, (lo, hi) in enumerate(pairwise(self.cuts)):
+                if dealer.load[number]:
+                    run.set(**{f"actions_{number}": actions[lo:hi].copy() if plain else actions[lo:hi]})
+            self._tick(dealer, ended)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.run.close(terminate=kind is not None)
+
+
+class _Dealer:
+    """Deals episodes to shards, in order, by what they have finished: the same every time, whatever anything takes.
+
+    Args:
+        left: Numbers of episodes that are to be dealt.
+        sizes: How many rows each shard has.
+
+    Attributes:
+        load: How many episodes each shard has, those that wait included.
+    """
+
+    def __init__(self, left: deque[int], sizes: Sequence[int]) -> None:
+        self.left, self.sizes = left, sizes
+        self.load, self.finished = [0] * len(sizes), [0] * len(sizes)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to play."""
+        return bool(self.left) or any(self.load)
+
+    def deal(self) -> dict[int, list[int]]:
+        """The numbers for each shard that has, or gets, something to play.
+
+        Besides those for its rows a shard gets some that wait, as many as it has finished last, lest a row stand idle within a
+        tick; towards the end fewer, lest others stand idle then.
+        """
+        given: dict[int, list[int]] = {number: [] for number, load in enumerate(self.load) if load}
+        spare = len(self.left) // (2 * len(self.sizes))
+        wanted = [size + min(done, spare) for size, done in zip(self.sizes, self.finished, strict=True)]
+        while self.left:
+            room = [(self.load[at] / self.sizes[at], at) for at in range(len(wanted)) if self.load[at] < wanted[at]]
+            if not room:
+                break
+            number = min(room)[1]
+            given.setdefault(number, []).append(self.left.popleft())
+            self.load[number] += 1
+        return given
+
+    def count(self, number: int, done: int) -> None:
+        """A shard has finished so many."""
+        self.load[number] -= done
+        self.finished[number] = done

@@ -1,0 +1,364 @@
+"""Models and policies of Stable-Baselines3, and modules of torch, as episodes ask them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.distributions import (
+    BernoulliDistribution,
+    CategoricalDistribution,
+    DiagGaussianDistribution,
+    MultiCategoricalDistribution,
+)
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage
+from stable_baselines3.dqn.policies import DQNPolicy
+from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import TD3Policy
+from torch import nn
+
+from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed, own
+from reactor_sb3.acting.forwards import copied
+from reactor_torch import DenseNetwork, dense_network_of, is_compiled, stack
+
+__all__ = ["asked"]
+
+Array = npt.NDArray[Any]
+Outputs = Callable[[], Any]
+"""Computes what actions are chosen by, ``(rows, ...)``, from observations where they lie."""
+
+
+def asked(policy: Any, context: PolicyContext) -> AskedPolicy | None:
+    """A model or policy of Stable-Baselines3, or a module of torch, as it is asked; an entry point.
+
+    Args:
+        policy: The model, policy or module.
+        context: What it is to act in.
+
+    Returns:
+        ``None`` for what is better asked by its ``predict``, as models that remember are.
+
+    Raises:
+        ValueError: If it was made for other spaces.
+    """
+    normalize = None
+    if isinstance(policy, BaseAlgorithm):
+        model, policy = policy, policy.policy
+        normalize = model.get_vec_normalize_env()
+        _check_spaces(policy, context, type(model).__name__)
+        if hasattr(policy, "lstm_actor") or (isinstance(policy, DQNPolicy) and not context.deterministic):
+            return None  # one remembers, the other one's model explores
+    elif isinstance(policy, BasePolicy):
+        _check_spaces(policy, context, type(policy).__name__)
+    elif isinstance(policy, nn.Module):
+        return ModulePolicy(policy, context)
+    else:
+        return None
+    return SB3Policy(policy, context, normalize)
+
+
+def _check_spaces(policy: BasePolicy, context: PolicyContext, named: str) -> None:
+    given: Any = context.observation_space
+    turned = _turned(given)
+    if policy.observation_space not in (given, turned):
+        raise ValueError(f"{named} was trained to observe {policy.observation_space}, and the environment shows {given}")
+    if policy.action_space != context.action_space:
+        raise ValueError(
+            f"{named} was trained for the actions {policy.action_space}, and the environment takes {context.action_space}"
+        )
+
+
+def _turned(space: Any) -> Any:
+    """A space as SB3 shows it to networks: images with their channels first."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _turned(part) for key, part in space.spaces.items()})
+    if is_image_space(space) and not is_image_space(space, check_channels=True, normalized_image=False):
+        return space
+    return VecTransposeImage.transpose_space(space) if is_image_space(space) and len(space.shape) == 3 else space
+
+
+class _TorchPolicy(AskedPolicy):
+    """What is common to models and modules: dense layers are evaluated row by row, others by torch."""
+
+    in_workers = True
+    network: DenseNetwork | None = None
+    module: nn.Module
+    context: PolicyContext
+
+    def _evaluated(self, module: nn.Module) -> nn.Module:
+        """A copy that nobody trains, where it can be copied; on another device, the module itself."""
+        if any(part.device.type != "cpu" for part in module.parameters()):
+            self.in_workers = False
+            return module
+        optimizers = {id(part.optimizer): None for part in module.modules() if hasattr(part, "optimizer")}
+        found = copied(module, optimizers)
+        found.requires_grad_(False)
+        return found.train(False)
+
+    def _dense(self, network: DenseNetwork | None) -> None:
+        if network is not None and is_compiled(network):
+            self.network, self.by_row = network, True
+
+    def _outputs(self, observations: Any, rows: int) -> Outputs:
+        """What actions are chosen by, of observations where they lie."""
+        if self.network is None:
+            return lambda: self._by_torch(own(observations), rows)
+        stacked = stack((self.network,), rows)
+        inputs: Array = stacked.inputs[0]
+        scores: Array = stacked.scores[0]
+
+        def evaluate() -> Array:
+            inputs[...] = self._normalized(observations).reshape(rows, -1)
+            stacked()
+            return scores
+
+        return evaluate
+
+    def _normalized(self, observations: Any) -> Any:
+        return observations
+
+    def _by_torch(self, observations: Any, rows: int) -> Any:
+        raise NotImplementedError
+
+    def raw(self, observations: Any, rows: int) -> Callable[[Turn], Any]:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        outputs = self._outputs(observations, rows)
+        return lambda turn: np.asarray(outputs())
+
+    def digest(self) -> str | None:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        return hashed({name: part.cpu().numpy() for name, part in self.module.state_dict().items()})
+
+
+class ModulePolicy(_TorchPolicy):
+    """A module of torch: scores of discrete actions (unnormalised log-probabilities), or continuous actions."""
+
+    def __init__(self, module: nn.Module, context: PolicyContext) -> None:
+        space = context.action_space
+        if not isinstance(space, spaces.Discrete | spaces.Box):
+            raise ValueError(f"a torch.nn.Module may act with Discrete or Box actions, and the environment takes {space}")
+        self.context, self.module = context, self._evaluated(module)
+        self.dtype = next((one.dtype for one in module.parameters() if one.is_floating_point()), torch.float32)
+        if isinstance(context.observation_space, spaces.Box) and self.in_workers:
+            self._dense(dense_network_of(self.module, context.observation_space))
+        if not context.deterministic and isinstance(space, spaces.Discrete):
+            self.noise = Noise("uniform", 1)
+
+    def _by_torch(self, observations: Any, rows: int) -> Any:
+        device = next((one.device for one in self.module.parameters()), torch.device("cpu"))
+
+        def tensor(part: Any, space: Any) -> Any:
+            if isinstance(part, dict):
+                return {key: tensor(value, space[key]) for key, value in part.items()}
+            found = torch.as_tensor(part, device=device)
+            return found.to(self.dtype) if isinstance(space, spaces.Box) else found
+
+        with torch.inference_mode():
+            outputs = self.module(tensor(observations, self.context.observation_space))
+        if not isinstance(outputs, torch.Tensor):
+            raise TypeError(f"the policy {type(self.module).__name__} returned {type(outputs).__name__}, not a tensor")
+        return outputs.cpu().numpy()
+
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        outputs, space, named = self._outputs(observations, rows), self.context.action_space, type(self.module).__name__
+        if isinstance(space, spaces.Discrete):
+            wanted = (rows, int(space.n))
+
+            def choose(turn: Turn) -> Array:
+                scores = outputs()
+                if scores.shape != wanted:
+                    raise ValueError(
+                        f"the policy {named} returned scores of shape {scores.shape} for {rows} observations; of {space} they have "
+                        f"the shape {wanted}"
+                    )
+                return _chosen(scores, turn.noise) + int(space.start)
+
+            return choose
+        assert isinstance(space, spaces.Box)
+        return lambda turn: counted(np.clip(outputs(), space.low, space.high), rows, space, named)
+
+
+class SB3Policy(_TorchPolicy):
+    """A policy of Stable-Baselines3, as its ``predict`` acts, but for where random numbers come from.
+
+    Args:
+        policy: The policy.
+        context: What it acts in.
+        normalize: What normalises its observations, with the statistics of now.
+    """
+
+    module: Any
+
+    def __init__(self, policy: Any, context: PolicyContext, normalize: VecNormalize | None) -> None:
+        self.context, self.module = context, self._evaluated(policy)
+        self.module.set_training_mode(False)
+        self.normalize: Any = None
+        if normalize is not None and normalize.norm_obs:
+            self.normalize = pickle.loads(pickle.dumps(normalize))  # without its environments
+            self.normalize.class_attributes, self.normalize.returns = {}, None  # else it cannot travel again
+        self.kind = _kind_of(policy)
+        self.std: Array | None = None
+        if self.in_workers and not is_image_space(context.observation_space):
+            self._dense(_layers(self.module, context))
+        if context.deterministic or self.kind == "any":
+            return
+        numbers = int(np.prod(context.action_space.shape or ()))
+        if self.kind in ("gaussian", "squashed"):
+            self.noise = Noise("normal", numbers)
+        elif self.kind in ("categorical", "categoricals", "bernoullis"):
+            self.noise = Noise("uniform", numbers)
+        if self.kind == "gaussian":
+            self.std = self.module.log_std.detach().exp().cpu().numpy()
+        if self.kind == "squashed":  # the spread is an output of its own, by torch
+            self.network, self.by_row = None, False
+
+    def _normalized(self, observations: Any) -> Any:
+        return observations if self.normalize is None else self.normalize.normalize_obs(observations)
+
+    def _by_torch(self, observations: Any, rows: int) -> Any:
+        module = self.module
+        with torch.inference_mode():
+            tensors, _ = module.obs_to_tensor(self._normalized(observations))
+            match self.kind:
+                case "categorical":
+                    found = module.get_distribution(tensors).distribution.logits
+                case "bernoullis":
+                    found = module.get_distribution(tensors).distribution.logits
+                case "categoricals":
+                    found = torch.cat([one.logits for one in module.get_distribution(tensors).distribution], 1)
+                case "gaussian":
+                    found = module.get_distribution(tensors).distribution.mean
+                case "scores":
+                    found = module.q_net(tensors)
+                case "squashed" if not self.context.deterministic:
+                    mean, log_std, _ = module.actor.get_action_dist_params(tensors)
+                    found = torch.cat([mean, log_std], 1)
+                case "squashed":
+                    found = module.actor.get_action_dist_params(tensors)[0]
+                case "bounded":
+                    found = module.actor(tensors)
+                case _:
+                    greedy, actor = self.context.deterministic, getattr(module, "actor", module)
+                    if getattr(actor, "use_sde", False) and not greedy:
+                        module.reset_noise(1)  # what it drew when it learned has stayed there
+                    found = module._predict(tensors, deterministic=greedy)
+        return found.cpu().numpy()
+
+    def bind(self, observations: Any, rows: int) -> BoundPolicy:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        outputs, space = self._outputs(observations, rows), self.context.action_space
+        named = type(self.module).__name__
+        return lambda turn: counted(self._fitting(self._drawn(outputs(), turn.noise)), rows, space, named)
+
+    def _drawn(self, outputs: Array, noise: Any) -> Any:
+        """Actions by what the networks gave, as the policy has them."""
+        space: Any = self.context.action_space
+        match self.kind:
+            case "categorical" | "scores":
+                return _chosen(outputs, noise) + int(space.start)
+            case "categoricals":
+                ends = np.cumsum(space.nvec)
+                parts = np.split(outputs, ends[:-1], axis=1)
+                chosen = [_chosen(part, None if noise is None else noise[:, at : at + 1]) for at, part in enumerate(parts)]
+                return np.stack(chosen, 1) + space.start
+            case "bernoullis":
+                share = 1 / (1 + np.exp(-outputs.astype(np.float64)))
+                return ((share > 0.5) if noise is None else (noise < share)).astype(np.int8)
+            case "gaussian" if noise is not None:
+                return (outputs + self.std * noise).astype(np.float32)
+            case "squashed":
+                if noise is None:
+                    return np.tanh(outputs)
+                mean, log_std = np.split(outputs, 2, axis=1)
+                return np.tanh(mean + np.exp(log_std) * noise).astype(np.float32)
+        return outputs
+
+    def _fitting(self, actions: Array) -> Array:
+        """Actions as the environment is given them: stretched or cut off, as ``predict`` does."""
+        space = self.context.action_space
+        if not isinstance(space, spaces.Box):
+            return actions
+        actions = actions.reshape(len(actions), *space.shape)
+        if self.module.squash_output:
+            stretched: Array = self.module.unscale_action(actions)
+            return stretched
+        return np.clip(actions, space.low, space.high)
+
+    def digest(self) -> str | None:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        if self.normalize is None:
+            return super().digest()
+        rms = self.normalize.obs_rms
+        known = rms if isinstance(rms, dict) else {"": rms}
+        return hashed([super().digest(), {key: (one.mean, one.var) for key, one in known.items()}])
+
+
+def _kind_of(policy: Any) -> str:
+    """What a policy chooses by; ``"any"`` for one that is best asked for actions."""
+    if isinstance(policy, ActorCriticPolicy):
+        kinds = {
+            CategoricalDistribution: "categorical",
+            DiagGaussianDistribution: "gaussian",
+            MultiCategoricalDistribution: "categoricals",
+            BernoulliDistribution: "bernoullis",
+        }
+        plain = (
+            type(policy)._predict is ActorCriticPolicy._predict
+            and type(policy).get_distribution is ActorCriticPolicy.get_distribution
+        )
+        return kinds.get(type(policy.action_dist), "any") if plain else "any"
+    if isinstance(policy, DQNPolicy) and type(policy)._predict is DQNPolicy._predict:
+        return "scores"
+    if isinstance(policy, SACPolicy) and type(policy)._predict is SACPolicy._predict and not policy.actor.use_sde:
+        return "squashed"
+    if isinstance(policy, TD3Policy) and type(policy)._predict is TD3Policy._predict:
+        return "bounded"
+    return "any"
+
+
+def _layers(policy: Any, context: PolicyContext) -> DenseNetwork | None:
+    """The layers between a policy's observations and what it chooses by, if there are no others than dense ones."""
+    space = context.observation_space
+    if not isinstance(space, spaces.Box) or space != policy.observation_space:
+        return None
+    parts: tuple[nn.Module, ...] = ()
+    extractor: Any = None
+    match _kind_of(policy):
+        case "categorical" | "gaussian" | "categoricals" | "bernoullis" if type(policy.mlp_extractor) is MlpExtractor:
+            extractor, parts = policy.pi_features_extractor, (policy.mlp_extractor.policy_net, policy.action_net)
+        case "scores":
+            extractor, parts = policy.q_net.features_extractor, (policy.q_net.q_net,)
+        case "squashed":
+            extractor, parts = policy.actor.features_extractor, (policy.actor.latent_pi, policy.actor.mu)
+        case "bounded":
+            extractor, parts = policy.actor.features_extractor, (policy.actor.mu,)
+    if type(extractor) is not FlattenExtractor:
+        return None
+    return dense_network_of(nn.Sequential(nn.Flatten(), *copy.deepcopy(parts)), space)
+
+
+def _chosen(scores: Array, uniform: Any) -> Array:
+    """Actions by unnormalised log-probabilities: the most likely ones, or drawn ones.
+
+    Args:
+        scores: ``(rows, actions)``.
+        uniform: Random numbers, ``(rows, 1)``; ``None`` for the most likely.
+    """
+    if uniform is None:
+        best: Array = scores.argmax(1)
+        return best
+    likely = np.exp(scores.astype(np.float64) - scores.max(1, keepdims=True))
+    sums = np.cumsum(likely, 1)
+    drawn: Array = (sums[:, :-1] <= uniform * sums[:, -1:]).sum(1)
+    return drawn

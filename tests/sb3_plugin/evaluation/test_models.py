@@ -1,0 +1,212 @@
+"""``evaluate`` of models of Stable-Baselines3 and modules of torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import nn
+
+from reactor_gymnasium import evaluate
+
+
+class Pairs(gymnasium.Env[dict[str, Any], np.int64]):
+    """Dict observations."""
+
+    observation_space = spaces.Dict(a=spaces.Box(-1, 1, (3,), np.float32), b=spaces.Discrete(4))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return self._seen(), {}
+
+    def _seen(self) -> dict[str, Any]:
+        return {"a": self.np_random.uniform(-1, 1, 3).astype(np.float32), "b": self.np_random.integers(4)}
+
+    def step(self, action: np.int64) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        seen = self._seen()
+        return seen, float(action * seen["a"][0]), bool(self.np_random.random() < 0.05), False, {"is_success": bool(action == 1)}
+
+
+class Actions(Pairs):
+    """The same, with plain observations and actions of another space."""
+
+    observation_space = Pairs.observation_space["a"]  # type: ignore[assignment]
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+
+    def _seen(self) -> Any:
+        return super()._seen()["a"]
+
+    def step(self, action: Any) -> Any:
+        assert action in self.action_space
+        return self._seen(), float(np.sum(action)), bool(self.np_random.random() < 0.05), False, {}
+
+
+class Pictures(Actions):
+    """Small pictures, channels last."""
+
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def _seen(self) -> Any:
+        return self.np_random.integers(0, 256, (36, 36, 1), np.uint8)
+
+
+def small() -> dict[str, Any]:
+    return {"policy_kwargs": {"net_arch": [16]}, "seed": 0}
+
+
+MULTI = partial(Actions, spaces.MultiDiscrete([2, 3]))
+BITS = partial(Actions, spaces.MultiBinary(3))
+IMAGES = partial(Pictures, spaces.Discrete(3))
+
+
+def pendulum() -> Any:
+    return gymnasium.make("Pendulum-v1", max_episode_steps=40)
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "dense": (lambda: PPO("MlpPolicy", "CartPole-v1", **small()), "CartPole-v1"),
+    "dict": (lambda: PPO("MultiInputPolicy", Pairs(), **small()), Pairs),
+    "continuous": (lambda: PPO("MlpPolicy", pendulum(), **small()), pendulum),
+    "sde": (lambda: PPO("MlpPolicy", pendulum(), use_sde=True, **small()), pendulum),
+    "sac": (lambda: SAC("MlpPolicy", pendulum(), buffer_size=10, **small()), pendulum),
+    "td3": (lambda: TD3("MlpPolicy", pendulum(), buffer_size=10, **small()), pendulum),
+    "dqn": (lambda: DQN("MlpPolicy", "CartPole-v1", buffer_size=10, **small()), "CartPole-v1"),
+    "multidiscrete": (lambda: PPO("MlpPolicy", MULTI(), **small()), MULTI),
+    "multibinary": (lambda: PPO("MlpPolicy", BITS(), **small()), BITS),
+    "pictures": (lambda: PPO("CnnPolicy", IMAGES(), n_steps=64, seed=0), IMAGES),
+}
+
+
+@cache
+def model_of(name: str) -> Any:
+    return MODELS[name][0]()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("sde", "pictures") else []) for name in MODELS]
+)
+def test_one_report_on_workers(name: str, deterministic: bool) -> None:
+    env = MODELS[name][1]
+    ways = [(1, 1, "inline"), (5, 2, "inline"), (4, 2, "processes" if name in ("dense", "dict") else "threads")]
+    reports = [
+        evaluate(model_of(name), env, episodes=8, seed=3, num_envs=n, workers=w, executor=how, deterministic=deterministic)  # type: ignore[arg-type]
+        for n, w, how in ways
+    ]
+    assert len({report.fingerprint() for report in reports}) == 1 and reports[0].row_independent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "deterministic"), [("dense", True), ("dense", False), ("dict", True), ("dict", False)])
+def test_one_report_on_anything(name: str, deterministic: bool) -> None:
+    env, found = MODELS[name][1], set()
+    for num_envs, workers, executor in itertools.product((1, 3, 32), (1, 2, 3), ("inline", "processes")):
+        report = evaluate(
+            model_of(name), env, episodes=40, seed=3, num_envs=num_envs, workers=workers, executor=executor,  # type: ignore[arg-type]
+            deterministic=deterministic,
+        )  # fmt: skip
+        found.add(report.fingerprint())
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", ["dense", "dqn", "dict", "multidiscrete", "pictures"])
+def test_it_acts_as_predict_does(name: str) -> None:
+    """Discrete actions: continuous ones differ in the last bits, where ours are evaluated without torch."""
+    model, env = model_of(name), MODELS[name][1]
+    report = evaluate(model, env, episodes=4, seed=3, executor="inline")
+    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], env, episodes=4, seed=3, executor="inline")
+    assert report.digests == by_predict.digests
+
+
+@pytest.mark.parametrize("name", ["continuous", "sac", "td3", "sde"])
+def test_continuous_actions_are_those_of_predict(name: str) -> None:
+    model = model_of(name)
+    report = evaluate(model, pendulum, episodes=3, executor="inline")
+    by_predict = evaluate(lambda seen: model.predict(seen, deterministic=True)[0], pendulum, episodes=3, executor="inline")
+    assert report.returns == pytest.approx(by_predict.returns, rel=1e-3)
+
+
+def test_drawn_actions_are_spread_as_the_policy_says() -> None:
+    model = model_of("multidiscrete")
+    torch.manual_seed(0)
+    seen = np.zeros((1, 3), np.float32)
+    ours = evaluate(model, MULTI, episodes=200, deterministic=False, executor="inline")
+    theirs = evaluate_policy(model, make_vec_env(MULTI, 4, seed=0), 200, deterministic=False)
+    assert model.predict(seen)[0].shape == (1, 2)
+    assert abs(ours.mean - theirs[0]) < 4 * theirs[1] / np.sqrt(100)
+
+
+@pytest.mark.parametrize(("name", "by_rows"), [("dense", True), ("dict", False), ("continuous", True), ("td3", True)])
+def test_dense_layers_are_asked_row_by_row(name: str, by_rows: bool) -> None:
+    how = evaluate(model_of(name), MODELS[name][1], episodes=1, executor="inline").policy
+    assert ("by construction" in how) == by_rows
+
+
+def test_observations_are_normalised_as_they_were_learned() -> None:
+    env = VecNormalize(make_vec_env("CartPole-v1", 2))
+    model = PPO("MlpPolicy", env, n_steps=64, **small())
+    model.learn(256)
+    report = evaluate(model, "CartPole-v1", episodes=5, executor="inline")
+    env.training = False
+    by_hand = evaluate(
+        lambda seen: model.predict(env.normalize_obs(seen), deterministic=True)[0], "CartPole-v1", episodes=5, executor="inline"
+    )
+    assert report.digests == by_hand.digests
+    assert report.digests != evaluate(model.policy, "CartPole-v1", episodes=5, executor="inline").digests
+
+
+def test_modules_of_torch() -> None:
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = dense
+
+        def forward(self, seen: torch.Tensor) -> torch.Tensor:
+            return self.inner(seen)  # type: ignore[no-any-return]
+
+    one, other = (evaluate(module, "CartPole-v1", episodes=6, executor="inline") for module in (dense, Wrapped()))
+    assert "by construction" in one.policy and "in batches" in other.policy
+    assert one.fingerprint() == other.fingerprint()
+    drawn = [evaluate(module, "CartPole-v1", episodes=6, executor="inline", deterministic=False) for module in (dense, Wrapped())]
+    assert drawn[0].fingerprint() == drawn[1].fingerprint() != one.fingerprint()
+    with pytest.raises(ValueError, match=r"returned scores of shape \(1, 3\)"):
+        evaluate(nn.Linear(4, 3), "CartPole-v1", episodes=1)
+    with pytest.raises(ValueError, match="Discrete or Box"):
+        evaluate(nn.Linear(3, 3), BITS, episodes=1)
+
+
+def test_a_model_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="PPO was trained to observe"):
+        evaluate(model_of("dense"), pendulum, episodes=1)
+    with pytest.raises(ValueError, match="PPO was trained for the actions"):
+        evaluate(model_of("multibinary"), MULTI, episodes=1)
+
+
+def test_batch_normalisation_is_found_out() -> None:
+    """In training mode it looks at the other rows; evaluated it does not."""
+    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
+    assert evaluate(module, "CartPole-v1", episodes=2, executor="inline").row_independent
+
+    class Always(nn.Module):
+        def forward(self, seen: torch.Tensor) -> torch.Tensor:
+            return torch.cat([seen - seen.mean(0), seen], 1)[:, :2]
+
+    assert "row by row: in batches of 32" in evaluate(Always(), "CartPole-v1", episodes=2, executor="inline").policy
