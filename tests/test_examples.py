@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.docs
 
 SHORTER = {
+    "evaluate_policy.py": ["--timesteps", "2048", "--episodes", "20"],
     "multi_agent_inference.py": ["--episodes", "16"],
     "paper_blackjack.py": ["--rounds", "10"],
     "pettingzoo_ppo.py": ["--steps", "6144"],
@@ -27,6 +28,7 @@ SHORTER = {
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMISES = {
     "vector_env.py": "the same on one worker and on two: True",
+    "evaluate_policy.py": "CartPole-v1: 20 episodes",
     "evolution.py": "the same inline: True",
     "rllib_ppo.py": "steps: mean return of an episode",
     "sb3_ppo_cartpole.py": "the same weights as on DummyVecEnv: True",

@@ -14,11 +14,13 @@ with needs("sb3", "reactor_sb3"):
     from reactor_sb3.checkpoints.resumed_run import ResumedRun, resume_run
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
+    from reactor_sb3.evaluation.callback import ReactorEvalCallback
     from reactor_sb3.trainers.callbacks import SaveCheckpoint, SaveRun, StopOnEvaluation
     from reactor_sb3.trainers.options import RunOptions
 
 __all__ = [
     "PQN",
+    "ReactorEvalCallback",
     "ReactorVecEnv",
     "ResumedRun",
     "RunOptions",
