@@ -166,7 +166,7 @@ def test_resumed_after_a_kill(pipeline: int, tmp_path: Path, run_script: Callabl
                     os.kill(os.getpid(), signal.SIGKILL)
 
         if __name__ == "__main__":
-            networks.LEAST_ROWS, networks.LEAST_FLOPS = 8, 0
+            networks.LEAST_ROWS, networks.LEAST_FLOPS = 8, 1
             with new(n_learners=3, pipeline={pipeline}, executor="processes", workers=2, **EVALUATED) as model:
                 model.learn(STEPS, callback=Killed({str(path)!r}, every=2))
     """)
