@@ -2,7 +2,8 @@
 
 Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
 suits it best: torch with one thread or all cores, on each vector environment that might serve; so does SBX, which is SB3 with JAX
-and takes all cores by itself. Ours is told the executor in no row. What settings bring is another question, which
+and takes all cores by itself. Ours gets the vector environment and the algorithm's settings, and nothing else in its first row: the
+defaults decide. What settings bring is another question, which
 ``time_to_reward.py`` answers.
 
 An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
@@ -13,7 +14,6 @@ learned from a second (updates times the minibatch), of the same run. The row wi
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -130,15 +130,11 @@ def vec_env_of(case: Case, kind: str, seed: int = 0) -> Any:
 
 
 def ours_of(case: Case, seed: int = 0, **more: Any) -> Any:
-    """Our trainer. It makes its environments like those that it is shown."""
+    """Our trainer, as anybody would make it. It makes its environments like those that it is shown."""
     import reactor_sb3
 
-    envs_per_actor = case.n_envs // math.gcd(case.n_envs, max(2, cores()))
     cls = getattr(reactor_sb3, f"Sync{case.algorithm}")
-    return cls(
-        case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", n_actors=case.n_envs // envs_per_actor,
-        envs_per_actor=envs_per_actor, **deepcopy(case.settings), **more,
-    )  # fmt: skip
+    return cls(case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", **deepcopy(case.settings), **more)
 
 
 def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
@@ -192,8 +188,6 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
         OURS: partial(Trains, partial(ours_of, case), case),
         f"{OURS}, pipeline=1": partial(Trains, partial(ours_of, case, pipeline=1), case),
     }
-    if case.policy == "CnnPolicy" and cores() > 1:
-        makers[f"{OURS}, n_learners={cores()}"] = partial(Trains, partial(ours_of, case, n_learners=cores()), case)
     if case.algorithm in ("SAC", "TD3"):
         makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:

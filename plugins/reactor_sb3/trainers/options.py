@@ -9,7 +9,9 @@ from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
+import gymnasium
 import torch
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import get_device
 
 from reactor_gymnasium.plugin import checked_executor, checked_number
@@ -27,6 +29,7 @@ __all__ = [
     "constructor_hints",
     "constructor_names",
     "keeps_arguments",
+    "sees_images",
     "shared_out",
 ]
 
@@ -87,7 +90,8 @@ class RunOptions:
     Args:
         n_actors: How many actors there are: by default 1 for ``SyncDQN``, ``SyncSAC`` and ``SyncTD3``, 4 for ``PQN``, 8 for
             ``SyncPPO``. With more, transitions come from older parameters, and less is learned from each. With a vector environment
-            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments, and by default each has an actor.
+            as ``env``, ``n_actors * envs_per_actor`` is the number of its environments; by default up to 8 actors share them, with
+            images 4.
         envs_per_actor: Environments of each actor, 1 by default; its network sees them as one batch.
         rollout_steps: The paper's name for ``train_freq``; give one of them. (With a replay buffer.)
         pipeline: 0: the actors sample a round, the learner learns from it. 1: while they sample the next one. With ``SyncPPO``, the
@@ -266,7 +270,7 @@ def check_executor(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int) -> tuple[int, int]:
+def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | None, usual: int, most: int) -> tuple[int, int]:
     """How many actors there are, and how many environments each of them has.
 
     Args:
@@ -274,21 +278,35 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
         envs_per_actor: Likewise.
         count: Environments of the live vector environment that the actors' are made from, ``None`` if there is none.
         usual: Actors that there are if nothing else says how many.
+        most: Actors that share out a vector environment: its environments are a batch of the network in each of them.
 
     Raises:
         ValueError: If so many environments cannot be shared out like that.
     """
     if count is None:
         return int(n_actors or usual), int(envs_per_actor or 1)
-    actors = n_actors or count // (envs_per_actor or 1)
+    actors = n_actors or (count // envs_per_actor if envs_per_actor else _divisor(count, most))
     envs = envs_per_actor or count // max(actors, 1)
     if actors * envs != count:
         said = " and ".join(f"{name}={n}" for name, n in (("n_actors", n_actors), ("envs_per_actor", envs_per_actor)) if n)
         raise ValueError(
-            f"{said} cannot share out the {count} environments of the vector environment: leave both out for an actor each, or "
-            f"give numbers whose product is {count}"
+            f"{said} cannot share out the {count} environments of the vector environment: leave both out, or give numbers whose "
+            f"product is {count}"
         )
     return int(actors), int(envs)
+
+
+def sees_images(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations are images, or a dict with some, by SB3's rules."""
+    parts = space.spaces.values() if isinstance(space, gymnasium.spaces.Dict) else [space]
+    return any(is_image_space(part) for part in parts)
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor up to ``most``; where that is less than half of it, the smallest one above."""
+    divisors = [number for number in range(1, count + 1) if count % number == 0]
+    below = max(number for number in divisors if number <= most)
+    return below if 2 * below >= min(most, count) else min(number for number in divisors if number > most)
 
 
 def check_devices(arguments: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from reactor_sb3.environments.makers import EnvMaker, lazy_envs, live_count, mak
 from reactor_sb3.streams import Purpose, seed_of
 from reactor_sb3.trainers.display import WATCHING
 from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients, shares_of
-from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, shared_out
+from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, sees_images, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
 from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_state, torch_stream, torch_threads
@@ -120,7 +120,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Check and keep what SB3's own constructor does not know, of all the arguments of this one."""
         options = RunOptions.of(self.arguments)
         check_devices(self.arguments)
-        self._share_out(options.n_actors, options.envs_per_actor, live_count(env))
+        self._share_out(options.n_actors, options.envs_per_actor, env)
         self.pipeline, self.learner_threads = int(options.pipeline), int(options.learner_threads)
         self.n_learners, self.split = options.n_learners, bool(options.split)
         self.evaluate_every, self.evaluate_episodes = options.evaluate_every, options.evaluate_episodes
@@ -139,9 +139,12 @@ class Trainer(RunOwner, BaseAlgorithm):
         self._learned_timesteps = 0
         self.wants_infos = False
 
-    def _share_out(self, n_actors: int | None, envs_per_actor: int | None, count: int | None) -> None:
+    def _share_out(self, n_actors: int | None, envs_per_actor: int | None, env: Any) -> None:
         """Decide how many actors there are, and how many environments each has; see :func:`shared_out`."""
-        self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors)
+        count = live_count(env)
+        # A convolutional network takes hardly longer for two images than for one.
+        most = 4 if count is not None and sees_images(env.observation_space) else 8
+        self.n_actors, self.envs_per_actor = shared_out(n_actors, envs_per_actor, count, self.usual_actors, most)
         self.arguments = {**self.arguments, "n_actors": self.n_actors, "envs_per_actor": self.envs_per_actor}
 
     @staticmethod
@@ -154,7 +157,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         """Make what the actors need; an algorithm's ``_setup_model`` begins with it."""
         count = live_count(self.env)
         if count not in (None, self.n_actors * self.envs_per_actor):  # a model that has been loaded, with other environments
-            self._share_out(None, self.envs_per_actor, count)
+            self._share_out(None, self.envs_per_actor, self.env)
         self.n_envs = self.n_actors * self.envs_per_actor
         self.session.layout = Observations(self.observation_space, self.observation_space)
         if self.env is not None:

@@ -13,9 +13,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor, load_results
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecTransposeImage
-from trainers import ALGORITHMS, EVALUATED, PLACES, Seen, Toy, alone, each, new, outcome, suited
+from trainers import ALGORITHMS, BOX, EVALUATED, PLACES, SPACES, Seen, Toy, alone, each, new, outcome, suited
 
-from reactor_sb3 import ReactorVecEnv
+from reactor_sb3 import ReactorVecEnv, SyncPPO
+from reactor_sb3.trainers.options import shared_out
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -81,6 +82,22 @@ SHARES: list[tuple[dict[str, Any], tuple[int, int]]] = [
 def test_they_are_shared_out(asked: dict[str, int], shared: tuple[int, int]) -> None:
     model = new("pqn", numbered(6), **{"n_actors": None, **asked})
     assert (model.n_actors, model.envs_per_actor) == shared and model.n_envs == 6
+
+
+@pytest.mark.parametrize(("count", "most", "shared"), [
+    (1, 8, (1, 1)), (8, 8, (8, 1)), (16, 8, (8, 2)), (64, 8, (8, 8)), (10, 8, (5, 2)), (8, 4, (4, 2)), (6, 4, (3, 2)),
+    (3, 4, (3, 1)), (11, 8, (11, 1)), (22, 8, (11, 2)), (2, 8, (2, 1)), (5, 4, (5, 1)),
+])  # fmt: skip
+def test_the_usual_number_of_actors(count: int, most: int, shared: tuple[int, int]) -> None:
+    assert shared_out(None, None, count, 1, most) == shared
+
+
+def test_fewer_actors_see_images() -> None:
+    for observed, actors in ((SPACES["image"][1], 4), (BOX, 8)):
+        venv = make_vec_env(partial(Toy, observed), n_envs=8)
+        policy = "CnnPolicy" if actors == 4 else "MlpPolicy"
+        model = SyncPPO(policy, venv, policy_kwargs={"net_arch": [4]}, n_steps=8, batch_size=8)
+        assert (model.n_actors, model.envs_per_actor) == (actors, 8 // actors)
 
 
 @pytest.mark.parametrize("asked", [{"n_actors": 4}, {"n_actors": 7}, {"envs_per_actor": 4}, {"n_actors": 3, "envs_per_actor": 3}])
