@@ -138,23 +138,23 @@ def rates(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def traffic(ticks: int) -> dict[str, Any]:
     """Calls and bytes of a tick, for each node beside home, of the vector environment and of the training."""
-    from reactor_ray import carrier, parcels
+    from reactor_ray import transport
 
     counted = {"calls": 0, "out": 0, "in": 0}
-    pack, whole = parcels.Store.pack, carrier.whole
+    pack, whole = transport.Store.pack, transport.join_chunks
 
     def packed(store: Any, message: Any) -> Any:
-        parcel = pack(store, message)
+        message_in_pieces = pack(store, message)
         counted["calls"] += 1
-        counted["out"] += sum(map(len, parcel.pieces))
-        return parcel
+        counted["out"] += sum(map(len, message_in_pieces.pieces))
+        return message_in_pieces
 
     def joined(pieces: Any) -> bytes:
         data = whole(pieces)
         counted["in"] += len(data)
         return data
 
-    parcels.Store.pack, carrier.whole = packed, joined  # type: ignore[method-assign]
+    transport.Store.pack, transport.join_chunks = packed, joined  # type: ignore[method-assign]
     found = {}
     try:
         for name, make in {
@@ -167,7 +167,7 @@ def traffic(ticks: int) -> dict[str, Any]:
             found[name] = {what: count / ticks / 2 for what, count in counted.items()}
             contender.close()
     finally:
-        parcels.Store.pack, carrier.whole = pack, whole  # type: ignore[method-assign]
+        transport.Store.pack, transport.join_chunks = pack, whole  # type: ignore[method-assign]
     return found
 
 
@@ -205,7 +205,7 @@ def deaths(there: Any, times: int) -> dict[str, Any]:
         envs = on_nodes(QUICK, 3)
         try:
             envs.reset(seed=0)
-            kill(envs._carrier)
+            kill(envs._transport)
             begin = time.perf_counter()
             try:
                 while True:
@@ -215,11 +215,11 @@ def deaths(there: Any, times: int) -> dict[str, Any]:
         finally:
             envs.close()
 
-    def process(carrier: Any) -> None:
-        os.kill(ray.get(carrier._actors[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+    def process(transport: Any) -> None:
+        os.kill(ray.get(transport._actors[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
-    def machine(carrier: Any) -> None:
-        (found,) = [one for one in there.others if one.node_id == carrier._homes[1]]
+    def machine(transport: Any) -> None:
+        (found,) = [one for one in there.others if one.node_id == transport._homes[1]]
         there.remove_node(found, allow_graceful=False)
 
     return {"process": summary([after(process) for _ in range(times)]), "machine": summary([after(machine)])}

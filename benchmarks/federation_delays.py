@@ -106,22 +106,22 @@ class Trained(Rounds):
     """Rounds of a training. Before they are timed its fingerprint is taken, and calls are counted for ten of them."""
 
     def __init__(self, note: Callable[[str, float], None], count: int, **how: Any) -> None:
-        from reactor_ray.carrier import RayCarrier
+        from reactor_ray.transport import RayTransport
 
         self.model = trained(**how)
         self.model.learn(3000)
-        fingerprint, send, calls = str(self.model.fingerprint()), RayCarrier.send, 0
+        fingerprint, send, calls = str(self.model.fingerprint()), RayTransport.send, 0
 
-        def counted(carrier: Any, *arguments: Any) -> None:
+        def counted(transport: Any, *arguments: Any) -> None:
             nonlocal calls
             calls += 1
-            send(carrier, *arguments)
+            send(transport, *arguments)
 
-        RayCarrier.send = counted  # type: ignore[method-assign]
+        RayTransport.send = counted  # type: ignore[method-assign]
         try:
             self.go(10)
         finally:
-            RayCarrier.send = send  # type: ignore[method-assign]
+            RayTransport.send = send  # type: ignore[method-assign]
         note(fingerprint, calls / 10 / max(1, count - 1))
 
 

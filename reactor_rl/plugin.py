@@ -7,10 +7,10 @@ from reactor_rl.autotune import DAEMONIC, parallel_executor, tick_cost
 from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
-from reactor_rl.federation.cut import On, shared_out
-from reactor_rl.federation.in_process import carrier_for, check_nodes
-from reactor_rl.federation.node import Host
-from reactor_rl.federation.transport import Answer, Call, Carrier, LostError
+from reactor_rl.federation.cut import On, spread_workers
+from reactor_rl.federation.in_process import check_nodes, transport_for
+from reactor_rl.federation.node import NodeHost
+from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.fingerprint import canonical, generator_states, global_random_state, moved, new_hash
 from reactor_rl.optional import compiled_kernel, extension, needs
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
@@ -29,16 +29,16 @@ from reactor_rl.trace import Tracing
 from reactor_rl.verify import Target
 
 __all__ = [
-    "Answer",
-    "Call",
-    "Carrier",
-    "Host",
-    "LostError",
+    "NodeReply",
+    "NodeRequest",
+    "NodeTransport",
+    "NodeHost",
+    "NodeLostError",
     "On",
-    "carrier_for",
+    "transport_for",
     "check_nodes",
     "check_timeout",
-    "shared_out",
+    "spread_workers",
     "CHOICES",
     "DAEMONIC",
     "DEFAULT_COST",

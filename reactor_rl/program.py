@@ -14,8 +14,8 @@ from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import ProgramError
 from reactor_rl.federation.cut import On
 from reactor_rl.federation.home import start_federated
-from reactor_rl.federation.in_process import carrier_for
-from reactor_rl.federation.transport import Carrier
+from reactor_rl.federation.in_process import transport_for
+from reactor_rl.federation.transport import NodeTransport
 from reactor_rl.flatten import flatten
 from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
@@ -63,7 +63,7 @@ class Program(Composition):
     def start(
         self,
         *,
-        executor: ExecutorName | Carrier = "auto",
+        executor: ExecutorName | NodeTransport = "auto",
         workers: int | None = None,
         context: str | None = None,
         caller_works: bool = True,
@@ -110,19 +110,19 @@ class Program(Composition):
                 does not fit, a ``spin`` out of range, settings that ``recover`` cannot be combined with.
             ArenaError: If not enough memory is available to share.
         """
-        carrier = carrier_for(executor, nodes, workers)
-        if carrier is None and on is not None:
+        transport = transport_for(executor, nodes, workers)
+        if transport is None and on is not None:
             raise ProgramError(f"on= needs an executor with several nodes, 'federated' or 'ray', got {executor!r}")
         settings = Settings(
-            executor=cast(ExecutorName, executor) if carrier is None else carrier.inside, workers=workers, context=context,
+            executor=cast(ExecutorName, executor) if transport is None else transport.inside, workers=workers, context=context,
             caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
             recover=recover, tick_timeout=tick_timeout,
         )  # fmt: skip
         # Recovery of nodes has the limits of recovery of workers, except that threads are allowed.
-        check(settings if carrier is None or recover is None else replace(settings, executor="processes"))
+        check(settings if transport is None or recover is None else replace(settings, executor="processes"))
         topology, why = self.topology(), ""
-        if carrier is not None:
-            federated = start_federated(topology, self._pickled, self.setup, settings, carrier, on)
+        if transport is not None:
+            federated = start_federated(topology, self._pickled, self.setup, settings, transport, on)
             _log.info("started %r", federated)
             return federated
         if executor == "auto":

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from reactor_rl import ProgramError
 
-__all__ = ["RayNodes", "Strategy", "nodes_of"]
+__all__ = ["RayNodes", "Strategy", "as_ray_nodes"]
 
 Strategy = Literal["STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -59,7 +59,7 @@ class RayNodes:
             raise ProgramError("a placement group says itself how many nodes there are, with which CPUs and where: leave those out")
 
 
-def nodes_of(nodes: int | RayNodes | None) -> RayNodes:
+def as_ray_nodes(nodes: int | RayNodes | None) -> RayNodes:
     """What is meant by ``nodes=``.
 
     Raises:

@@ -17,7 +17,7 @@ from reactor_rl import topology as topo
 from reactor_rl.errors import ProgramError
 from reactor_rl.topology import BOUNDARY, ReactorSpec, Topology
 
-__all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "shared_out", "GATEWAY", "NodeProgram", "cut"]
+__all__ = ["HOME", "Link", "links_of", "node_of", "On", "nodes_of", "spread_workers", "GATEWAY", "NodeProgram", "cut"]
 
 HOME = 0
 
@@ -103,7 +103,7 @@ def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -
         if reactor.bank is not None and reactor.index not in said:
             banks.setdefault(reactor.bank[0], []).append(reactor)
     for members in sorted(banks.values(), key=lambda bank: (_level(bank, level), bank[0].index)):
-        blocks = shared_out(workers, len(members))
+        blocks = spread_workers(workers, len(members))
         spread = {reactor.index: node for reactor, node in zip(members, blocks, strict=True)}
         if _in_place(topology, found, spread):
             for index, node in spread.items():
@@ -111,7 +111,7 @@ def nodes_of(topology: Topology, workers: Sequence[int], on: On | None = None) -
     return tuple(found)
 
 
-def shared_out(workers: Sequence[int], shares: int) -> list[int]:
+def spread_workers(workers: Sequence[int], shares: int) -> list[int]:
     """Choose the node of each of a number of equal shares: contiguous blocks, by the number of workers of each node.
 
     Args:
@@ -119,9 +119,9 @@ def shared_out(workers: Sequence[int], shares: int) -> list[int]:
         shares: Number of shares.
 
     Example:
-        >>> shared_out([2, 4], 6)
+        >>> spread_workers([2, 4], 6)
         [0, 0, 1, 1, 1, 1]
-        >>> shared_out([2, 2, 2], 3)
+        >>> spread_workers([2, 2, 2], 3)
         [0, 1, 2]
     """
     node_of = [node for node, count in enumerate(workers) for _ in range(count)]
@@ -179,14 +179,14 @@ class NodeProgram:
         node: The node.
         topology: The program that it runs; the last reactor is the gateway.
         links: The links that it takes part in.
-        gates: For each reaction of the gateway, its link.
+        gateway_links: For each reaction of the gateway, its link.
         reactors, reactions, outputs, actions: Index in the whole program of each one here; -1 for reactions of the gateway.
     """
 
     node: int
     topology: Topology
     links: tuple[Link, ...]
-    gates: dict[int, Link]
+    gateway_links: dict[int, Link]
     reactors: tuple[int, ...]
     reactions: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -257,10 +257,10 @@ class _Cutter:
     def program(self) -> NodeProgram:
         reactors = [self._own_reactor(reactor) for reactor in self.reactors]
         leaving = self._leaving()
-        gates = {len(self.reactions) + position: link for position, link in enumerate(filter(self._reacts, self.links))}
-        for index, link in gates.items():
-            self._gate(index, link, leaving)
-        reactors.append(topo.ReactorSpec(self.gateway, GATEWAY, "Gateway", None, tuple(gates)))
+        gateway_links = {len(self.reactions) + position: link for position, link in enumerate(filter(self._reacts, self.links))}
+        for index, link in gateway_links.items():
+            self._link_reaction(index, link, leaving)
+        reactors.append(topo.ReactorSpec(self.gateway, GATEWAY, "Gateway", None, tuple(gateway_links)))
         readers: dict[int, list[int]] = {port.index: [] for port in self.inputs}
         writers: dict[int, list[int]] = {port.index: [] for port in self.outputs}
         for one in self.reactions:
@@ -275,8 +275,8 @@ class _Cutter:
             {port: tuple(found) for port, found in writers.items()}, {port: tuple(found) for port, found in readers.items()},
         )  # fmt: skip
         return NodeProgram(
-            self.node, topology, self.links, gates, tuple(reactor.index for reactor in self.reactors), tuple(self.came_from),
-            tuple(self.output), tuple(self.action),
+            self.node, topology, self.links, gateway_links, tuple(reactor.index for reactor in self.reactors),
+            tuple(self.came_from), tuple(self.output), tuple(self.action),
         )  # fmt: skip
 
     def _own_reactor(self, reactor: topo.ReactorSpec) -> topo.ReactorSpec:
@@ -318,7 +318,7 @@ class _Cutter:
         """Whether the gateway has a reaction for a link: early ones are sent, and late ones taken in, between passes."""
         return not link.early if link.source == self.node else not link.late
 
-    def _gate(self, index: int, link: Link, leaving: dict[int, int]) -> None:
+    def _link_reaction(self, index: int, link: Link, leaving: dict[int, int]) -> None:
         leaves = link.source == self.node
         self.came_from.append(-1)
         self.reactions.append(

@@ -1,7 +1,7 @@
 """Home: start a program on several nodes, tick it, and route messages between them.
 
 At home a federated run is an ordinary run of home's part, to which the other nodes are more helpers. Home calls the nodes when
-a pass begins, passes messages on, and waits for their answers. What a node reports about a pass (a further microstep, a request
+a pass begins, passes messages on, and waits for their replies. What a node reports about a pass (a further microstep, a request
 to stop, a failure, the next time at which something is due) is put where the run looks for it, as if home's own workers had
 said it.
 """
@@ -17,10 +17,10 @@ from reactor_rl import graph as graphs
 from reactor_rl.drawing.draw import draw
 from reactor_rl.errors import Failure, NodeDiedError, WorkerHungError
 from reactor_rl.federation.cut import GATEWAY, HOME, NodeProgram, On, cut, nodes_of
-from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
-from reactor_rl.federation.node import Parcel
-from reactor_rl.federation.recovery import RecoveringCarrier
-from reactor_rl.federation.transport import Answer, Call, Carrier, Command, Letter, LostError, TimedCarrier
+from reactor_rl.federation.gateway import Gateway, argument_for, to_global
+from reactor_rl.federation.node import NodeConfig
+from reactor_rl.federation.recovery import RecoveringTransport
+from reactor_rl.federation.transport import Command, Message, NodeLostError, NodeReply, NodeRequest, NodeTransport, TimedTransport
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import arithmetic
 from reactor_rl.runtime.channel import ControlBlock, Stop
@@ -36,7 +36,7 @@ from reactor_rl.schedule import Arrivals, check_names, expected_ends
 from reactor_rl.topology import Topology
 from reactor_rl.trace import Slice, Tracing
 
-__all__ = ["END", "PostOffice", "FederatedRun", "Home", "start_federated"]
+__all__ = ["END", "MessageRouter", "FederatedRun", "Home", "start_federated"]
 
 END = -1
 """Number in place of a link: home waits until every node has ended its part of the pass."""
@@ -60,51 +60,51 @@ class _Node:
     """Another node, as home sees it.
 
     Attributes:
-        called: Whether a call to it is under way.
+        called: Whether a request to it is under way.
         open: Whether it takes part in this pass and has not ended it.
         waits: The link that it waits for.
         again: Whether it needs a further microstep.
-        held: Messages for it, which go with the next call.
+        held: Messages for it, which go with the next request.
         late: Messages for it that may wait until the next tick begins.
-        said: Its answer to a question.
+        said: Its reply to a question.
     """
 
     called: bool = False
     open: bool = False
     waits: int | None = None
     again: bool = False
-    held: list[Letter] = field(default_factory=list)
-    late: list[Letter] = field(default_factory=list)
-    said: Answer | None = None
+    held: list[Message] = field(default_factory=list)
+    late: list[Message] = field(default_factory=list)
+    said: NodeReply | None = None
 
 
-class PostOffice:
+class MessageRouter:
     """Routes messages: home's gateway leaves and fetches them here, and those between other nodes pass through.
 
     Args:
-        parts: The parts of all nodes.
-        carrier: The transport to the other nodes, which it has been told to make.
+        programs: The parts of all nodes.
+        transport: The transport to the other nodes, which it has been told to make.
         words: The words that home's workers share.
         caller: The thread that waits.
 
     Attributes:
         gateway: The gateway of home.
         failures: Failures of reactions on other nodes in this pass.
-        calls: Number of calls made.
+        requests: Number of requests made.
     """
 
-    def __init__(self, parts: Sequence[NodeProgram], carrier: Carrier, words: memoryview, caller: Caller) -> None:
-        self._parts, self._carrier, self._words, self._caller = parts, carrier, words, caller
-        self._links = {link.index: link for part in parts for link in part.links}
-        self._nodes = {part.node: _Node() for part in parts[1:]}
+    def __init__(self, programs: Sequence[NodeProgram], transport: NodeTransport, words: memoryview, caller: Caller) -> None:
+        self._programs, self._transport, self._words, self._caller = programs, transport, words, caller
+        self._links = {link.index: link for program in programs for link in program.links}
+        self._nodes = {program.node: _Node() for program in programs[1:]}
         # Nodes that may receive a message in the middle of a pass have to take part in every pass.
         self._fed = {link.target for link in self._links.values() if not (link.early or link.late)} - {HOME}
-        self._arrived: dict[int, Letter] = {}
-        self._late: list[Letter] = []
+        self._arrived: dict[int, Message] = {}
+        self._late: list[Message] = []
         self._loop: WorkerLoop
-        self.gateway = Gateway(parts[HOME], self)
+        self.gateway = Gateway(programs[HOME], self)
         self.failures: list[Failure] = []
-        self.calls = 0
+        self.requests = 0
 
     def serve(self, loop: WorkerLoop) -> None:
         """Set the caller's loop, before its first pass."""
@@ -128,24 +128,24 @@ class PostOffice:
                 self._nodes[link.target].held.append(self.gateway.pack(link, number, when))
             elif link.source != HOME and not self._nodes[link.source].open:
                 # The source takes no part in this pass, so an empty message keeps the target from waiting for it.
-                self._nodes[link.target].held.append(Letter(link.index, ()))
+                self._nodes[link.target].held.append(Message(link.index, ()))
         for index, node in self._nodes.items():
             if node.open:
-                self._send(index, Call(command, when, number, tuple(node.held)))
+                self._send(index, NodeRequest(command, when, number, tuple(node.held)))
 
-    def _send(self, index: int, call: Call) -> None:
+    def _send(self, index: int, request: NodeRequest) -> None:
         node = self._nodes[index]
         node.called, node.held = True, []
-        self.calls += 1
-        self._carrier.send(index, call)
+        self.requests += 1
+        self._transport.send(index, request)
 
-    def post(self, letter: Letter) -> None:
+    def post(self, message: Message) -> None:
         """Take a message of home's own gateway, and look for messages of others."""
-        self._pass_on(letter)
+        self._pass_on(message)
         while any(node.called for node in self._nodes.values()) and self._receive(0.0):
             pass
 
-    def fetch(self, link: int) -> Letter | None:
+    def fetch(self, link: int) -> Message | None:
         """Return the message of a link that has arrived in this pass, or ``None``."""
         return self._arrived.pop(link, None)
 
@@ -165,8 +165,8 @@ class PostOffice:
                 self._caller.check()
                 if self._caller.deadline.over():
                     raise TimeoutError
-        for letter in self._late:
-            self.gateway.unpack(letter)
+        for message in self._late:
+            self.gateway.unpack(message)
         self._late.clear()
         for observer in observers:
             observer.after_wait("the other nodes" if link == END else f"node {self._links[link].source}")
@@ -176,72 +176,72 @@ class PostOffice:
             return any(node.open for node in self._nodes.values())
         return link not in self._arrived and self._nodes[self._links[link].source].open
 
-    def _pass_on(self, letter: Letter) -> None:
-        link = self._links[letter.link]
+    def _pass_on(self, message: Message) -> None:
+        link = self._links[message.link]
         if link.target == HOME:
             if link.late:
-                self._late.append(letter)  # taken in while no reaction runs
+                self._late.append(message)  # taken in while no reaction runs
             else:
-                self._arrived[link.index] = letter
+                self._arrived[link.index] = message
         elif link.late:
-            self._nodes[link.target].late.append(letter)
+            self._nodes[link.target].late.append(message)
         else:
-            self._nodes[link.target].held.append(letter)
+            self._nodes[link.target].held.append(message)
             self._go_on(link.target)
 
     def _go_on(self, index: int) -> None:
         """Let a node go on with its pass if the message that it waits for is here."""
         node = self._nodes[index]
-        if node.waits is not None and any(letter.link == node.waits for letter in node.held):
+        if node.waits is not None and any(message.link == node.waits for message in node.held):
             node.waits = None
-            self._send(index, Call("on", letters=tuple(node.held)))
+            self._send(index, NodeRequest("on", messages=tuple(node.held)))
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ replies
 
     def _receive(self, timeout: float) -> bool:
-        """Wait ``timeout`` seconds for one answer and take it. Returns whether it came."""
+        """Wait ``timeout`` seconds for one reply and take it. Returns whether it came."""
         try:
-            index, answer = self._carrier.receive(timeout)
+            index, reply = self._transport.receive(timeout)
         except TimeoutError:
             return False
-        except LostError as lost:
+        except NodeLostError as lost:
             raise self._lost(lost) from None
         node = self._nodes[index]
         node.called = False
-        if answer.error is not None:
-            answer.error.error.add_note(f"on {self._name(index)}")
-            raise answer.error.error
+        if reply.error is not None:
+            reply.error.error.add_note(f"on {self._name(index)}")
+            raise reply.error.error
         if node.open:
-            self._take(index, node, answer)
+            self._take(index, node, reply)
         else:
-            node.said = answer
+            node.said = reply
         return True
 
-    def _take(self, index: int, node: _Node, answer: Answer) -> None:
-        """Take a node's answer about a pass."""
+    def _take(self, index: int, node: _Node, reply: NodeReply) -> None:
+        """Take a node's reply about a pass."""
         words, loop = self._words, self._loop
-        for letter in answer.letters:
-            self._pass_on(letter)
-        if answer.waits is not None:
-            node.waits = answer.waits
+        for message in reply.messages:
+            self._pass_on(message)
+        if reply.waits is not None:
+            node.waits = reply.waits
             self._go_on(index)
             return
-        node.open, node.again = False, answer.again
-        if answer.again:
+        node.open, node.again = False, reply.again
+        if reply.again:
             words[ControlBlock.AGAIN] = loop.pass_number
-        if answer.stop and words[ControlBlock.STOP] == Stop.NO:
+        if reply.stop and words[ControlBlock.STOP] == Stop.NO:
             words[ControlBlock.STOP] = Stop.REQUESTED
-        if answer.failures:
-            self.failures += answer.failures
+        if reply.failures:
+            self.failures += reply.failures
             words[ControlBlock.FAILED] = 1
-        self.due(answer.next, 0 if loop.beginning else loop.time + 1)
+        self.due(reply.next, 0 if loop.beginning else loop.time + 1)
 
     def due(self, upcoming: int, coming: int) -> None:
         """Note that something is due on a node, at ``coming`` at the earliest."""
         if upcoming != NEVER:
             self._loop.wake_at(max(upcoming, coming), 0)
 
-    def _lost(self, lost: LostError) -> NodeDiedError | WorkerHungError:
+    def _lost(self, lost: NodeLostError) -> NodeDiedError | WorkerHungError:
         names, has = self._names(lost.node), "holds" if lost.hung else "held"
         message = (
             f"{self._name(lost.node)} {lost.how} in tick {self._loop.time}; it {has} {', '.join(names)}. The run is over: "
@@ -250,11 +250,11 @@ class PostOffice:
         return WorkerHungError(message, lost.node, names, False) if lost.hung else NodeDiedError(message, lost.node, names)
 
     def _name(self, index: int) -> str:
-        where = self._carrier.describe(index)
+        where = self._transport.describe(index)
         return f"node {index} ({where})" if where else f"node {index}"
 
     def _names(self, index: int) -> tuple[str, ...]:
-        return tuple(reactor.name for reactor in self._parts[index].topology.reactors[:-1])
+        return tuple(reactor.name for reactor in self._programs[index].topology.reactors[:-1])
 
     # ------------------------------------------------------------------ questions
 
@@ -264,13 +264,13 @@ class PostOffice:
             node.late, node.again = [], False
 
     def ask(self, request: str, argument: Any) -> None:
-        """Send all nodes a request; :meth:`answers` waits for their answers."""
+        """Send all nodes a request; :meth:`replies` waits for their replies."""
         for index, node in self._nodes.items():
             node.said = None
-            self._send(index, Call("ask", question=(request, argument)))
+            self._send(index, NodeRequest("ask", question=(request, argument)))
 
-    def answers(self) -> list[Answer]:
-        """Wait for the answers of the nodes, and return them in the order of nodes."""
+    def replies(self) -> list[NodeReply]:
+        """Wait for the replies of the nodes, and return them in the order of nodes."""
         found = []
         for node in self._nodes.values():
             while node.said is None:
@@ -297,21 +297,21 @@ class Home(Helpers):
     Args:
         plan: Home's part, compiled.
         executor: The executor of its helpers.
-        parts: The parts of all nodes.
-        carrier: The transport to the other nodes, which it has been told to make.
+        programs: The parts of all nodes.
+        transport: The transport to the other nodes, which it has been told to make.
     """
 
-    def __init__(self, plan: Plan, executor: Executor, parts: Sequence[NodeProgram], carrier: Carrier) -> None:
+    def __init__(self, plan: Plan, executor: Executor, programs: Sequence[NodeProgram], transport: NodeTransport) -> None:
         super().__init__(plan, executor)
-        self.office = PostOffice(parts, carrier, self.words, self)
-        self._part = parts[HOME]
+        self.router = MessageRouter(programs, transport, self.words, self)
+        self._program = programs[HOME]
         self._ahead: list[int] = []  # ns to add to each node's clock to get home's
         self.start.append(self._begin)
 
     def watch(self, loop: WorkerLoop) -> None:
         super().watch(loop)
-        self.office.serve(loop)
-        self._gates = sum(bit for bit, reaction in loop.reactions.items() if reaction in self._part.gates)
+        self.router.serve(loop)
+        self._gateway_mask = sum(bit for bit, reaction in loop.reactions.items() if reaction in self._program.gateway_links)
 
     def _begin(self) -> None:
         words = self.words
@@ -319,39 +319,39 @@ class Home(Helpers):
         if command is not None:
             if command in ("first", "again"):
                 # No port triggers a gateway's reactions: what has arrived is not stamped yet, and what leaves is looked up.
-                self.loop.pending |= self._gates
-            self.office.begin(command, words[ControlBlock.TIME], words[ControlBlock.PASS])
+                self.loop.pending |= self._gateway_mask
+            self.router.begin(command, words[ControlBlock.TIME], words[ControlBlock.PASS])
 
     def ask(self, request: str, argument: Any) -> list[Reply]:
         """Send every worker of every node a request between ticks, and return the replies in order of node and worker."""
         if request == "failures":
-            found, self.office.failures = self.office.failures, []
+            found, self.router.failures = self.router.failures, []
             return [*self._own(request, argument), Reply(found)]
         if request == "trace" and argument:
             self._set_clocks()
         if request == "restore":
-            self.office.forget()
-        self.office.ask(request, argument)
+            self.router.forget()
+        self.router.ask(request, argument)
         replies = self._own(request, argument)
-        answers = self.office.answers()
+        others = self.router.replies()
         if request == "restore":
-            for answer in answers:
-                self.office.due(answer.next, argument[0].clock[0])
-        for node, answer in enumerate(answers):
-            replies += [_shifted(reply, self._ahead[node]) for reply in answer.replies] if request == "trace" else answer.replies
+            for other in others:
+                self.router.due(other.next, argument[0].clock[0])
+        for node, other in enumerate(others):
+            replies += [_shifted(reply, self._ahead[node]) for reply in other.replies] if request == "trace" else other.replies
         return replies
 
     def _own(self, request: str, argument: Any) -> list[Reply]:
-        replies = super().ask(request, argument_for(self._part, request, argument))
-        return [of_whole(self._part, request, reply) for reply in replies]
+        replies = super().ask(request, argument_for(self._program, request, argument))
+        return [to_global(self._program, request, reply) for reply in replies]
 
     def _set_clocks(self) -> None:
         """Compare the nodes' clocks with home's several times; the fastest round trip is the most precise."""
         trips = []
         for _ in range(TRIPS):
             began = perf_counter_ns()
-            self.office.ask("clock", None)
-            clocks = [answer.replies[0].get() for answer in self.office.answers()]
+            self.router.ask("clock", None)
+            clocks = [reply.replies[0].get() for reply in self.router.replies()]
             ended = perf_counter_ns()
             trips.append((ended - began, [(began + ended) // 2 - clock for clock in clocks]))
         self._ahead = min(trips)[1]
@@ -374,20 +374,20 @@ class FederatedRun(Run):
         topology: The whole program.
         nodes: The node of each of its reactors.
         plan, executor, reactors, helpers, tick_timeout: Home's part; see :class:`Run`.
-        carrier: The transport to the other nodes.
+        transport: The transport to the other nodes.
     """
 
     def __init__(
         self, topology: Topology, nodes: Sequence[int], plan: Plan, executor: Executor, reactors: list[Reactors], helpers: Home,
-        carrier: Carrier, tick_timeout: float | None,
+        transport: NodeTransport, tick_timeout: float | None,
     ) -> None:  # fmt: skip
-        self._whole, self._nodes, self._carrier, self._home = topology, tuple(nodes), carrier, helpers
+        self._whole, self._nodes, self._transport, self._home = topology, tuple(nodes), transport, helpers
         super().__init__(plan, executor, reactors, "", helpers, tick_timeout)
         self._counts = [plan.schedule.workers, *self._count_others()]
 
     def _count_others(self) -> list[int]:
-        self._home.office.ask("workers", None)
-        return [answer.replies[0].get() for answer in self._home.office.answers()]
+        self._home.router.ask("workers", None)
+        return [reply.replies[0].get() for reply in self._home.router.replies()]
 
     @property
     def _topology(self) -> Topology:
@@ -401,7 +401,7 @@ class FederatedRun(Run):
     @property
     def executor(self) -> str:
         """Name of the transport."""
-        return self._carrier.name
+        return self._transport.name
 
     @property
     def nodes(self) -> int:
@@ -410,8 +410,8 @@ class FederatedRun(Run):
 
     @property
     def calls(self) -> int:
-        """Number of calls that home has made to the other nodes since the run began."""
-        return self._home.office.calls
+        """Number of requests that home has made to the other nodes since the run began."""
+        return self._home.router.requests
 
     def draw(self, path: str | None = None, *, format: Literal["mermaid", "dot", "svg"] | None = None) -> str:
         """Draw the program with the node of each reactor; see :meth:`Program.draw` for the arguments."""
@@ -424,7 +424,7 @@ class FederatedRun(Run):
 
     def _tear_down(self, grace: float | None) -> None:
         super()._tear_down(grace)
-        self._carrier.close(grace)
+        self._transport.close(grace)
 
 
 LATENCY = 1e-3
@@ -436,7 +436,7 @@ def start_federated(
     reactors: Callable[[bool], Sequence[bytes | Reactor]],
     setup: Sequence[Callable[[], None]],
     settings: Settings,
-    carrier: Carrier,
+    transport: NodeTransport,
     on: On | None,
 ) -> FederatedRun:
     """Start a program on the nodes of a transport.
@@ -446,7 +446,7 @@ def start_federated(
         reactors: Its reactors, pickled.
         setup: Functions that every process runs before reactors are built.
         settings: How home and each node run their part. ``workers`` is ignored, because the transport sets it.
-        carrier: The transport to the nodes.
+        transport: The transport to the nodes.
         on: The user's choice of nodes for some reactors.
 
     Raises:
@@ -454,50 +454,50 @@ def start_federated(
         RunError: If the nodes cannot be made.
     """
     if settings.tick_timeout is not None:
-        carrier = TimedCarrier(carrier, settings.tick_timeout)
+        transport = TimedTransport(transport, settings.tick_timeout)
     if settings.recover is not None:
-        carrier = RecoveringCarrier(carrier, settings.recover)
+        transport = RecoveringTransport(transport, settings.recover)
         settings = replace(settings, recover=None)  # home's own workers are not replaced
-    nodes = nodes_of(topology, carrier.workers, on)
-    ends = expected_ends(topology, graphs.build(topology), nodes, carrier.workers, settings.costs)
+    nodes = nodes_of(topology, transport.workers, on)
+    ends = expected_ends(topology, graphs.build(topology), nodes, transport.workers, settings.costs)
     check_names(topology.reactors, settings.placement or {})
-    parts = cut(topology, nodes, carrier.nodes)
+    programs = cut(topology, nodes, transport.nodes)
     pickled = reactors(False)
-    parcels = [_parcel(topology, part, pickled, setup, settings, carrier, ends) for part in parts]
-    home = parcels[HOME]
-    plan, executor = equip(home.part.topology, setup, home.settings, home.arrivals)
-    helpers = Home(plan, executor, parts, carrier)
-    given: dict[int, bytes | Reactor] = {**home.reactors, home.part.gateway: helpers.office.gateway}
+    configs = [_config(topology, program, pickled, setup, settings, transport, ends) for program in programs]
+    home = configs[HOME]
+    plan, executor = equip(home.program.topology, setup, home.settings, home.arrivals)
+    helpers = Home(plan, executor, programs, transport)
+    given: dict[int, bytes | Reactor] = {**home.reactors, home.program.gateway: helpers.router.gateway}
     shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
     try:
-        carrier.launch([parcel.packed() for parcel in parcels[1:]])
-        return FederatedRun(topology, nodes, plan, executor, shares, helpers, carrier, settings.tick_timeout)
+        transport.launch([config.packed() for config in configs[1:]])
+        return FederatedRun(topology, nodes, plan, executor, shares, helpers, transport, settings.tick_timeout)
     except BaseException:
-        carrier.close(0.0)
+        transport.close(0.0)
         raise
 
 
-def _parcel(
-    topology: Topology, part: NodeProgram, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]],
-    settings: Settings, carrier: Carrier, ends: Sequence[float],
-) -> Parcel:  # fmt: skip
-    names = {reactor.name for reactor in part.topology.reactors} - {GATEWAY}
+def _config(
+    topology: Topology, program: NodeProgram, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]],
+    settings: Settings, transport: NodeTransport, ends: Sequence[float],
+) -> NodeConfig:  # fmt: skip
+    names = {reactor.name for reactor in program.topology.reactors} - {GATEWAY}
     mine = replace(
-        settings, executor=carrier.inside, workers=carrier.workers[part.node], costs=_of(settings.costs, names),
-        placement=_of(settings.placement, names), caller_works=settings.caller_works or part.node != HOME,
+        settings, executor=transport.inside, workers=transport.workers[program.node], costs=_of(settings.costs, names),
+        placement=_of(settings.placement, names), caller_works=settings.caller_works or program.node != HOME,
     )  # fmt: skip
     due = {
         reaction: (link.index, LATENCY + max(ends[writer] for output in link.outputs for writer in topology.writers[output]))
-        for reaction, link in part.gates.items()
-        if link.target == part.node and not link.early
+        for reaction, link in program.gateway_links.items()
+        if link.target == program.node and not link.early
     }
-    arrivals = Arrivals(part.gateway, due, END if part.node == HOME else None)
+    arrivals = Arrivals(program.gateway, due, END if program.node == HOME else None)
     own: dict[int, bytes] = {}
-    for index, whole in enumerate(part.reactors):
+    for index, whole in enumerate(program.reactors):
         reactor = pickled[whole]
         assert isinstance(reactor, bytes)
         own[index] = reactor
-    return Parcel(part, own, tuple(setup), mine, arrivals, arithmetic())
+    return NodeConfig(program, own, tuple(setup), mine, arrivals, arithmetic())
 
 
 def _of(mapping: Mapping[str, float] | Mapping[str, int] | None, names: set[str]) -> dict[str, int] | None:

@@ -13,12 +13,12 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.federation.node import Host
-from reactor_rl.federation.transport import Answer, Call, Carrier, LostError
+from reactor_rl.federation.node import NodeHost
+from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.settings import CHOICES, LOCAL, NamedExecutor
 
-__all__ = ["InProcess", "GROUP", "carrier_for", "check_nodes"]
+__all__ = ["InProcess", "GROUP", "transport_for", "check_nodes"]
 
 
 class InProcess:
@@ -40,39 +40,39 @@ class InProcess:
             raise ProgramError(f"nodes must be an integer >= 1, home included, got {nodes!r}")
         self.nodes, self.inside = nodes or 2, inside
         self.workers = (workers or usable_cores(),) * self.nodes
-        self._parcels: tuple[bytes, ...] = ()
+        self._configs: tuple[bytes, ...] = ()
         self._threads: dict[int, _Thread] = {}
-        self._answers: queue.SimpleQueue[tuple[_Thread, Answer]] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[_Thread, NodeReply]] = queue.SimpleQueue()
         self._lost: list[int] = []
 
-    def launch(self, parcels: Sequence[bytes]) -> None:
-        self._parcels = tuple(parcels)
-        for node in range(1, len(parcels) + 1):
+    def launch(self, configs: Sequence[bytes]) -> None:
+        self._configs = tuple(configs)
+        for node in range(1, len(configs) + 1):
             self._begin(node)
 
-    def send(self, node: int, call: Call) -> None:
+    def send(self, node: int, request: NodeRequest) -> None:
         if node in self._threads:
-            self._threads[node].calls.put(call)
+            self._threads[node].requests.put(request)
 
-    def receive(self, timeout: float) -> tuple[int, Answer]:
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
         while True:
             if self._lost:
-                raise LostError(self._lost.pop(0), "was lost")
+                raise NodeLostError(self._lost.pop(0), "was lost")
             try:
-                thread, answer = self._answers.get(timeout=timeout) if timeout else self._answers.get_nowait()
+                thread, reply = self._replies.get(timeout=timeout) if timeout else self._replies.get_nowait()
             except queue.Empty:
                 raise TimeoutError from None
             if thread is self._threads.get(thread.node):
-                return thread.node, answer
+                return thread.node, reply
 
     def lose(self, node: int) -> None:
-        """Lose a node, as a cluster may: its call is never answered."""
+        """Lose a node, as a cluster may: its request is never answered."""
         self._threads.pop(node).end(0.0)
         self._lost.append(node)
 
     def replace(self, node: int) -> None:
         if node in self._threads:
-            self._threads[node].hang_up(0.0)  # a thread cannot be killed: it ends after its call
+            self._threads[node].hang_up(0.0)  # a thread cannot be killed: it ends after its request
         self._begin(node)
 
     def describe(self, node: int) -> str:
@@ -87,29 +87,29 @@ class InProcess:
         self._threads.clear()
 
     def _begin(self, node: int) -> None:
-        self._threads[node] = thread = _Thread(node, Host(self._parcels[node - 1]), self._answers)
+        self._threads[node] = thread = _Thread(node, NodeHost(self._configs[node - 1]), self._replies)
         thread.start()
 
 
 class _Thread(threading.Thread):
     """The thread of one node."""
 
-    def __init__(self, node: int, host: Host, answers: queue.SimpleQueue[tuple[_Thread, Answer]]) -> None:
+    def __init__(self, node: int, host: NodeHost, replies: queue.SimpleQueue[tuple[_Thread, NodeReply]]) -> None:
         super().__init__(name=f"reactor_rl node {node}", daemon=True)
-        self.node, self._host, self._answers = node, host, answers
-        self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.node, self._host, self._replies = node, host, replies
+        self.requests: queue.SimpleQueue[NodeRequest | None] = queue.SimpleQueue()
         self._timeout: float | None = None
 
     def run(self) -> None:
-        while (call := self.calls.get()) is not None:
-            self._answers.put((self, self._host.call(call)))
+        while (request := self.requests.get()) is not None:
+            self._replies.put((self, self._host.handle(request)))
         with contextlib.suppress(Exception):
             self._host.close(self._timeout)
 
     def hang_up(self, timeout: float | None) -> None:
-        """Let the thread end after its call."""
+        """Let the thread end after its request."""
         self._timeout = timeout
-        self.calls.put(None)
+        self.requests.put(None)
 
     def end(self, timeout: float) -> None:
         self.hang_up(timeout)
@@ -130,7 +130,7 @@ def check_nodes(executor: Any, nodes: Any) -> None:
         raise ProgramError(f"nodes={nodes!r} needs an executor with several machines: executor='ray'")
 
 
-def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) -> Carrier | None:
+def transport_for(executor: Any, nodes: Any = None, workers: int | None = None) -> NodeTransport | None:
     """Find the transport of a run on several nodes; ``None`` for an executor of one machine.
 
     Args:
@@ -145,13 +145,13 @@ def carrier_for(executor: Any, nodes: Any = None, workers: int | None = None) ->
     if executor in LOCAL:
         return None
     if not isinstance(executor, str):
-        carrier: Carrier = executor
-        if nodes is not None and carrier.nodes != nodes:
-            raise ProgramError(f"nodes must be {carrier.nodes}, as many as the transport has, or left out, got {nodes!r}")
-        return carrier
+        transport: NodeTransport = executor
+        if nodes is not None and transport.nodes != nodes:
+            raise ProgramError(f"nodes must be {transport.nodes}, as many as the transport has, or left out, got {nodes!r}")
+        return transport
     if executor == InProcess.name:
         return InProcess(nodes, workers)
     for entry in entry_points(group=GROUP, name=executor):
-        found: Carrier = entry.load()(nodes, workers)
+        found: NodeTransport = entry.load()(nodes, workers)
         return found
     raise ProgramError(f"executor must be {', '.join(map(repr, CHOICES[:-1]))} or {CHOICES[-1]!r}, got {executor!r}")

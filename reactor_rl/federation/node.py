@@ -1,4 +1,4 @@
-"""One node: its part of the program as an ordinary run, driven by calls from home."""
+"""One node: its part of the program as an ordinary run, driven by requests from home."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import cloudpickle
 
 from reactor_rl.errors import Failure, RunClosedError
 from reactor_rl.federation.cut import NodeProgram
-from reactor_rl.federation.gateway import Gateway, argument_for, of_whole
+from reactor_rl.federation.gateway import Gateway, argument_for, to_global
 from reactor_rl.federation.recovery import BRING_BACK, KEEP
-from reactor_rl.federation.transport import Answer, Call, Letter
+from reactor_rl.federation.transport import Message, NodeReply, NodeRequest
 from reactor_rl.pickling import loads
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import Arithmetic, take
@@ -25,15 +25,15 @@ from reactor_rl.runtime.supervisor import Settings, equip
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.schedule import Arrivals
 
-__all__ = ["Host", "Parcel"]
+__all__ = ["NodeConfig", "NodeHost"]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class NodeConfig:
     """All that is needed to make a node.
 
     Attributes:
-        part: Its part of the program.
+        program: Its part of the program.
         reactors: Its reactors, pickled, by their index in the part.
         setup: Functions that every process runs before reactors are built.
         settings: How it runs its part.
@@ -41,7 +41,7 @@ class Parcel:
         arithmetic: Settings of the caller's process that change results of arithmetic.
     """
 
-    part: NodeProgram
+    program: NodeProgram
     reactors: Mapping[int, bytes]
     setup: tuple[Callable[[], None], ...]
     settings: Settings
@@ -53,25 +53,25 @@ class Parcel:
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
 
 
-class Host:
-    """A node, used in the thread that makes its calls.
+class NodeHost:
+    """A node, used in the thread that does its requests.
 
     Args:
-        parcel: Everything that it is made of, as :meth:`Carrier.launch` gets it.
+        config: Everything that it is made of, as :meth:`NodeTransport.launch` gets it.
     """
 
-    def __init__(self, parcel: bytes) -> None:
-        self._packed = parcel
-        self._part: _PartRun | None = None
+    def __init__(self, config: bytes) -> None:
+        self._packed = config
+        self._run: _NodeRun | None = None
 
-    def call(self, call: Call) -> Answer:
-        """Do a call of home, as far as possible with the messages that have arrived. Never raises an ordinary error."""
+    def handle(self, request: NodeRequest) -> NodeReply:
+        """Do a request of home, as far as possible with the messages that have arrived. Never raises an ordinary error."""
         try:
-            if self._part is None:
-                self._part = _PartRun(loads(self._packed))
-            return self._part.call(call)
+            if self._run is None:
+                self._run = _NodeRun(loads(self._packed))
+            return self._run.handle(request)
         except Exception as error:
-            return Answer(error=Failure.of(-1, "(of another node)", (call.time, 0), error))
+            return NodeReply(error=Failure.of(-1, "(of another node)", (request.time, 0), error))
 
     def close(self, timeout: float | None = None) -> None:
         """End its workers. May be called again.
@@ -79,107 +79,107 @@ class Host:
         Args:
             timeout: Seconds to wait for work in progress; ``None``: no limit.
         """
-        if self._part is not None:
-            self._part.end(timeout)
+        if self._run is not None:
+            self._run.end(timeout)
 
 
 class _Waiting(Exception):
     """The pass cannot go on before a message has arrived."""
 
 
-class _Desk:
+class _Mailbox:
     """The mailbox in which the gateway of a node leaves and finds messages."""
 
     def __init__(self) -> None:
-        self.arrived: dict[int, Letter] = {}
-        self.leaving: list[Letter] = []
+        self.arrived: dict[int, Message] = {}
+        self.leaving: list[Message] = []
 
-    def post(self, letter: Letter) -> None:
-        self.leaving.append(letter)
+    def post(self, message: Message) -> None:
+        self.leaving.append(message)
 
     def wait(self, link: int) -> None:
         if link not in self.arrived:
             raise _Waiting(link)
 
-    def fetch(self, link: int) -> Letter | None:
+    def fetch(self, link: int) -> Message | None:
         return self.arrived.pop(link, None)
 
 
-class _PartRun(Run):
+class _NodeRun(Run):
     """The run of one part, which does a pass when home calls, as far as it gets."""
 
-    def __init__(self, parcel: Parcel) -> None:
-        part, settings = parcel.part, parcel.settings
-        take(parcel.arithmetic)
-        self._part = part
-        self._desk = _Desk()
-        self._gateway = Gateway(part, self._desk)
-        self._late_links = frozenset(link.index for link in part.links if link.late)
-        plan, executor = equip(part.topology, parcel.setup, settings, parcel.arrivals)
+    def __init__(self, config: NodeConfig) -> None:
+        program, settings = config.program, config.settings
+        take(config.arithmetic)
+        self._program = program
+        self._mailbox = _Mailbox()
+        self._gateway = Gateway(program, self._mailbox)
+        self._late_links = frozenset(link.index for link in program.links if link.late)
+        plan, executor = equip(program.topology, config.setup, settings, config.arrivals)
         if executor.name != "threads":  # which runs them itself
-            for function in parcel.setup:
+            for function in config.setup:
                 function()
-        given: dict[int, bytes | Reactor] = {**parcel.reactors, part.gateway: self._gateway}
+        given: dict[int, bytes | Reactor] = {**config.reactors, program.gateway: self._gateway}
         shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
         super().__init__(plan, executor, shares, "", Helpers(plan, executor))
         self._limit = settings.tick_timeout
-        self._gates = sum(bit for bit, reaction in self._loop.reactions.items() if reaction in part.gates)
+        self._gateway_mask = sum(bit for bit, reaction in self._loop.reactions.items() if reaction in program.gateway_links)
 
     def _start_up(self) -> None:
         """Do nothing: home calls for the startup pass."""
 
-    def call(self, call: Call) -> Answer:
-        """Do a call; see :meth:`Host.call`. Raises errors from outside of reactions."""
+    def handle(self, request: NodeRequest) -> NodeReply:
+        """Do a request; see :meth:`NodeHost.handle`. Raises errors from outside of reactions."""
         if self._state != "ready":
             raise RunClosedError("this node's part of the run is over")
-        if call.question is not None:
-            return Answer(replies=tuple(self._replies(*call.question)), next=self._next())
-        for letter in call.letters:
-            if letter.link in self._late_links:
-                self._gateway.unpack(letter)  # the loop is still at the tick in which it was written
+        if request.question is not None:
+            return NodeReply(replies=tuple(self._replies(*request.question)), next=self._next())
+        for message in request.messages:
+            if message.link in self._late_links:
+                self._gateway.unpack(message)  # the loop is still at the tick in which it was written
             else:
-                self._desk.arrived[letter.link] = letter
+                self._mailbox.arrived[message.link] = message
         try:
-            self._go(call)
+            self._go(request)
         except _Waiting as waiting:
-            return Answer(self._letters(), waits=waiting.args[0])
+            return NodeReply(self._messages(), waits=waiting.args[0])
         words = self._words
-        self._desk.arrived.clear()
+        self._mailbox.arrived.clear()
         failures: tuple[Failure, ...] = ()
         if words[ControlBlock.FAILED]:
             words[ControlBlock.FAILED] = 0
             failures = tuple(failure for reply in self._replies("failures", None) for failure in reply.get())
         again = bool(words[ControlBlock.AGAIN] == self._loop.pass_number)
-        return Answer(self._letters(), None, again, bool(words[ControlBlock.STOP]), failures, self._next())
+        return NodeReply(self._messages(), None, again, bool(words[ControlBlock.STOP]), failures, self._next())
 
-    def _go(self, call: Call) -> None:
+    def _go(self, request: NodeRequest) -> None:
         loop, words, helpers = self._loop, self._words, self._helpers
-        if call.command == "on":
+        if request.command == "on":
             if loop.beginning:
                 loop.start_pass()
             else:
                 loop.execute()
             return
-        words[ControlBlock.TIME] = call.time
-        if call.command == "start":
-            helpers.begin(HelperCommand.START, call.number)
+        words[ControlBlock.TIME] = request.time
+        if request.command == "start":
+            helpers.begin(HelperCommand.START, request.number)
             loop.start_pass()
-        elif call.command == "stop":
-            helpers.begin(HelperCommand.STOP, call.number)
-            loop.stop_pass(call.time, call.number)
-        elif call.command == "first":
+        elif request.command == "stop":
+            helpers.begin(HelperCommand.STOP, request.number)
+            loop.stop_pass(request.time, request.number)
+        elif request.command == "first":
             helpers.limit = self._limit  # startup reactions take their time
-            helpers.begin(HelperCommand.FIRST, call.number)
-            loop.pending |= self._gates
-            loop.first_pass(call.time, call.number)
+            helpers.begin(HelperCommand.FIRST, request.number)
+            loop.pending |= self._gateway_mask
+            loop.first_pass(request.time, request.number)
         else:
-            helpers.begin(HelperCommand.AGAIN, call.number)
-            loop.pending |= self._gates
-            loop.next_pass(call.number)
+            helpers.begin(HelperCommand.AGAIN, request.number)
+            loop.pending |= self._gateway_mask
+            loop.next_pass(request.number)
 
-    def _letters(self) -> tuple[Letter, ...]:
-        letters, self._desk.leaving = self._desk.leaving, []
-        return tuple(letter for letter in letters if letter.contents or letter.link not in self._late_links)
+    def _messages(self) -> tuple[Message, ...]:
+        messages, self._mailbox.leaving = self._mailbox.leaving, []
+        return tuple(message for message in messages if message.contents or message.link not in self._late_links)
 
     def _next(self) -> int:
         words = self._words
@@ -199,10 +199,10 @@ class _PartRun(Run):
             return [Reply(whole)]
         if request == BRING_BACK:
             return self._helpers.ask("restore", argument)
-        replies = self._helpers.ask(request, argument_for(self._part, request, argument))
+        replies = self._helpers.ask(request, argument_for(self._program, request, argument))
         if request == "restore":
             self._words[ControlBlock.STOP] = Stop.NO  # home keeps a stop that was requested
-        return [of_whole(self._part, request, reply) for reply in replies]
+        return [to_global(self._program, request, reply) for reply in replies]
 
     def end(self, timeout: float | None) -> None:
         """End the workers; shutdown reactions that have not run by then run alone."""

@@ -1,8 +1,8 @@
 """A transport that replaces lost nodes, so that the run that calls them does not notice.
 
-The state of a node follows from the calls that it is given, so these are logged. A new node is given the same calls again, one
-after the other; its answers repeat those given before and are ignored. The call that was under way when the node was lost comes
-last, and its answer is passed on. When the log becomes too large, or replaying it would take too long, the node's state is
+The state of a node follows from the requests that it is given, so these are logged. A new node is given the same requests again,
+one after the other; its replies repeat those given before and are ignored. The request that was under way when the node was lost
+comes last, and its reply is passed on. When the log becomes too large, or replaying it would take too long, the node's state is
 saved between two ticks and the log begins anew from there.
 """
 
@@ -14,125 +14,125 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from reactor_rl.errors import WorkerDiedError, WorkerHungError
-from reactor_rl.federation.transport import Answer, Around, Call, Carrier, LostError
+from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport, TransportWrapper
 from reactor_rl.pickling import Pickled
 from reactor_rl.runtime.executor import SLICE
 from reactor_rl.runtime.recovery import RecoveryBudget
 from reactor_rl.settings import Recover, tell
 
-__all__ = ["BRING_BACK", "KEEP", "RecoveringCarrier"]
+__all__ = ["BRING_BACK", "KEEP", "RecoveringTransport"]
 
 KEEP, BRING_BACK = "keep", "bring back"
 """Requests to a node: to return its state, for a new node in its place; and to go on from such a state."""
 NOTED = frozenset({"restore", "trace"})
 """Requests that change a node."""
 OVERHEAD = 200
-"""Bytes of a call without its messages."""
+"""Bytes of a request without its messages."""
 
 
 @dataclass
-class _Notes:
+class _NodeLog:
     """The log of one node.
 
     Attributes:
         budget: Size and age of the log.
-        calls: All calls since its beginning, or since its state was last saved; the last one may be under way.
-        start: The call for its startup reactions, the first one.
-        under_way: The call that it has not answered.
+        requests: All requests since its beginning, or since its state was last saved; the last one may be under way.
+        start: The request for its startup reactions, the first one.
+        under_way: The request that it has not answered.
         over: The reason why it is not replaced any more.
     """
 
     budget: RecoveryBudget
-    calls: list[Call] = field(default_factory=list)
-    start: Call | None = None
-    under_way: Call | None = None
+    requests: list[NodeRequest] = field(default_factory=list)
+    start: NodeRequest | None = None
+    under_way: NodeRequest | None = None
     over: str = ""
 
 
-class RecoveringCarrier(Around):
+class RecoveringTransport(TransportWrapper):
     """Wrap a transport so that lost nodes are replaced.
 
     Args:
-        carrier: The transport to wrap.
+        transport: The transport to wrap.
         recover: How often nodes may be replaced, and how large the log may be.
     """
 
-    def __init__(self, carrier: Carrier, recover: Recover) -> None:
-        super().__init__(carrier)
+    def __init__(self, transport: NodeTransport, recover: Recover) -> None:
+        super().__init__(transport)
         self._recover = recover
-        self._notes: dict[int, _Notes] = {}
-        self._answers: deque[tuple[int, Answer]] = deque()  # those that came while a node was brought back
-        self._awaited: dict[int, Answer | None] = {}  # by node that is being brought back or saved
+        self._notes: dict[int, _NodeLog] = {}
+        self._replies: deque[tuple[int, NodeReply]] = deque()  # those that came while a node was brought back
+        self._awaited: dict[int, NodeReply | None] = {}  # by node that is being brought back or saved
         self._losses: list[tuple[int, int, str]] = []  # tick, node and cause
         self._time = 0
 
-    def launch(self, parcels: Sequence[bytes]) -> None:
-        """Begin to make the nodes; see :meth:`Carrier.launch`."""
-        self._notes = {node: _Notes(RecoveryBudget(self._recover.log_bytes)) for node in range(1, len(parcels) + 1)}
-        super().launch(parcels)
+    def launch(self, configs: Sequence[bytes]) -> None:
+        """Begin to make the nodes; see :meth:`NodeTransport.launch`."""
+        self._notes = {node: _NodeLog(RecoveryBudget(self._recover.log_bytes)) for node in range(1, len(configs) + 1)}
+        super().launch(configs)
 
-    # ------------------------------------------------------------------ calls and answers
+    # ------------------------------------------------------------------ requests and replies
 
-    def send(self, node: int, call: Call) -> None:
-        """Send a node a call, and log it."""
+    def send(self, node: int, request: NodeRequest) -> None:
+        """Send a node a request, and log it."""
         notes = self._notes[node]
-        if call.command == "first":
-            self._time = call.time
+        if request.command == "first":
+            self._time = request.time
             if notes.budget.due:
-                self._keep(node, notes, call.time, call.number)
+                self._keep(node, notes, request.time, request.number)
         if notes.start is None:
-            notes.start = call
-        if not notes.over and (call.question is None or call.question[0] in NOTED):
-            notes.calls.append(call)
-            notes.budget.bytes += OVERHEAD + _size(call)
-        notes.under_way = call
-        self._carrier.send(node, call)
+            notes.start = request
+        if not notes.over and (request.question is None or request.question[0] in NOTED):
+            notes.requests.append(request)
+            notes.budget.bytes += OVERHEAD + _size(request)
+        notes.under_way = request
+        self._transport.send(node, request)
 
-    def receive(self, timeout: float) -> tuple[int, Answer]:
-        """Return the next answer of any node that has been called, and the node."""
-        if self._answers:
-            return self._answers.popleft()
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
+        """Return the next reply of any node that has been called, and the node."""
+        if self._replies:
+            return self._replies.popleft()
         try:
-            node, answer = self._received(timeout)
-        except LostError as lost:
+            node, reply = self._received(timeout)
+        except NodeLostError as lost:
             self._bring_back(lost)
             return self.receive(0.0)
         self._notes[node].under_way = None
-        return node, answer
+        return node, reply
 
-    def _received(self, timeout: float) -> tuple[int, Answer]:
-        """Receive an answer. A node with a worker that has died, or hangs, counts as lost."""
-        node, answer = self._carrier.receive(timeout)
-        error = None if answer.error is None else answer.error.error
+    def _received(self, timeout: float) -> tuple[int, NodeReply]:
+        """Receive a reply. A node with a worker that has died, or hangs, counts as lost."""
+        node, reply = self._transport.receive(timeout)
+        error = None if reply.error is None else reply.error.error
         if isinstance(error, (WorkerDiedError, WorkerHungError)):
             what = str(error).partition(". The run is over")[0]
-            raise LostError(node, f"has lost a worker ({what})", isinstance(error, WorkerHungError))
-        return node, answer
+            raise NodeLostError(node, f"has lost a worker ({what})", isinstance(error, WorkerHungError))
+        return node, reply
 
-    def _answer_of(self, node: int) -> Answer:
-        """Wait for the answer of a node, and keep those of others for later.
+    def _answer_of(self, node: int) -> NodeReply:
+        """Wait for the reply of a node, and keep those of others for later.
 
         Raises:
-            LostError: If that node is lost.
+            NodeLostError: If that node is lost.
         """
         nested = node in self._awaited  # a call of this method waits for it already
         self._awaited[node] = None
         try:
             while (found := self._awaited[node]) is None:
                 try:
-                    other, answer = self._received(SLICE)
+                    other, reply = self._received(SLICE)
                 except TimeoutError:
                     continue
-                except LostError as lost:
+                except NodeLostError as lost:
                     if lost.node == node:
                         raise
                     self._bring_back(lost)
                     continue
                 if other in self._awaited:
-                    self._awaited[other] = answer
+                    self._awaited[other] = reply
                 else:
                     self._notes[other].under_way = None
-                    self._answers.append((other, answer))
+                    self._replies.append((other, reply))
             return found
         finally:
             if nested:
@@ -142,62 +142,62 @@ class RecoveringCarrier(Around):
 
     # ------------------------------------------------------------------ notes
 
-    def _keep(self, node: int, notes: _Notes, ticks: int, number: int) -> None:
+    def _keep(self, node: int, notes: _NodeLog, ticks: int, number: int) -> None:
         """Save the state of a node before tick ``ticks``, whose first pass has this number, and begin its log anew."""
         began = time.monotonic()
-        question = Call("ask", question=(KEEP, (ticks, number - (ticks > 0))))  # startup and tick 0 are one pass
+        question = NodeRequest("ask", question=(KEEP, (ticks, number - (ticks > 0))))  # startup and tick 0 are one pass
         notes.under_way = question
-        self._carrier.send(node, question)
+        self._transport.send(node, question)
         try:
-            answer = self._answer_of(node)
-        except LostError as lost:
+            reply = self._answer_of(node)
+        except NodeLostError as lost:
             notes.under_way = None
             self._bring_back(lost)
             return
         notes.under_way = None
-        if answer.error is not None:
+        if reply.error is not None:
             notes.budget.failed()
             if notes.budget.too_large and not notes.over:
-                self._give_up(notes, str(answer.error.error))
+                self._give_up(notes, str(reply.error.error))
             return
-        state = answer.replies[0].get()
+        state = reply.replies[0].get()
         # Startup reactions build what a state does not contain, so a new node runs them before it gets the state.
-        notes.calls = [] if notes.start is None else [notes.start]
-        notes.calls.append(Call("ask", question=(BRING_BACK, (state, number))))
+        notes.requests = [] if notes.start is None else [notes.start]
+        notes.requests.append(NodeRequest("ask", question=(BRING_BACK, (state, number))))
         notes.budget.saved(began)
 
-    def _give_up(self, notes: _Notes, why: str) -> None:
+    def _give_up(self, notes: _NodeLog, why: str) -> None:
         notes.over = (
             f"the log up to tick {self._time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot begin "
             f"anew because {why}"
         )
-        notes.calls.clear()
+        notes.requests.clear()
         tell(f"from now on no node is replaced: {notes.over}")
 
     # ------------------------------------------------------------------ losses
 
-    def _bring_back(self, lost: LostError) -> None:
+    def _bring_back(self, lost: NodeLostError) -> None:
         """Put a new node in the place of a lost one, in the same state.
 
         Raises:
-            LostError: If it cannot be replaced, or too many have been lost.
+            NodeLostError: If it cannot be replaced, or too many have been lost.
         """
         began, node = time.monotonic(), lost.node
-        notes, where = self._notes[node], self._carrier.describe(node)
+        notes, where = self._notes[node], self._transport.describe(node)
         while True:
             self._count(lost)
-            self._carrier.replace(node)
-            done = notes.calls[:-1] if notes.calls and notes.calls[-1] is notes.under_way else notes.calls
+            self._transport.replace(node)
+            done = notes.requests[:-1] if notes.requests and notes.requests[-1] is notes.under_way else notes.requests
             try:
-                for call in done:
-                    self._carrier.send(node, call)
+                for request in done:
+                    self._transport.send(node, request)
                     self._answer_of(node)
                 break
-            except LostError as again:
+            except NodeLostError as again:
                 lost = again
         if notes.under_way is not None:
-            self._carrier.send(node, notes.under_way)
-        ticks = sum(call.command == "first" for call in done)
+            self._transport.send(node, notes.under_way)
+        ticks = sum(request.command == "first" for request in done)
         left = self._recover.restarts - len(self._losses)
         tell(
             f"node {node}{f' ({where})' if where else ''} {self._losses[-1][2]} in tick {self._time}. It was replaced after "
@@ -205,25 +205,25 @@ class RecoveringCarrier(Around):
             "time(s)"
         )
 
-    def _count(self, lost: LostError) -> None:
+    def _count(self, lost: NodeLostError) -> None:
         node = lost.node
         before = [how for when, other, how in self._losses if (when, other) == (self._time, node)]
         over = self._notes[node].over
         if over:
-            raise LostError(node, f"{lost.how}, and was not replaced: {over};", lost.hung)
+            raise NodeLostError(node, f"{lost.how}, and was not replaced: {over};", lost.hung)
         if before:
-            raise LostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,", lost.hung)
+            raise NodeLostError(node, f"{lost.how}, as the one before it, which {before[-1]} in the same tick,", lost.hung)
         if len(self._losses) >= self._recover.restarts:
             restarts = f"Recover(restarts={self._recover.restarts})"
-            raise LostError(node, f"{lost.how}, and {restarts} is used up,", lost.hung)
+            raise NodeLostError(node, f"{lost.how}, and {restarts} is used up,", lost.hung)
         self._losses.append((self._time, node, lost.how))
 
 
-def _size(call: Call) -> int:
-    """Estimate the bytes of the messages of a call."""
+def _size(request: NodeRequest) -> int:
+    """Estimate the bytes of the messages of a request."""
     return sum(
         len(value.data) if isinstance(value, Pickled) else getattr(value, "nbytes", 8)
-        for letter in call.letters
-        for content in letter.contents
+        for message in request.messages
+        for content in message.contents
         for value in content.values
     )

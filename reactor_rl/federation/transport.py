@@ -1,26 +1,27 @@
 """The protocol between home and the nodes of a federated run, and wrappers of it.
 
 A *node* is a place with workers of its own that runs a part of a program; *home*, node 0, is where the caller is. Every message
-has home at one end. Home gives a node a :class:`Call`; the node does as much of it as it can and returns one :class:`Answer`.
-At most one call to a node is under way at a time. A transport moves calls and answers and does not look into them.
+has home at one end. Home gives a node a :class:`NodeRequest`; the node does as much of it as it can and returns one
+:class:`NodeReply`. At most one request to a node is under way at a time. A transport moves requests and replies and does not
+look into them.
 
 A pass of the whole program (a tick's first one, one of its further microsteps, the startup or the shutdown reactions) is one
-call to each node. The call brings what the node needs from the beginning: boundary inputs, and values that others wrote earlier
-and that are read with a delay. The answer brings what the node wrote. If the node needs something in the middle of the pass
-that is not there yet, it answers with the number of the link that it waits for, and home calls it again with ``"on"`` as soon
-as that has arrived. A program whose reactors on the nodes read from home only delayed values and boundary inputs (vector
-environments, trainers) therefore needs exactly one call per node and tick. Messages between two nodes go through home, so home
-is the only one that must be reachable, and the state of a node follows from the calls that home has made to it.
+request to each node. The request brings what the node needs from the beginning: boundary inputs, and values that others wrote
+earlier and that are read with a delay. The reply brings what the node wrote. If the node needs something in the middle of the
+pass that is not there yet, it replies with the number of the link that it waits for, and home sends another request, ``"on"``,
+as soon as that has arrived. A program whose reactors on the nodes read from home only delayed values and boundary inputs
+(vector environments, trainers) therefore needs exactly one request per node and tick. Messages between two nodes go through
+home, so home is the only one that must be reachable, and the state of a node follows from the requests that home has made to it.
 
-To write a transport: on each node, make a :class:`~reactor_rl.federation.node.Host` in the thread or actor that will make all
-its calls. Hand it each call, ``host.call(call)``, and bring back what that returns; at the end ``host.close(timeout)``.
-``call`` never raises, whatever goes wrong in the program. Calls come one after the other: none arrives while another is being
-done.
+To write a transport: on each node, make a :class:`~reactor_rl.federation.node.NodeHost` in the thread or actor that will do all
+its requests. Hand it each request, ``host.handle(request)``, and bring back what that returns; at the end
+``host.close(timeout)``. ``handle`` never raises, whatever goes wrong in the program. Requests come one after the other: none
+arrives while another is being done.
 
 A plugin offers its transport by an entry point of the group ``reactor_rl.carriers``, whose name is the ``executor`` that the
-user writes. The entry point is a function of ``nodes`` and ``workers`` that returns a :class:`Carrier`. ``nodes`` is what the
-user has given to :meth:`reactor_rl.Program.start`: an int, None, or settings that only the transport knows; ``workers`` is an
-int or None. A user may also pass a transport itself as ``executor``.
+user writes. The entry point is a function of ``nodes`` and ``workers`` that returns a :class:`NodeTransport`. ``nodes`` is what
+the user has given to :meth:`reactor_rl.Program.start`: an int, None, or settings that only the transport knows; ``workers`` is
+an int or None. A user may also pass a transport itself as ``executor``.
 """
 
 from __future__ import annotations
@@ -32,14 +33,24 @@ from reactor_rl.errors import Failure
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.settings import NamedExecutor
 
-__all__ = ["Answer", "Call", "Carrier", "Command", "Content", "Letter", "LostError", "Around", "TimedCarrier"]
+__all__ = [
+    "Command",
+    "Message",
+    "NodeLostError",
+    "NodeReply",
+    "NodeRequest",
+    "NodeTransport",
+    "PortData",
+    "TimedTransport",
+    "TransportWrapper",
+]
 
 Command = Literal["start", "first", "again", "stop", "on", "ask"]
 """Run the startup reactions; the first pass of a tick; a further microstep; the shutdown reactions; go on with the pass that waits;
 answer a question between two passes."""
 
 
-class Content(NamedTuple):
+class PortData(NamedTuple):
     """The values written to one output in one pass.
 
     Attributes:
@@ -53,36 +64,36 @@ class Content(NamedTuple):
     values: list[Any]
 
 
-class Letter(NamedTuple):
+class Message(NamedTuple):
     """The values that cross on one link in one pass. ``link`` is its index among the links of the whole program."""
 
     link: int
-    contents: tuple[Content, ...]
+    contents: tuple[PortData, ...]
 
 
-class Call(NamedTuple):
+class NodeRequest(NamedTuple):
     """A request of home to a node.
 
     Attributes:
         command: The thing to do.
         time: The tick that begins (``"first"``), or that was the last one (``"stop"``).
         number: The number of the pass, the same on all nodes.
-        letters: Messages that have arrived for this node since the call before.
+        messages: Messages that have arrived for this node since the request before.
         question: For ``"ask"``: the name of the request to the workers, and its argument.
     """
 
     command: Command
     time: int = 0
     number: int = 0
-    letters: tuple[Letter, ...] = ()
+    messages: tuple[Message, ...] = ()
     question: tuple[str, Any] | None = None
 
 
-class Answer(NamedTuple):
-    """The answer of a node to a call.
+class NodeReply(NamedTuple):
+    """The reply of a node to a request.
 
     Attributes:
-        letters: Messages for others since its last answer, in the order in which they were written.
+        messages: Messages for others since its last reply, in the order in which they were written.
         waits: The link whose message it needs to go on with this pass; ``None`` if the pass is done.
         again: Whether the tick needs a further microstep.
         stop: Whether a reaction has requested a stop.
@@ -92,7 +103,7 @@ class Answer(NamedTuple):
         error: The failure that has ended the node's part of the run, such as the death of one of its workers.
     """
 
-    letters: tuple[Letter, ...] = ()
+    messages: tuple[Message, ...] = ()
     waits: int | None = None
     again: bool = False
     stop: bool = False
@@ -102,7 +113,7 @@ class Answer(NamedTuple):
     error: Failure | None = None
 
 
-class LostError(Exception):
+class NodeLostError(Exception):
     """A transport has lost a node. The run turns this into an error that names the node's reactors, or replaces the node.
 
     Attributes:
@@ -116,8 +127,8 @@ class LostError(Exception):
         self.node, self.how, self.hung = node, how, hung
 
 
-class Carrier(Protocol):
-    """Makes the nodes and carries calls to them. Node 0, home, is not the transport's concern.
+class NodeTransport(Protocol):
+    """Makes the nodes and carries requests to them. Node 0, home, is not the transport's concern.
 
     Only the thread that drives the run calls it. It serves one run: :meth:`launch` comes first and once, :meth:`close` last.
 
@@ -137,29 +148,29 @@ class Carrier(Protocol):
     @property
     def nodes(self) -> int: ...
 
-    def launch(self, parcels: Sequence[bytes]) -> None:
-        """Begin to make nodes 1, 2, ... from these parcels. May return before they are up.
+    def launch(self, configs: Sequence[bytes]) -> None:
+        """Begin to make nodes 1, 2, ... from these configs. May return before they are up.
 
         Raises:
             RunError: If the nodes cannot be made.
         """
 
-    def send(self, node: int, call: Call) -> None:
-        """Send a node a call. Does not wait for the answer."""
+    def send(self, node: int, request: NodeRequest) -> None:
+        """Send a node a request. Does not wait for the reply."""
 
-    def receive(self, timeout: float) -> tuple[int, Answer]:
-        """Return the next answer of any node that has been called, and the node.
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
+        """Return the next reply of any node that has been called, and the node.
 
         Args:
             timeout: Most seconds to wait; 0 not to wait.
 
         Raises:
-            TimeoutError: If no answer has come.
-            LostError: If one of the nodes that have been called cannot answer any more.
+            TimeoutError: If no reply has come.
+            NodeLostError: If one of the nodes that have been called cannot answer any more.
         """
 
     def replace(self, node: int) -> None:
-        """Make a node anew from its parcel, in place of one that is lost, or that hangs and is ended; its call is dropped.
+        """Make a node anew from its config, in place of one that is lost, or that hangs and is ended; its request is dropped.
 
         Raises:
             RunError: If no machine has room for it.
@@ -169,94 +180,94 @@ class Carrier(Protocol):
         """Describe where a node is, for messages: a host's name or address, or an empty string."""
 
     def close(self, timeout: float | None) -> None:
-        """End all nodes (``Host.close(timeout)``), then their processes. May be called again, even if it was interrupted.
+        """End all nodes (``NodeHost.close(timeout)``), then their processes. May be called again, even if it was interrupted.
 
         Args:
             timeout: Seconds to wait for work in progress; ``None``: no limit.
         """
 
 
-class Around:
+class TransportWrapper:
     """Base of transports that wrap another one and change some of what it does.
 
     Args:
-        carrier: The transport to wrap.
+        transport: The transport to wrap.
     """
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
-        self.name, self.inside = carrier.name, carrier.inside
+    def __init__(self, transport: NodeTransport) -> None:
+        self._transport = transport
+        self.name, self.inside = transport.name, transport.inside
 
     @property
     def workers(self) -> tuple[int, ...]:
-        return self._carrier.workers
+        return self._transport.workers
 
     @property
     def nodes(self) -> int:
-        return self._carrier.nodes
+        return self._transport.nodes
 
-    def launch(self, parcels: Sequence[bytes]) -> None:
-        self._carrier.launch(parcels)
+    def launch(self, configs: Sequence[bytes]) -> None:
+        self._transport.launch(configs)
 
-    def send(self, node: int, call: Call) -> None:
-        self._carrier.send(node, call)
+    def send(self, node: int, request: NodeRequest) -> None:
+        self._transport.send(node, request)
 
-    def receive(self, timeout: float) -> tuple[int, Answer]:
-        return self._carrier.receive(timeout)
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
+        return self._transport.receive(timeout)
 
     def replace(self, node: int) -> None:
-        self._carrier.replace(node)
+        self._transport.replace(node)
 
     def describe(self, node: int) -> str:
-        return self._carrier.describe(node)
+        return self._transport.describe(node)
 
     def close(self, timeout: float | None) -> None:
-        self._carrier.close(timeout)
+        self._transport.close(timeout)
 
 
-class TimedCarrier(Around):
+class TimedTransport(TransportWrapper):
     """Wrap a transport so that a node that does not answer in time counts as lost. Startup reactions are not limited.
 
-    Only the time that home spends waiting counts. A node that has an answer ready while home does something else is not late.
+    Only the time that home spends waiting counts. A node that has a reply ready while home does something else is not late.
 
     Args:
-        carrier: The transport to wrap.
-        limit: Most seconds that home waits for an answer.
+        transport: The transport to wrap.
+        limit: Most seconds that home waits for a reply.
     """
 
-    def __init__(self, carrier: Carrier, limit: float) -> None:
-        super().__init__(carrier)
+    def __init__(self, transport: NodeTransport, limit: float) -> None:
+        super().__init__(transport)
         self._limit = limit
         self._starting: set[int] = set()
         self._waited: dict[int, float] = {}  # seconds, for each node that is called
 
-    def send(self, node: int, call: Call) -> None:
-        """Send a node a call, and start its limit."""
-        if call.command == "start":
+    def send(self, node: int, request: NodeRequest) -> None:
+        """Send a node a request, and start its limit."""
+        if request.command == "start":
             self._starting.add(node)
-        elif call.command != "on":
+        elif request.command != "on":
             self._starting.discard(node)
         self._waited[node] = 0.0
-        super().send(node, call)
+        super().send(node, request)
 
-    def receive(self, timeout: float) -> tuple[int, Answer]:
-        """Return the next answer of any node that has been called, and the node.
+    def receive(self, timeout: float) -> tuple[int, NodeReply]:
+        """Return the next reply of any node that has been called, and the node.
 
         Raises:
-            LostError: If a node is lost, or has not answered in time.
+            NodeLostError: If a node is lost, or has not answered in time.
         """
         try:
-            node, answer = super().receive(timeout)
+            node, reply = super().receive(timeout)
         except TimeoutError:
             for node in self._waited.keys() - self._starting:
                 self._waited[node] += timeout  # not the real time, which may be longer if the wrapped transport starts a node anew
                 if self._waited[node] > self._limit:
-                    raise LostError(node, f"has not answered for {self._limit} s", hung=True) from None
+                    raise NodeLostError(node, f"has not answered for {self._limit} s", hung=True) from None
             raise
         del self._waited[node]
-        return node, answer
+        return node, reply
 
     def replace(self, node: int) -> None:
-        """Make a node anew, without a limit for its call."""
+        """Make a node anew, without a limit for its request."""
         self._waited.pop(node, None)
         super().replace(node)

@@ -30,7 +30,7 @@ from reactor_rl import (
 )  # fmt: skip
 from reactor_rl.federation.cut import GATEWAY, cut, nodes_of
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.federation.transport import Call
+from reactor_rl.federation.transport import NodeRequest
 
 
 class Roll(Reactor):
@@ -216,10 +216,10 @@ def test_an_error_of_a_startup_reaction_elsewhere() -> None:
 
 
 def test_a_lost_node_is_named() -> None:
-    carrier = InProcess(3, 1)
-    with search().start(executor=carrier) as run:
+    transport = InProcess(3, 1)
+    with search().start(executor=transport) as run:
         run.run(2)
-        carrier.lose(2)
+        transport.lose(2)
         with pytest.raises(NodeDiedError, match=r"node 2 was lost in tick 2; it held rolls\[3\]") as caught:
             run.tick()
         assert caught.value.node == 2 and caught.value.reactors == ("rolls[3]",)
@@ -239,8 +239,8 @@ class Dies(Reactor):
 def test_a_worker_that_dies_on_another_node() -> None:
     program = Program("dying")
     program.bank(Dies, 2, name="dies")
-    carrier = InProcess(2, 2, "processes")
-    with program.start(executor=carrier, on={"dies": 1}, placement={"dies[0]": 0, "dies[1]": 1}) as run:
+    transport = InProcess(2, 2, "processes")
+    with program.start(executor=transport, on={"dies": 1}, placement={"dies[0]": 0, "dies[1]": 1}) as run:
         run.run(2)
         with pytest.raises(WorkerDiedError, match=r"worker 1 was killed by SIGKILL; it held dies\[1\]") as caught:
             run.tick()
@@ -249,8 +249,8 @@ def test_a_worker_that_dies_on_another_node() -> None:
 
 def test_what_several_nodes_read_is_copied_once() -> None:
     class Watched(InProcess):
-        def send(self, node: int, call: Call) -> None:
-            sent.append((call.time, [part for letter in call.letters for content in letter.contents for part in content.values]))
+        def send(self, node: int, call: NodeRequest) -> None:
+            sent.append((call.time, [part for message in call.messages for content in message.contents for part in content.values]))
             super().send(node, call)
 
     sent: list[tuple[int, list[Any]]] = []
@@ -364,9 +364,9 @@ def test_a_trace_has_a_row_for_each_worker_of_each_node(tmp_path: Path, monkeypa
 
 
 def test_a_node_that_is_over_says_so() -> None:
-    carrier = InProcess(2, 1)
-    run = search().start(executor=carrier)
-    host = carrier._threads[1]._host
+    transport = InProcess(2, 1)
+    run = search().start(executor=transport)
+    host = transport._threads[1]._host
     run.close()
-    answer = host.call(Call("first"))
-    assert answer.error is not None and isinstance(answer.error.error, RunClosedError)
+    reply = host.handle(NodeRequest("first"))
+    assert reply.error is not None and isinstance(reply.error.error, RunClosedError)

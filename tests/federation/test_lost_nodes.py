@@ -35,7 +35,7 @@ from reactor_rl import (
 )  # fmt: skip
 from reactor_rl.federation import recovery
 from reactor_rl.federation.in_process import InProcess
-from reactor_rl.federation.transport import Call
+from reactor_rl.federation.transport import NodeRequest
 
 pytestmark = pytest.mark.faults
 
@@ -49,7 +49,7 @@ class Careless(InProcess):
         self.spared: set[int] = set()
         self.losses = 0
 
-    def send(self, node: int, call: Call) -> None:
+    def send(self, node: int, call: NodeRequest) -> None:
         super().send(node, call)
         if call.question is not None:
             return
@@ -64,11 +64,11 @@ class Careless(InProcess):
 def agree(data: Any, spec: ProgramSpec) -> None:
     record = told(spec)
     nodes, workers, seed = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 2)), data.draw(st.integers(0, 1000))
-    carrier = Careless(nodes, workers, seed, 0.15)
+    transport = Careless(nodes, workers, seed, 0.15)
     recover = Recover(restarts=1000, log_bytes=data.draw(st.sampled_from([1, 500, 1 << 20])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecoveryWarning)
-        run = build(spec).start(executor=carrier, recover=recover)
+        run = build(spec).start(executor=transport, recover=recover)
         try:
             advance(run, spec, record)
         finally:
@@ -156,30 +156,30 @@ def trajectory(ticks: int, **how: Any) -> list[Any]:
 @pytest.mark.parametrize("log_bytes", [1, 1 << 20])
 def test_a_lost_node_is_told_and_changes_nothing(log_bytes: int) -> None:
     expected = trajectory(40, executor="inline")
-    carrier = Careless(3, 1, 0, 0.1)
+    transport = Careless(3, 1, 0, 0.1)
     with pytest.warns(RecoveryWarning, match=r"node \d was lost in tick \d+. It was replaced after") as said:
-        found = trajectory(40, executor=carrier, recover=Recover(restarts=100, log_bytes=log_bytes), on={"sum": [1, 2]})
-    assert found == expected and len(said) == carrier.losses > 3
+        found = trajectory(40, executor=transport, recover=Recover(restarts=100, log_bytes=log_bytes), on={"sum": [1, 2]})
+    assert found == expected and len(said) == transport.losses > 3
 
 
 def test_notes_begin_anew_when_they_are_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
-    keep = recovery.RecoveringCarrier._keep
+    keep = recovery.RecoveringTransport._keep
 
     def counted(self: Any, node: int, notes: Any, *moment: int) -> None:
         keep(self, node, notes, *moment)
-        kept.append(len(notes.calls))
+        kept.append(len(notes.requests))
 
-    monkeypatch.setattr(recovery.RecoveringCarrier, "_keep", counted)
+    monkeypatch.setattr(recovery.RecoveringTransport, "_keep", counted)
     recover = Recover(restarts=1, log_bytes=5 * recovery.OVERHEAD)
     trajectory(40, executor=InProcess(2, 1), recover=recover, on={"sum": [1, 1]})
     assert len(kept) > 5 and set(kept) == {2}  # the startup reactions, and the state
 
 
 def test_no_more_are_replaced_than_that() -> None:
-    carrier = Careless(2, 1, 0, 1.0)
+    transport = Careless(2, 1, 0, 1.0)
     with pytest.warns(RecoveryWarning), pytest.raises(NodeDiedError, match=r"Recover\(restarts=2\) is used up"):
-        trajectory(40, executor=carrier, recover=Recover(restarts=2), on={"sum": 1})
+        trajectory(40, executor=transport, recover=Recover(restarts=2), on={"sum": 1})
 
 
 @pytest.mark.parametrize(("place", "log_bytes"), [((1, 5), 1 << 20), ("state", 1)])

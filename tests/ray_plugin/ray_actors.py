@@ -10,7 +10,7 @@ def process_of(run: Any, node: int) -> int:
     """The process that hosts a node."""
     import ray
 
-    carrier = run._carrier
-    while not hasattr(carrier, "_actors"):  # around that of Ray there may be others
-        carrier = carrier._carrier
-    return int(ray.get(carrier._actors[node].__ray_call__.remote(lambda _: os.getpid())))
+    transport = run._transport
+    while not hasattr(transport, "_actors"):  # around that of Ray there may be others
+        transport = transport._transport
+    return int(ray.get(transport._actors[node].__ray_call__.remote(lambda _: os.getpid())))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reactor_ray import RayNodes
-from reactor_ray.likeness import described, loaded_packages, warn_of_differences
+from reactor_ray.platform_report import loaded_packages, platform_report, warn_of_differences
 from reactor_rl import ProgramError, RunError
 
 
@@ -27,7 +27,7 @@ def test_a_placement_group_says_everything_itself() -> None:
 
 
 def test_machines_that_are_alike_are_no_news() -> None:
-    here = described(loaded_packages())
+    here = platform_report(loaded_packages())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_differences(here, {"other": dict(here)})
@@ -64,30 +64,30 @@ def test_a_cluster_of_one_machine(
     monkeypatch: pytest.MonkeyPatch, nodes: RayNodes, strategy: str, cpus: tuple[int, ...], labels: str | None
 ) -> None:
     pytest.importorskip("ray")
-    from reactor_ray import reservation
+    from reactor_ray import cluster
     from reactor_ray.cluster import Machine
 
     head, other = Machine("head", "head (1)", 2, True), Machine("other", "other (2)", 8, False)
-    monkeypatch.setattr(reservation, "machines", lambda: [head])
-    found = reservation.Bundles.of(nodes)
+    monkeypatch.setattr(cluster, "machines", lambda: [head])
+    found = cluster.Bundles.of(nodes)
     assert (found.strategy, found.cpus) == (strategy, cpus)
     assert (found.selector or None) == (labels and ({"ray.io/node-id": labels},) * 2)
-    monkeypatch.setattr(reservation, "machines", lambda: [head, other])
+    monkeypatch.setattr(cluster, "machines", lambda: [head, other])
     with pytest.raises(
         RunError, match=r"the cluster has 1: .*, wait for them with RayNodes\(3, num_cpus=\.\.\., patience=\.\.\.\), or"
     ):
-        reservation.Bundles.of(RayNodes(3))
+        cluster.Bundles.of(RayNodes(3))
 
 
 @pytest.mark.parametrize("size", [1, 89_000, 300_000, 1_900_000])
 def test_a_message_comes_back_in_pieces(size: int) -> None:
     pytest.importorskip("ray")
-    from reactor_ray.parcels import PIECE, Store, unpacked
+    from reactor_ray.transport import PIECE, Store, join_message
 
     message = [(3, None, np.arange(size, dtype=np.uint8)), (4, [1], "text")]
-    parcel = Store().pack(message)
-    assert not parcel.large and all(len(piece) <= PIECE for piece in parcel.pieces)
-    (number, rows, array), rest = unpacked(parcel.arguments)
+    packed = Store().pack(message)
+    assert not packed.large and all(len(piece) <= PIECE for piece in packed.pieces)
+    (number, rows, array), rest = join_message(packed.arguments)
     assert (number, rows, rest) == (3, None, (4, [1], "text"))
     assert array.tobytes() == message[0][2].tobytes()
 
@@ -95,14 +95,14 @@ def test_a_message_comes_back_in_pieces(size: int) -> None:
 def test_a_large_array_is_put_once_for_all_who_read_it(cluster: Any) -> None:
     import ray
 
-    from reactor_ray.parcels import LARGE, Store, unpacked
+    from reactor_ray.transport import LARGE, Store, join_message
 
     array, store = np.arange(LARGE, dtype=np.uint8), Store()
     one, other = store.pack([array, 1]), store.pack([array[:], 2])
     assert len(one.large) == 1 and one.large == other.large
     assert store.pack([array.copy()]).large != one.large
     count, *rest = other.arguments
-    found, number = unpacked([count, *rest[:count], *ray.get(list(other.large))])
+    found, number = join_message([count, *rest[:count], *ray.get(list(other.large))])
     assert number == 2 and found.tobytes() == array.tobytes()
 
 
@@ -110,8 +110,7 @@ def test_a_bundle_for_each_other_machine(cluster: Any) -> None:
     import ray
     from ray.util.placement_group import placement_group_table
 
-    from reactor_ray.cluster import join, machines
-    from reactor_ray.reservation import Bundles, Reservation
+    from reactor_ray.cluster import Bundles, Reservation, join, machines
 
     def held(nodes: RayNodes) -> Reservation:
         return Reservation(Bundles.of(nodes), nodes)

@@ -23,15 +23,15 @@ from reactor_rl import Instance, Program, Recover, RunError
 from reactor_rl.plugin import (
     FORKED,
     POISONED,
-    Carrier,
     ExecutorName,
     InterruptGuard,
+    NodeTransport,
     begin,
-    carrier_for,
     check_timeout,
     context_named,
     html_figure,
-    shared_out,
+    spread_workers,
+    transport_for,
     when_forked,
 )
 
@@ -68,7 +68,7 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
     _step_timeout: float | None = None
     """Seconds that a step may take on a helper."""
     _why = ""
-    _carrier: Carrier | None = None
+    _transport: NodeTransport | None = None
     """Carries the run over several machines, where that is asked for."""
 
     def __init__(self) -> None:
@@ -88,8 +88,8 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             ProgramError: If the machines that are asked for cannot be had.
         """
-        self._carrier = carrier_for(executor, nodes, workers)
-        return workers if self._carrier is None else sum(self._carrier.workers)
+        self._transport = transport_for(executor, nodes, workers)
+        return workers if self._transport is None else sum(self._transport.workers)
 
     def _expect_helpers(self, executor: ExecutorName, workers: int, caller_works: bool, context: str | None) -> None:
         """Begin what helpers need, which takes its time, before a throw-away environment is made: most likely they are wanted."""
@@ -132,14 +132,14 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         self._batches, placement = wire(
             program, add, choice.seconds, choice.workers, actions, observations, parts=parts, **ports
         )  # fmt: skip
-        carrier, on = self._carrier, None
-        if carrier is not None:
-            nodes = shared_out(carrier.workers, choice.workers)
+        transport, on = self._transport, None
+        if transport is not None:
+            nodes = spread_workers(transport.workers, choice.workers)
             on = {name: nodes[share] for name, share in placement.items()}
         self._run = program.start(
-            executor=choice.executor if carrier is None else carrier, workers=choice.workers if carrier is None else None,
-            context=context, caller_works=caller_works, fingerprint="off", placement=placement if carrier is None else None, on=on,
-            spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
+            executor=choice.executor if transport is None else transport, workers=choice.workers if transport is None else None,
+            context=context, caller_works=caller_works, fingerprint="off", placement=placement if transport is None else None,
+            on=on, spin=self._spin, recover=self._recover, tick_timeout=self._step_timeout,
         )  # fmt: skip
         for batch in self._batches:
             batch.bind(self._run, self._plain_actions, observations)

@@ -31,12 +31,12 @@ from reactor_rl.plugin import (
     FORKED,
     InterruptGuard,
     RunOwner,
-    carrier_for,
+    transport_for,
     check_timeout,
     encode,
     global_random_state,
     new_hash,
-    shared_out,
+    spread_workers,
     tick_cost,
     usable_cores,
 )
@@ -177,18 +177,18 @@ class MultiAgentProgram(RunOwner):
         self._groups = groups = groups_of(specs, len(acts), dict(policies), list(acts), deterministic)
         alone = all(group.by_row for group in groups)
         self._pace = PACE if alone else 1  # steps of a tick
-        carrier = carrier_for(executor, nodes, workers)
-        most = min((workers or usable_cores()) if carrier is None else sum(carrier.workers), len(acts))
+        transport = transport_for(executor, nodes, workers)
+        most = min((workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
         chosen, count, self._why = choose(env_fn, specs, len(acts), most, executor, self._pace, restarts)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._act_in_shards if alone else self._act_between
         made = encode(env_fn)
         program, placement = build(Program(f"{specs.name} x {len(acts)}"), made, seeds, groups, cuts)
         # Shards come first; the policies that they ask are at home, where there are several machines.
-        on = None if carrier is None else dict(zip(placement, shared_out(carrier.workers, count), strict=False))
+        on = None if transport is None else dict(zip(placement, spread_workers(transport.workers, count), strict=False))
         self._run = program.start(
-            executor=chosen if carrier is None else carrier, workers=count if carrier is None else None, context=start_method,
-            placement=placement if carrier is None else None, on=on, fingerprint="off", spin=SPIN,
+            executor=chosen if transport is None else transport, workers=count if transport is None else None, context=start_method,
+            placement=placement if transport is None else None, on=on, fingerprint="off", spin=SPIN,
             recover=recover_for(restarts, chosen, map(encode, [partial(ProbeCopy.of, made, specs)])), tick_timeout=step_timeout,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reactor_rl.plugin import ExecutorName, may_start_processes, shared_out, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, may_start_processes, spread_workers, tick_cost, usable_cores
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
@@ -98,7 +98,7 @@ def spread(config: ProgramConfig, machines: Sequence[int]) -> Placement:
         machines: Number of workers of each machine, home's first.
     """
     actors, slices = config.actors.actors, min(config.n_learners or 1, config.blocks)
-    nodes = shared_out(machines, actors)
+    nodes = spread_workers(machines, actors)
     homes = placed(
         nodes.count(0), machines[0], 1.0, 0.0, config.aside(1.0, 0.0),
         overlap=_overlaps(config, slices), learners=config.lanes * slices,

@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from reactor_gymnasium.plugin import recover_for
 from reactor_rl import Recover, RunError
-from reactor_rl.plugin import carrier_for
+from reactor_rl.plugin import transport_for
 from reactor_sb3.acting.normalization import Normalization, add_round, statistics_of
 from reactor_sb3.acting.records import Observations
 from reactor_sb3.checkpoints import checkpoint
@@ -148,13 +148,13 @@ class Session:
         model.plan_blocks()  # batch_size may be another one by now
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
-        carrier = carrier_for(model.executor, model.nodes, model.workers)
-        choice = choose(config, model) if carrier is None else spread(config, carrier.workers)
+        transport = transport_for(model.executor, model.nodes, model.workers)
+        choice = choose(config, model) if transport is None else spread(config, transport.workers)
         config = with_learners(config, model, choice.slices)
         program = program_of(config)
         run = program.start(
-            executor=choice.executor if carrier is None else carrier,
-            workers=choice.workers if carrier is None else None,
+            executor=choice.executor if transport is None else transport,
+            workers=choice.workers if transport is None else None,
             context=model.start_method,
             placement=choice.placement,
             on=choice.on,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
-__all__ = ["PACKAGES", "described", "loaded_packages", "warn_of_differences"]
+__all__ = ["PACKAGES", "platform_report", "loaded_packages", "warn_of_differences"]
 
 PACKAGES = {
     "reactor_rl": "reactor-rl",
@@ -31,8 +31,8 @@ def loaded_packages() -> tuple[str, ...]:
     return tuple(name for name in PACKAGES if name in sys.modules)
 
 
-def described(packages: Sequence[str]) -> dict[str, str]:
-    """What the results of this machine depend on, by name: its processor, what numeric libraries make of it, and versions.
+def platform_report(packages: Sequence[str]) -> dict[str, str]:
+    """List what the results of this machine depend on, by name: its processor, what numeric libraries make of it, and versions.
 
     Args:
         packages: Names of modules whose versions count; they are not imported.
