@@ -109,7 +109,7 @@ class RecoveringTransport(TransportWrapper):
             raise NodeLostError(node, f"has lost a worker ({what})", isinstance(error, WorkerHungError))
         return node, reply
 
-    def _answer_of(self, node: int) -> NodeReply:
+    def _reply_of(self, node: int) -> NodeReply:
         """Wait for the reply of a node, and keep those of others for later.
 
         Raises:
@@ -149,7 +149,7 @@ class RecoveringTransport(TransportWrapper):
         notes.under_way = question
         self._transport.send(node, question)
         try:
-            reply = self._answer_of(node)
+            reply = self._reply_of(node)
         except NodeLostError as lost:
             notes.under_way = None
             self._bring_back(lost)
@@ -191,7 +191,7 @@ class RecoveringTransport(TransportWrapper):
             try:
                 for request in done:
                     self._transport.send(node, request)
-                    self._answer_of(node)
+                    self._reply_of(node)
                 break
             except NodeLostError as again:
                 lost = again
