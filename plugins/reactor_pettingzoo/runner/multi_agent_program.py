@@ -31,13 +31,13 @@ from reactor_rl.plugin import (
     FORKED,
     InterruptGuard,
     RunOwner,
-    transport_for,
     check_timeout,
     encode,
     global_random_state,
     new_hash,
     spread_workers,
     tick_cost,
+    transport_for,
     usable_cores,
 )
 
