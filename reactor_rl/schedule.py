@@ -19,7 +19,7 @@ from reactor_rl.graph import Graph
 from reactor_rl.topology import ReactorSpec, Topology
 
 __all__ = [
-    "DEFAULT_COST", "Arrivals", "Await", "Exec", "Op", "Schedule", "Signal", "Wait", "check_names", "compile_schedule",
+    "DEFAULT_COST", "Arrivals", "WaitForNode", "Exec", "Op", "Schedule", "Signal", "Wait", "check_names", "compile_schedule",
     "expected_ends", "longest_first",
 ]  # fmt: skip
 
@@ -49,14 +49,14 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Await:
+class WaitForNode:
     """Wait until a gateway has received a link from another node."""
 
     gateway: int
     link: int
 
 
-Op = Wait | Exec | Signal | Await
+Op = Wait | Exec | Signal | WaitForNode
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def _synchronise(
         worker = home[index]
         lists[worker] += [Wait(source) for source in waits.get(index, ())]
         if arrivals is not None and index in arrivals.due:
-            lists[worker].append(Await(arrivals.gateway, arrivals.due[index][0]))
+            lists[worker].append(WaitForNode(arrivals.gateway, arrivals.due[index][0]))
         lists[worker].append(Exec(index))
         lists[worker] += [Signal(target) for target in signals.get((worker, position[index]), ())]
     # The caller must know that every helper is done before it reads outputs or begins the next pass.
@@ -310,5 +310,5 @@ def _synchronise(
             lists[worker].append(Signal(0))
             lists[0].append(Wait(worker))
     if arrivals is not None and arrivals.finally_ is not None:
-        lists[0].append(Await(arrivals.gateway, arrivals.finally_))
+        lists[0].append(WaitForNode(arrivals.gateway, arrivals.finally_))
     return tuple(tuple(ops) for ops in lists)

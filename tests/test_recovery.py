@@ -440,7 +440,7 @@ def test_notes_are_bounded_by_log_bytes() -> None:
         for _ in range(100):
             run.set(given=(1, -1))
             run.tick()
-            notes = run._helpers._past.passes  # type: ignore[attr-defined]
+            notes = run._helpers._history.passes  # type: ignore[attr-defined]
             most, rounds = max(most, sys.getsizeof(notes) + sum(map(sys.getsizeof, notes))), rounds + (not notes)
         assert rounds > 2 and limit / 2 < most < 1.1 * limit
         run.tick()

@@ -164,7 +164,7 @@ class Helpers:
     def ask(self, request: str, argument: Any) -> list[main.Reply]:
         """Send every worker a request between ticks, the caller included, and return the replies in order of worker."""
         self._send((request, argument))
-        own = main.answer(self.loop, (request, argument))
+        own = main.reply_to(self.loop, (request, argument))
         return [own, *self._replies()]
 
     def _send(self, request: tuple[str, Any]) -> None:

@@ -37,14 +37,14 @@ from reactor_rl.runtime.launch import (
 from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.line import Line
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.revival import Stand
+from reactor_rl.runtime.revival import WorkerRevival
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
-from reactor_rl.runtime.worker.main import serve
+from reactor_rl.runtime.worker.main import run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["NO_PAST", "REPLAYING", "REVIVED", "Processes"]
+__all__ = ["NO_HISTORY", "REPLAYING", "REVIVED", "Processes"]
 
 REPLAYING = "replaying"
 """Message that a helper sends from time to time while it is being brought back and makes progress."""
@@ -54,8 +54,8 @@ REVIVED = "revived"
 _LOST = (ConnectionError, EOFError, ChildProcessError)
 """Errors by which a start fails if the new process, or the fork server, was killed."""
 
-NO_PAST = "no past"
-"""The past of a helper whose startup reactions have not ended: its successor begins as the first one did."""
+NO_HISTORY = "no history"
+"""The history of a helper whose startup reactions have not ended: its successor begins as the first one did."""
 
 LATEST = 5.0
 """Seconds that the interpreter waits at its exit for processes that are still being started, before they are ended."""
@@ -179,23 +179,23 @@ class Processes:
         wait_for_all(children, None)
 
     @shortages_named("start the workers")
-    def replace(self, pasts: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
+    def replace(self, histories: Mapping[int, Any], reactors: Sequence[Reactors]) -> None:
         """Put new processes in the place of helpers that have ended, with new channels to those that they signal.
 
         Returns before they are up; no others may be :meth:`starting`.
 
         Args:
-            pasts: The past of each of them, by worker; see :class:`reactor_rl.runtime.revival.Stand`.
+            histories: The history of each of them, by worker; see :class:`reactor_rl.runtime.revival.WorkerRevival`.
             reactors: The reactors of every worker, as they were launched.
         """
         begin(self._context)
-        anew = [pair for pair in self.channels if not pasts.keys().isdisjoint(pair)]
+        anew = [pair for pair in self.channels if not histories.keys().isdisjoint(pair)]
         for pair in anew:  # a failed start may keep the channel, and its name, for a while
             self.channels[pair].unlink()
         self.channels |= {pair: Channel() for pair in anew}
         jobs: list[_Job] = []
-        for worker, past in pasts.items():
-            child, mine, theirs = self._new(worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, past)))
+        for worker, history in histories.items():
+            child, mine, theirs = self._new(worker, cloudpickle.dumps((self._plan, reactors[worker], self._setup, history)))
             self._processes[worker - 1].close()
             self._lines[worker - 1].close()
             self._processes[worker - 1], self._lines[worker - 1] = child, mine
@@ -348,29 +348,29 @@ def _main(
         with shortages_named(f"start worker {worker}"):
             _watch(caller)
         take(arithmetic, alone=True)
-        plan, reactors, setup, past = loads(load) if isinstance(load, bytes) else load
+        plan, reactors, setup, history = loads(load) if isinstance(load, bytes) else load
         for function in setup:
             function()
     except BaseException as error:
         with contextlib.suppress(OSError):
             line.send(Failure.of(-1, f"(starting worker {worker})", (0, 0), ordinary(error)))
         return
-    if past is None or past == NO_PAST:
+    if history is None or history == NO_HISTORY:
         memory = arena.view(plan.layout.size)
         sides: Sequence[SideBlock | None] = [None if block is None else SideBlock(block) for block in side_blocks]
     else:
-        stand = Stand(plan, worker, arena, side_blocks)
-        memory, sides = stand.memory, stand.sides
+        revival = WorkerRevival(plan, worker, arena, side_blocks)
+        memory, sides = revival.memory, revival.sides
 
     def revive(wait: Callable[[int], None], signal: Callable[[int], None]) -> WorkerLoop:
-        if past == NO_PAST:
+        if history == NO_HISTORY:
             loop, _, _ = bind(plan, worker, memory, sides, reactors, wait, signal)
         else:
-            loop = stand.revive(past, reactors, wait, signal, partial(line.send, REPLAYING))
+            loop = revival.revive(history, reactors, wait, signal, partial(line.send, REPLAYING))
         line.send(REVIVED)
         return loop
 
-    serve(plan, worker, memory, sides, reactors, channels, line, spin, None if past is None else revive)
+    run_helper(plan, worker, memory, sides, reactors, channels, line, spin, None if history is None else revive)
 
 
 def _watch(caller: int) -> None:

@@ -20,8 +20,8 @@ from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.executor import SLICE, Deadline, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.processes import NO_PAST, REPLAYING, REVIVED, Processes
-from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, Crossings, Held, Past, begins_tick
+from reactor_rl.runtime.processes import NO_HISTORY, REPLAYING, REVIVED, Processes
+from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, InputLog, WorkerHistory, WorkerMemory, begins_tick
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.settings import Recover, tell
@@ -91,8 +91,8 @@ class RecoveringHelpers(Helpers):
     def __init__(self, plan: Plan, executor: Processes, recover: Recover, reactors: Sequence[Reactors]) -> None:
         super().__init__(plan, executor)
         self._processes, self._recover, self._reactors = executor, recover, reactors
-        self._crossings = Crossings(plan, executor.memory, executor.sides)
-        self._past = Past()
+        self._inputs = InputLog(plan, executor.memory, executor.sides)
+        self._history = WorkerHistory()
         self._budget = RecoveryBudget(recover.log_bytes)
         self._on = False  # not before the startup reactions have run
         self._over = ""  # why no worker is replaced any more
@@ -122,12 +122,12 @@ class RecoveringHelpers(Helpers):
         command = words[ControlBlock.COMMAND]
         if self._over or command == HelperCommand.STOP:
             return
-        notes = self._crossings.note(command == HelperCommand.FIRST, loop.time, loop.pass_number)
+        notes = self._inputs.note(command == HelperCommand.FIRST, loop.time, loop.pass_number)
         if command == HelperCommand.START:
-            self._past.startup, self._on = notes, True
+            self._history.startup, self._on = notes, True
             self._startup = time.monotonic() - self._budget.began
             return
-        self._past.passes.append(notes)
+        self._history.passes.append(notes)
         self._budget.bytes += OVERHEAD + len(notes)
         if words[ControlBlock.AGAIN] == loop.pass_number or words[ControlBlock.FAILED] or words[ControlBlock.STOP]:
             return
@@ -149,10 +149,10 @@ class RecoveringHelpers(Helpers):
         self._begin_anew(dict(zip(self._numbers, parts, strict=True)))
         self._budget.saved(began)
 
-    def _begin_anew(self, workers: dict[int, Held]) -> None:
+    def _begin_anew(self, workers: dict[int, WorkerMemory]) -> None:
         """Begin the log anew from what the helpers hold now."""
         # Startup reactions build what a state does not contain, so a successor runs them before it gets the state.
-        self._past = Past(self._past.startup, Checkpoint(*self._crossings.everything(), workers))
+        self._history = WorkerHistory(self._history.startup, Checkpoint(*self._inputs.everything(), workers))
         self._budget.bytes = 0
 
     def _give_up(self, why: str) -> None:
@@ -160,7 +160,7 @@ class RecoveringHelpers(Helpers):
             f"the log up to tick {self.loop.time} is larger than Recover(log_bytes={self._recover.log_bytes}), and it cannot "
             f"begin anew because {why}"
         )
-        self._past = Past()
+        self._history = WorkerHistory()
         tell(f"from now on no worker is replaced: {self._over}")
 
     # ------------------------------------------------------------------ tokens and questions
@@ -241,9 +241,9 @@ class RecoveringHelpers(Helpers):
             New helpers that have died meanwhile. If helpers wait for each other, all must be replaced again then.
         """
         self._processes.kill(workers)  # without a chance to end well: a shutdown reaction would write into the live arena
-        pasts = {worker: self._past.of(worker) if self._on else NO_PAST for worker in workers}
+        histories = {worker: self._history.of(worker) if self._on else NO_HISTORY for worker in workers}
         try:
-            self._processes.replace(pasts, self._reactors)
+            self._processes.replace(histories, self._reactors)
         except (OSError, EOFError) as error:
             raise self._error(workers[0], None, f"Another process could not be started for it: {error!r}") from error
         dead = self._listen_until_revived(workers)
@@ -389,7 +389,7 @@ class RecoveringHelpers(Helpers):
             for worker, how in deaths
         )
         others = "" if len(workers) == len({worker for worker, _ in deaths}) else f", and with it all {len(workers)} helpers,"
-        ticks = sum(map(begins_tick, self._past.passes))
+        ticks = sum(map(begins_tick, self._history.passes))
         left = self._recover.restarts - len(self._deaths)
         tell(
             f"{whom}. It was replaced{others} after {seconds:.2f} s, {ticks} tick(s) were replayed, nothing is lost. Workers may "

@@ -1,7 +1,7 @@
 """The log of what crosses into helpers, pass by pass, and how a successor is brought back from it.
 
 An output crosses if a reactor on a helper reads it and another worker writes it. At the end of a pass, what was written in it
-is still in its slots, so one look at the stamps tells what to note. Laying the notes of a pass into a copy of the arena
+is still in its slots, so one look at the stamps tells what to note. Applying the notes of a pass to a copy of the arena
 restores what the helper found at that pass. The notes of a pass are one string of bytes, because the garbage collector would
 spend its time on many small objects that live long.
 
@@ -31,10 +31,20 @@ from reactor_rl.runtime.plan import CELL, Place, Plan
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
-from reactor_rl.runtime.worker.state import WorkerCheckpoint, WorkerState, go_back, put_back
+from reactor_rl.runtime.worker.state import WorkerCheckpoint, WorkerState, load_checkpoint, load_state
 from reactor_rl.runtime.worker.values import HEADER, SideBlock
 
-__all__ = ["OVERHEAD", "Checkpoint", "Crossings", "Held", "Past", "begins_tick", "lay", "BEAT", "Stand"]
+__all__ = [
+    "OVERHEAD",
+    "Checkpoint",
+    "InputLog",
+    "WorkerMemory",
+    "WorkerHistory",
+    "begins_tick",
+    "apply_notes",
+    "BEAT",
+    "WorkerRevival",
+]  # fmt: skip
 
 OVERHEAD = 48
 """Overhead of a bytes object in a list, in bytes, approximately."""
@@ -49,8 +59,8 @@ _Span = tuple[bytes, int, int]
 """A spot in the arena, packed, and where its bytes begin and end."""
 
 
-Held = WorkerCheckpoint | tuple[WorkerState, int]
-"""The state of a helper: its checkpoint, or the arguments of the :func:`~reactor_rl.runtime.worker.state.put_back` before."""
+WorkerMemory = WorkerCheckpoint | tuple[WorkerState, int]
+"""The state of a helper: its checkpoint, or the arguments of the :func:`~reactor_rl.runtime.worker.state.load_state` before."""
 
 
 class Checkpoint(NamedTuple):
@@ -58,11 +68,11 @@ class Checkpoint(NamedTuple):
 
     arena: bytes
     sides: tuple[bytes, ...]
-    workers: dict[int, Held]
+    workers: dict[int, WorkerMemory]
 
 
 @dataclass
-class Past:
+class WorkerHistory:
     """All that is needed to bring a helper's reactors back.
 
     Attributes:
@@ -75,15 +85,15 @@ class Past:
     checkpoint: Checkpoint | None = None
     passes: list[bytes] = field(default_factory=list)
 
-    def of(self, worker: int) -> Past:
+    def of(self, worker: int) -> WorkerHistory:
         """Select the part that one helper needs."""
         saved = self.checkpoint
         if saved is not None:
             saved = saved._replace(workers={worker: saved.workers[worker]})
-        return Past(self.startup, saved, self.passes)
+        return WorkerHistory(self.startup, saved, self.passes)
 
 
-class Crossings:
+class InputLog:
     """The outputs that cross into the helpers of a run, and how to log them.
 
     Args:
@@ -107,7 +117,7 @@ class Crossings:
                 else:
                     found.update(plan.layout.places[piece.output][:1])
         self._outputs = [
-            _Crossing(plan, plan.topology.outputs[index], sorted(found, key=lambda place: place.buffer))
+            _LoggedOutput(plan, plan.topology.outputs[index], sorted(found, key=lambda place: place.buffer))
             for index, found in sorted(places.items())
         ]
 
@@ -146,7 +156,7 @@ class Crossings:
         return bytes(self._memory), tuple(b"" if side is None else side.all() for side in self._sides)
 
 
-class _Crossing:
+class _LoggedOutput:
     """One output that crosses.
 
     Attributes:
@@ -188,7 +198,7 @@ def begins_tick(notes: bytes) -> bool:
     return bool(notes[0])
 
 
-def lay(notes: bytes, memory: memoryview, sides: Sequence[SideBlock | None], worker: int) -> tuple[bool, int, int]:
+def apply_notes(notes: bytes, memory: memoryview, sides: Sequence[SideBlock | None], worker: int) -> tuple[bool, int, int]:
     """Apply notes to a copy of the arena and of the side blocks, except for outputs of the worker, which it will write again.
 
     Returns:
@@ -199,7 +209,7 @@ def lay(notes: bytes, memory: memoryview, sides: Sequence[SideBlock | None], wor
     while at < end:
         owner, side, offset, length = _SPOT.unpack_from(notes, at)
         at += _SPOT.size + length
-        if owner == worker:  # replay writes it again; laid now, it would seem present before it is written
+        if owner == worker:  # its reactions write it again; applied now, it would seem present before it is written
             continue
         data = notes[at - length : at]
         if side < 0:
@@ -218,7 +228,7 @@ Call = Callable[[int], None]
 Tell = Callable[[], None]
 
 
-class Stand:
+class WorkerRevival:
     """A helper that is being brought back, in a private copy of the arena and of the side blocks until these are exchanged.
 
     Attributes:
@@ -231,14 +241,16 @@ class Stand:
         self._map = mmap.mmap(-1, arena.reserved)
         self.memory = memoryview(self._map)[: plan.layout.size]
         self.sides: list[SideBlock | None] = [
-            None if block is None else SideBlock(SharedMemory(0, "values of the past")) for block in blocks
+            None if block is None else SideBlock(SharedMemory(0, "values of a history")) for block in blocks
         ]
 
-    def revive(self, past: Past, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell) -> WorkerLoop:
-        """Run the reactors through the past, and move their loop to the live arena.
+    def revive(
+        self, history: WorkerHistory, reactors: Mapping[int, bytes | Reactor], wait: Call, signal: Call, tell: Tell
+    ) -> WorkerLoop:
+        """Run the reactors through their history, and move their loop to the live arena.
 
         Args:
-            past: The log of what has crossed into them.
+            history: The log of what has crossed into them.
             reactors: The reactors as they were before the run.
             wait, signal: Functions to wait and to signal from then on.
             tell: Called from time to time, to report progress.
@@ -250,7 +262,7 @@ class Stand:
         for stamps in self._plan.layout.stamps:
             stamps.clear(words)
         loop, _, _ = bind(self._plan, self._worker, self.memory, self.sides, reactors, _wait, _signal)
-        self._run(loop, past, tell)
+        self._run(loop, history, tell)
         # From here on views that reactors have kept are views of the live arena, so no other worker may see the steps before.
         self._arena.map_over(self._map)
         for side, block in zip(self.sides, self._blocks, strict=True):
@@ -261,24 +273,24 @@ class Stand:
         loop.steps = [(live.get(step, step), argument) for step, argument in loop.steps]
         return loop
 
-    def _run(self, loop: WorkerLoop, past: Past, tell: Tell) -> None:
-        put = partial(lay, memory=self.memory, sides=self.sides, worker=self._worker)
-        put(past.startup)
+    def _run(self, loop: WorkerLoop, history: WorkerHistory, tell: Tell) -> None:
+        put = partial(apply_notes, memory=self.memory, sides=self.sides, worker=self._worker)
+        put(history.startup)
         loop.start_pass()
         self._check(loop)
-        if past.checkpoint is not None:
-            arena, asides, workers = past.checkpoint
+        if history.checkpoint is not None:
+            arena, asides, workers = history.checkpoint
             self.memory[:] = arena
             for side, data in zip(self.sides, asides, strict=True):
                 if side is not None and data:
                     side.put(0, data)
             held = workers[self._worker]
             if isinstance(held, WorkerCheckpoint):
-                go_back(loop, held)
+                load_checkpoint(loop, held)
             else:
-                put_back(loop, *held)
+                load_state(loop, *held)
         told = -math.inf
-        for notes in past.passes:
+        for notes in history.passes:
             if time.monotonic() - told > BEAT:
                 tell()
                 told = time.monotonic()

@@ -18,7 +18,7 @@ from reactor_rl.runtime.executor import Pair, Reactors, channels_of
 from reactor_rl.runtime.limits import shortages_named
 from reactor_rl.runtime.plan import Plan, aligned_zeros
 from reactor_rl.runtime.shared_memory import SharedMemory
-from reactor_rl.runtime.worker.main import serve
+from reactor_rl.runtime.worker.main import run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
 __all__ = ["Threads"]
@@ -147,4 +147,4 @@ class Threads:
 def _serve(settings: Arithmetic, *arguments: Any) -> None:
     """Run a worker in its thread."""
     take(settings)
-    serve(*arguments)
+    run_helper(*arguments)

@@ -19,7 +19,7 @@ from reactor_rl.runtime.worker.observers import Poison, PortHashes
 from reactor_rl.runtime.worker.ports import ArrayOutput, InputHandle, LocalObjectOutput, ObjectOutput, OutputHandle, input_handle
 from reactor_rl.runtime.worker.presence import StampReader
 from reactor_rl.runtime.worker.values import OutputReader, SideBlock, Values
-from reactor_rl.schedule import Await, Exec, Signal, Wait
+from reactor_rl.schedule import Exec, Signal, Wait, WaitForNode
 
 __all__ = ["RemotePorts", "bind"]
 
@@ -275,7 +275,7 @@ class _Binder:
                 continue
             if mask:
                 steps.append((loop.dispatch, mask))
-            if isinstance(op, Await):
+            if isinstance(op, WaitForNode):
                 remote = loop.reactors[op.gateway]
                 assert isinstance(remote, RemotePorts)
                 steps.append((remote.wait, op.link))

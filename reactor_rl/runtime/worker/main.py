@@ -18,10 +18,10 @@ from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.observers import PortHashes, Timeline
-from reactor_rl.runtime.worker.state import WorkerState, checkpoint, put_back, take
+from reactor_rl.runtime.worker.state import WorkerState, checkpoint, load_state, save_state
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["Reply", "answer", "Pipe", "serve"]
+__all__ = ["Reply", "Pipe", "reply_to", "run_helper"]
 
 
 class Reply:
@@ -37,7 +37,7 @@ class Reply:
         return self.value
 
 
-def answer(loop: WorkerLoop, request: tuple[str, Any]) -> Reply:
+def reply_to(loop: WorkerLoop, request: tuple[str, Any]) -> Reply:
     """Answer a request; an exception becomes the reply."""
     name, argument = request
     try:
@@ -74,7 +74,7 @@ def _digests(loop: WorkerLoop, _: Any) -> dict[int, bytes]:
 
 
 def _restore(loop: WorkerLoop, argument: tuple[WorkerState, int]) -> None:
-    put_back(loop, *argument)
+    load_state(loop, *argument)
     for observer in loop.observers:
         if isinstance(observer, PortHashes):
             observer.restart()
@@ -84,7 +84,7 @@ _REQUESTS: dict[str, Callable[[WorkerLoop, Any], Any]] = {
     "failures": _failures,
     "trace": _trace,
     "digests": _digests,
-    "snapshot": take,
+    "snapshot": save_state,
     "restore": _restore,
     "checkpoint": lambda loop, _: checkpoint(loop),
 }
@@ -104,7 +104,7 @@ class Pipe(Protocol):
     def poll(self, timeout: float | None = 0.0) -> bool: ...
 
 
-def serve(
+def run_helper(
     plan: Plan,
     worker: int,
     memory: memoryview,
@@ -170,7 +170,7 @@ def _obey(loop: WorkerLoop, words: memoryview, start: Channel, pipe: Pipe, spinn
             loop.next_pass(words[ControlBlock.PASS])
         elif command == HelperCommand.MESSAGE:
             try:
-                pipe.send(answer(loop, pipe.recv()))
+                pipe.send(reply_to(loop, pipe.recv()))
             except (EOFError, OSError):  # the caller has hung up
                 raise Aborted from None
         elif command == HelperCommand.START:

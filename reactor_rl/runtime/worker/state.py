@@ -21,7 +21,16 @@ from reactor_rl.runtime.worker.clock import Agenda
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.ports import ArrayOutput, ObjectOutput
 
-__all__ = ["WorkerCheckpoint", "checkpoint", "go_back", "WorkerState", "pickled_reactors", "put_back", "set_state", "take"]
+__all__ = [
+    "WorkerCheckpoint",
+    "checkpoint",
+    "load_checkpoint",
+    "WorkerState",
+    "pickled_reactors",
+    "load_state",
+    "set_state",
+    "save_state",
+]  # fmt: skip
 
 
 @dataclass
@@ -45,14 +54,14 @@ def checkpoint(loop: WorkerLoop) -> WorkerCheckpoint:
     """Copy everything that a worker holds in its own memory.
 
     Raises:
-        RunError, TypeError: If the state of a reactor cannot be saved; see :func:`reactor_rl.runtime.worker.state.take`.
+        RunError, TypeError: If the state of a reactor cannot be saved; see :func:`reactor_rl.runtime.worker.state.save_state`.
     """
     clock = loop.time, loop.microstep, loop.pass_number, loop.tick_number
     kept = {index: port._cells.kept() for index, port in loop.outputs.items() if isinstance(port, ObjectOutput)}
     return WorkerCheckpoint(clock, pickled_reactors(loop), loop.agenda, kept)
 
 
-def go_back(loop: WorkerLoop, saved: WorkerCheckpoint) -> None:
+def load_checkpoint(loop: WorkerLoop, saved: WorkerCheckpoint) -> None:
     """Load a checkpoint into a worker. The arena holds its part already."""
     for index, reactor in loop.reactors.items():
         set_state(loop, index, reactor, loads(saved.reactors[index]))
@@ -98,37 +107,37 @@ class WorkerState:
             self.events[time] = _by_action(self.events.get(time, []) + events)
 
 
-def take(loop: WorkerLoop, moment: tuple[int, int]) -> WorkerState:
+def save_state(loop: WorkerLoop, ended: tuple[int, int]) -> WorkerState:
     """Copy everything that the coming tick and those after it depend on.
 
     Args:
         loop: The worker.
-        moment: The number of ticks done, and of the last pass, in which this worker need not have taken part.
+        ended: The number of ticks done, and of the last pass, in which this worker need not have taken part.
 
     Raises:
         RunError: If a reactor refuses: its ``__getstate__`` raises one, with the reason.
         TypeError: If the state of a reactor cannot be pickled.
     """
-    ticks, number = moment
+    ticks, number = ended
     microstep = number - loop.tick_number if loop.time == ticks - 1 else 0
-    part = WorkerState((ticks, microstep), reactors=pickled_reactors(loop))
+    state = WorkerState((ticks, microstep), reactors=pickled_reactors(loop))
     coming = number + (ticks > 0)  # startup and tick 0 are one pass
     # Values written before the last tick are not present any more. If the last tick was skipped, no value is.
     oldest = loop.tick_number if loop.time == ticks - 1 else coming
     for index, port in loop.outputs.items():
         stamps = port._stamps.save(loop.words, coming, oldest)
         slots = _slots(port, ticks, port._stamps.is_present(stamps)) if isinstance(port, ArrayOutput) else _cells(port).kept()
-        part.outputs[index] = stamps, slots
-    part.events = {time: _by_action(events) for time, events in loop.agenda.events.items()}
-    part.waiting = {index: list(action.waiting) for index, action in loop.actions.items() if action.waiting}
-    return part
+        state.outputs[index] = stamps, slots
+    state.events = {time: _by_action(events) for time, events in loop.agenda.events.items()}
+    state.waiting = {index: list(action.waiting) for index, action in loop.actions.items() if action.waiting}
+    return state
 
 
 def pickled_reactors(loop: WorkerLoop) -> dict[int, bytes]:
     """Pickle the state of each reactor of a worker, by index.
 
     Raises:
-        RunError, TypeError: See :func:`take`.
+        RunError, TypeError: See :func:`save_state`.
     """
     states = {}
     for index, reactor in loop.reactors.items():
@@ -145,32 +154,32 @@ def pickled_reactors(loop: WorkerLoop) -> dict[int, bytes]:
     return states
 
 
-def put_back(loop: WorkerLoop, part: WorkerState, coming: int) -> None:
+def load_state(loop: WorkerLoop, state: WorkerState, coming: int) -> None:
     """Load a snapshot into a worker, whatever its state is now.
 
     Args:
         loop: The worker.
-        part: The state of all workers, because reactors may have moved between workers since.
+        state: The state of all workers, because reactors may have moved between workers since.
         coming: The number of the coming pass, high enough for the last tick's passes to have numbers that were never used.
     """
-    states = {index: loads(part.reactors[index]) for index in loop.reactors}
+    states = {index: loads(state.reactors[index]) for index in loop.reactors}
     for index, reactor in loop.reactors.items():
         set_state(loop, index, reactor, states[index])
-    ticks, microstep = part.clock
+    ticks, microstep = state.clock
     loop.time, loop.microstep = max(0, ticks - 1), microstep
     loop.pass_number = coming - (ticks > 0)
     loop.tick_number = loop.pass_number - microstep
     for index, port in loop.outputs.items():
-        _put_back_output(loop, port, *part.outputs[index], coming, ticks)
+        _load_output(loop, port, *state.outputs[index], coming, ticks)
     loop.enter(ticks)
-    for time, events in part.events.items():
+    for time, events in state.events.items():
         for index, kept in events:
             if index in loop.actions:
                 loop.schedule_at(time, index, kept)
     loop.again = []
     for index, action in loop.actions.items():
         action.clear()
-        action.waiting.extend(part.waiting.get(index, ()))
+        action.waiting.extend(state.waiting.get(index, ()))
         if action.waiting:
             loop.again.append(action)
     loop.pending = 0
@@ -206,7 +215,7 @@ def _slots(port: ArrayOutput, ticks: int, present: bool) -> list[Any]:
     return slots
 
 
-def _put_back_output(loop: WorkerLoop, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
+def _load_output(loop: WorkerLoop, port: Any, saved: list[int], slots: list[Any], coming: int, ticks: int) -> None:
     present = port._stamps.restore(loop.words, saved, coming)
     if not isinstance(port, ArrayOutput):
         for cell, kept in enumerate(slots):
