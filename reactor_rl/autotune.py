@@ -25,7 +25,7 @@ from reactor_rl.graph import Graph
 from reactor_rl.reactor import Reactor, Timer, reaction
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.supervisor import Settings, start
+from reactor_rl.runtime.supervisor import RunSettings, start
 from reactor_rl.schedule import compile_schedule
 from reactor_rl.settings import ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
@@ -128,7 +128,7 @@ def _ticks(executor: ExecutorName, spin: float | None, away: float, context: str
     for name in ("here", "there"):
         program.add(Counts, name=name, number=number)
     pickled = program.pickled_reactors()
-    settings = Settings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
+    settings = RunSettings(executor, 2, placement={"here": 0, "there": 1}, spin=spin, context=context, fingerprint="off")
     with start(flatten(program), lambda _: pickled, (), settings) as run:
         for _ in range(WARM):
             run.tick()

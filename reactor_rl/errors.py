@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from reactor_rl.pickling import dumps, loads, own_class
+from reactor_rl.pickling import adopt_class, dumps, loads
 
 __all__ = [
     "AbsentError",
@@ -157,7 +157,7 @@ class Failure:
 
     def raised(self) -> BaseException:
         """Return the exception, with a note that says where it was raised."""
-        own_class(self.error)
+        adopt_class(self.error)
         note = f"in reaction {self.where} at tag {self.tag}"
         if note not in getattr(self.error, "__notes__", ()):
             self.error.add_note(note)

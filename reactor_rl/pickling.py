@@ -32,11 +32,11 @@ __all__ = [
     "encode",
     "loads",
     "Copies",
-    "Worker",
+    "ClassOwner",
     "enrol",
     "for_good",
     "inside",
-    "own_class",
+    "adopt_class",
 ]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -105,7 +105,7 @@ _NUMBER = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5, "_make_typevar":
 _MARK = b"cloudpickle.cloudpickle"
 
 
-class Worker(Protocol):
+class ClassOwner(Protocol):
     """The owner of copied classes: a worker that runs reactions in the thread that made it.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Here(threading.local):
     copies: Copies | None = None
 
     def __init__(self) -> None:
-        self.workers: list[weakref.ref[Worker]] = []
+        self.workers: list[weakref.ref[ClassOwner]] = []
 
 
 _here = _Here()
@@ -138,7 +138,7 @@ def for_good() -> None:
     _alone = True
 
 
-def enrol(worker: Worker) -> None:
+def enrol(worker: ClassOwner) -> None:
     """Let classes that this thread loads while a reaction of this worker runs belong to the worker."""
     _here.workers = [one for one in _here.workers if one() is not None]
     _here.workers.append(weakref.ref(worker))
@@ -174,7 +174,7 @@ def loads(data: bytes | memoryview) -> Any:
     return pickle.loads(data)
 
 
-def own_class(error: BaseException) -> None:
+def adopt_class(error: BaseException) -> None:
     """Turn an exception of a reactor's copied class into one of the caller's own class, so that ``except`` finds it."""
     number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(type(error))
     own = None if number is None else cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)

@@ -21,7 +21,7 @@ from reactor_rl.graph import build
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.supervisor import Settings, check, start
+from reactor_rl.runtime.supervisor import RunSettings, check, start
 from reactor_rl.settings import ExecutorName, Recover
 from reactor_rl.topology import Topology
 
@@ -113,7 +113,7 @@ class Program(Composition):
         transport = transport_for(executor, nodes, workers)
         if transport is None and on is not None:
             raise ProgramError(f"on= needs an executor with several nodes, 'federated' or 'ray', got {executor!r}")
-        settings = Settings(
+        settings = RunSettings(
             executor=cast(ExecutorName, executor) if transport is None else transport.inside, workers=workers, context=context,
             caller_works=caller_works, debug=debug, fingerprint=fingerprint, costs=costs, placement=placement, spin=spin,
             recover=recover, tick_timeout=tick_timeout,
@@ -126,7 +126,7 @@ class Program(Composition):
             _log.info("started %r", federated)
             return federated
         if executor == "auto":
-            inline = partial(start, topology, self._pickled, self.setup, Settings(fingerprint="off"))
+            inline = partial(start, topology, self._pickled, self.setup, RunSettings(fingerprint="off"))
             choice = choose(
                 topology, build(topology), workers or usable_cores(), partial(measured, topology, inline),
                 caller_works=caller_works, costs=costs, replaced=recover is not None,

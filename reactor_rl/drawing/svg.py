@@ -18,7 +18,7 @@ from html import escape
 
 from reactor_rl.drawing.picture import Arrow, Box, Picture
 
-__all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Arrangement", "Node", "text_width", "svg"]
+__all__ = ["MARGIN", "ROW", "SIZE", "SMALL", "STACK", "Layout", "PlacedBox", "text_width", "svg"]
 
 ROW = 20  # lines end on this grid, so that ports of neighbouring boxes can face each other
 MARGIN = 20
@@ -39,7 +39,7 @@ def text_width(text: str, size: float) -> float:
 
 
 @dataclass
-class Node:
+class PlacedBox:
     """A box with its position and size."""
 
     box: Box
@@ -49,10 +49,10 @@ class Node:
     y: int = 0
     width: float = 0
     height: int = 0
-    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Arrangement._ordered
+    nudged: dict[str, int] = field(default_factory=dict)  # inputs that are a little off the grid, see Layout._ordered
 
     @classmethod
-    def of(cls, box: Box) -> Node:
+    def of(cls, box: Box) -> PlacedBox:
         lines: list[str] = []
         for reaction in box.reactions:
             lines += textwrap.wrap(reaction, WRAP, subsequent_indent="     ", break_long_words=False, break_on_hyphens=False)
@@ -101,12 +101,12 @@ class _Track:
         return -start if end > start else start
 
 
-class Arrangement:
+class Layout:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
-        self.nodes = [Node.of(box) for box in picture.boxes]
+        self.nodes = [PlacedBox.of(box) for box in picture.boxes]
         self._columns()
-        self.columns: list[list[Node]] = [[] for _ in range(max((node.column for node in self.nodes), default=0) + 1)]
+        self.columns: list[list[PlacedBox]] = [[] for _ in range(max((node.column for node in self.nodes), default=0) + 1)]
         for node in self.nodes:
             self.columns[node.column].append(node)
         self._heights()
@@ -323,7 +323,7 @@ INK, FAINT, EDGE, PAPER, PLAIN = "#1b1f24", "#57606a", "#3b4550", "#ffffff", "#e
 
 def svg(picture: Picture) -> str:
     """Draw a picture as a self-contained SVG."""
-    layout = Arrangement(picture)
+    layout = Layout(picture)
     legend, legend_width, legend_rows = _legend(picture.legend, max(layout.width, 480))
     width = max(layout.width, legend_width, text_width(picture.name, SIZE + 3) + 2 * MARGIN)
     head = 2 * MARGIN + ROW * legend_rows + 20
@@ -361,7 +361,7 @@ def _legend(entries: Sequence[tuple[str, str]], width: float) -> tuple[list[str]
     return parts, widest + MARGIN if entries else 0, row if entries else 0
 
 
-def _node(node: Node) -> Iterable[str]:
+def _node(node: PlacedBox) -> Iterable[str]:
     box, x, y, width, height = node.box, node.x, node.y, node.width, node.height
     yield f'<g id="{_escaped(box.key)}">'
     if not box.kind:
@@ -400,7 +400,7 @@ def _node(node: Node) -> Iterable[str]:
     yield "</g>"
 
 
-def _header(node: Node) -> Iterable[str]:
+def _header(node: PlacedBox) -> Iterable[str]:
     """One stripe for each worker."""
     colours = node.box.colours or (PLAIN,)
     stripe = (node.width - 2) / len(colours)
@@ -409,7 +409,7 @@ def _header(node: Node) -> Iterable[str]:
         yield f'<rect x="{x:.2f}" y="{node.y + 1}" width="{stripe:.2f}" height="{height}" fill="{colour}"/>'
 
 
-def _arrow(layout: Arrangement, index: int, arrow: Arrow, labelled: set[tuple[int, str]]) -> Iterable[str]:
+def _arrow(layout: Layout, index: int, arrow: Arrow, labelled: set[tuple[int, str]]) -> Iterable[str]:
     points = layout.points(index)
     tip_x, tip_y = points[-1]
     points[-1] = (tip_x - 7, tip_y)

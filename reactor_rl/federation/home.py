@@ -28,7 +28,7 @@ from reactor_rl.runtime.executor import SLICE, Deadline, Executor, HelperCommand
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.supervisor import Settings, equip
+from reactor_rl.runtime.supervisor import RunSettings, compile_program
 from reactor_rl.runtime.worker.clock import NEVER
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
@@ -435,7 +435,7 @@ def start_federated(
     topology: Topology,
     reactors: Callable[[bool], Sequence[bytes | Reactor]],
     setup: Sequence[Callable[[], None]],
-    settings: Settings,
+    settings: RunSettings,
     transport: NodeTransport,
     on: On | None,
 ) -> FederatedRun:
@@ -465,7 +465,7 @@ def start_federated(
     pickled = reactors(False)
     configs = [_config(topology, program, pickled, setup, settings, transport, ends) for program in programs]
     home = configs[HOME]
-    plan, executor = equip(home.program.topology, setup, home.settings, home.arrivals)
+    plan, executor = compile_program(home.program.topology, setup, home.settings, home.arrivals)
     helpers = Home(plan, executor, programs, transport)
     given: dict[int, bytes | Reactor] = {**home.reactors, home.program.gateway: helpers.router.gateway}
     shares: list[Reactors] = [{index: given[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
@@ -479,7 +479,7 @@ def start_federated(
 
 def _config(
     topology: Topology, program: NodeProgram, pickled: Sequence[bytes | Reactor], setup: Sequence[Callable[[], None]],
-    settings: Settings, transport: NodeTransport, ends: Sequence[float],
+    settings: RunSettings, transport: NodeTransport, ends: Sequence[float],
 ) -> NodeConfig:  # fmt: skip
     names = {reactor.name for reactor in program.topology.reactors} - {GATEWAY}
     mine = replace(

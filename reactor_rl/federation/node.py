@@ -21,7 +21,7 @@ from reactor_rl.runtime.channel import ControlBlock, Stop
 from reactor_rl.runtime.executor import ABORTED, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.supervisor import Settings, equip
+from reactor_rl.runtime.supervisor import RunSettings, compile_program
 from reactor_rl.runtime.worker.main import Reply
 from reactor_rl.schedule import Arrivals
 
@@ -44,7 +44,7 @@ class NodeConfig:
     program: NodeProgram
     reactors: Mapping[int, bytes]
     setup: tuple[Callable[[], None], ...]
-    settings: Settings
+    settings: RunSettings
     arrivals: Arrivals
     arithmetic: Arithmetic
 
@@ -115,7 +115,7 @@ class _NodeRun(Run):
         self._mailbox = _Mailbox()
         self._gateway = Gateway(program, self._mailbox)
         self._late_links = frozenset(link.index for link in program.links if link.late)
-        plan, executor = equip(program.topology, config.setup, settings, config.arrivals)
+        plan, executor = compile_program(program.topology, config.setup, settings, config.arrivals)
         if executor.name != "threads":  # which runs them itself
             for function in config.setup:
                 function()

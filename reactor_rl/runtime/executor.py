@@ -28,7 +28,7 @@ __all__ = [
     "Reactors",
     "channels_of",
     "wait_for",
-    "Inline",
+    "InlineExecutor",
 ]
 
 Pair = tuple[int, int]
@@ -149,7 +149,7 @@ class Deadline:
             self._end += seconds
 
 
-class Inline:
+class InlineExecutor:
     """The executor without helpers: the caller's thread does everything."""
 
     name = "inline"

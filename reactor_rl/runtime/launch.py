@@ -31,7 +31,7 @@ from reactor_rl.runtime.guards import LockGuard
 from reactor_rl.runtime.numeric_threads import SINGLE_THREADED
 
 __all__ = [
-    "Child",
+    "ChildProcess",
     "wait_for_all",
     "begin",
     "context_named",
@@ -48,7 +48,7 @@ _STATUS = 0.2
 """Seconds that the exit status of a process that has ended may take to arrive."""
 
 
-class Child:
+class ChildProcess:
     """One child process, from before it is started until it is gone.
 
     Args:
@@ -116,7 +116,7 @@ class Child:
             os.close(fd)
 
 
-def wait_for_all(children: Sequence[Child], seconds: float | None) -> list[Child]:
+def wait_for_all(children: Sequence[ChildProcess], seconds: float | None) -> list[ChildProcess]:
     """Wait until every process has ended, at most ``seconds``, and return those that have not."""
     end = None if seconds is None else time.monotonic() + seconds
     while alive := [child for child in children if child.started and not child.ended]:

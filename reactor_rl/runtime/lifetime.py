@@ -21,9 +21,9 @@ from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import Reply
 
-__all__ = ["GRACE", "INTERRUPTED", "Lifetime", "runs"]
+__all__ = ["GRACE", "INTERRUPTED", "RunLifetime", "runs"]
 
-runs: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+runs: weakref.WeakSet[RunLifetime] = weakref.WeakSet()
 
 GRACE = 1.0
 """Seconds that workers get to end by themselves at an implicit close."""
@@ -43,7 +43,7 @@ with its last. An interrupt in between, at any line, leaves a run in an unknown 
 _NO_COPY = "a run cannot be copied or pickled, because its workers exist only once; start another one, or take its snapshot()"
 
 
-class Lifetime:
+class RunLifetime:
     """The part of a run that begins and ends operations, and ends the run."""
 
     _state: State = "closed"  # until there is something to close
@@ -60,7 +60,7 @@ class Lifetime:
     _ticks: int
 
     @abstractmethod
-    def _resume(self, deadline: Deadline) -> bool:
+    def _resume_tick(self, deadline: Deadline) -> bool:
         """Continue the tick that was begun, and return whether it was done in time."""
 
     # ------------------------------------------------------------------ the end
@@ -105,7 +105,7 @@ class Lifetime:
         helpers, words = self._helpers, self._words
         try:
             if state == "ticking":
-                if not self._resume(deadline):
+                if not self._resume_tick(deadline):
                     return None, 0.0
                 self._ticks = self._boundary.time = self._ticks + 1
                 self._failure()  # nobody waited for that tick, so its errors are dropped
@@ -180,14 +180,14 @@ class Lifetime:
             self._left = True
             raise
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
 
     def _asked(self, request: str, argument: Any) -> list[Reply]:
         try:
             return self._helpers.ask(request, argument)
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
 
     def _failure(self) -> Failure | None:
@@ -201,14 +201,14 @@ class Lifetime:
     def _raise_failures(self) -> None:
         first = self._failure()
         if first is not None:
-            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            self._mark_over("failed", f"reaction {first.where} raised {type(first.error).__name__}")
             raise first.raised()
 
     def _stop(self) -> None:
         first = self._shut_down()
-        self._end("stopped", "the program requested a stop")
+        self._mark_over("stopped", "the program requested a stop")
         if first is not None:
-            self._end("failed", f"reaction {first.where} raised {type(first.error).__name__}")
+            self._mark_over("failed", f"reaction {first.where} raised {type(first.error).__name__}")
             raise first.raised()
 
     def _shut_down(self) -> Failure | None:
@@ -224,7 +224,7 @@ class Lifetime:
             self._boundary.hash(self._loop.pass_number)
         return failure
 
-    def _broke(self, error: BaseException | str) -> None:
+    def _mark_broken(self, error: BaseException | str) -> None:
         """Mark the run as broken after an error in the middle of an operation, unless that has set another state itself.
 
         Raises:
@@ -236,9 +236,9 @@ class Lifetime:
         if self._state in ("ready", "ticking", "busy"):
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))  # the latter out of a `with` that it struck
             what = error if isinstance(error, str) else f"{type(error).__name__} was raised"
-            self._end("broken", INTERRUPTED if interrupted else what)
+            self._mark_over("broken", INTERRUPTED if interrupted else what)
 
-    def _end(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
+    def _mark_over(self, state: Literal["stopped", "failed", "broken"], why: str) -> None:
         self._state, self._why = state, why
         if "_boundary" in self.__dict__:
             self._boundary.open = False

@@ -24,7 +24,7 @@ from reactor_rl.runtime.worker.presence import Stamps
 from reactor_rl.schedule import Schedule
 from reactor_rl.topology import Topology
 
-__all__ = ["CELL", "Buffer", "ArenaLayout", "Place", "aligned_zeros", "lay_out", "Options", "Plan"]
+__all__ = ["CELL", "Buffer", "ArenaLayout", "ArenaSlot", "aligned_zeros", "lay_out", "Options", "Plan"]
 
 LINE = 64
 CELL = 1024
@@ -46,7 +46,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Place:
+class ArenaSlot:
     """The place of an array output in a buffer: all of it (``lo is None``), row ``lo`` (``hi is None``), or rows ``lo..hi``."""
 
     buffer: int
@@ -71,7 +71,7 @@ class ArenaLayout:
 
     stamps: tuple[Stamps, ...]
     buffers: tuple[Buffer, ...]
-    places: tuple[tuple[Place, ...], ...]
+    places: tuple[tuple[ArenaSlot, ...], ...]
     gathers: dict[int, int]
     cells: tuple[int, ...]
     owner: tuple[int, ...]
@@ -126,10 +126,10 @@ def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     return np.ndarray(shape, kind, block[begin : begin + size].data)
 
 
-def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], dict[int, int]]:
+def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[ArenaSlot]], dict[int, int]]:
     """Buffers of the gathering inputs first, each claiming the outputs that no earlier one claimed; then the others' own."""
     buffers: list[Buffer] = []
-    places: list[list[Place]] = [[] for _ in topology.outputs]
+    places: list[list[ArenaSlot]] = [[] for _ in topology.outputs]
     gathers: dict[int, int] = {}
     same: dict[tuple[topo.PortRows, ...], int] = {}
     for inp in topology.inputs:
@@ -142,13 +142,13 @@ def _arrays(topology: topo.Topology) -> tuple[list[Buffer], list[list[Place]], d
             buffers.append(Buffer(0, ring, inp.shape, inp.dtype))
             for piece in inp.sources:
                 assert piece.at is not None
-                places[piece.output].append(Place(same[inp.sources], piece.at, piece.at + piece.width if piece.block else None))
+                places[piece.output].append(ArenaSlot(same[inp.sources], piece.at, piece.at + piece.width if piece.block else None))
         gathers[inp.index] = same[inp.sources]
     for output in topology.outputs:
         if output.dtype is not None and (output.rows is not None or not places[output.index]):
             # Rows of an output that others read must lie together whatever gathers it.
             assert output.shape is not None
-            places[output.index].insert(0, Place(len(buffers)))
+            places[output.index].insert(0, ArenaSlot(len(buffers)))
             buffers.append(Buffer(0, output.ring, output.shape, output.dtype))
     return buffers, places, gathers
 

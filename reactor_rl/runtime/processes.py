@@ -25,7 +25,7 @@ from reactor_rl.runtime.channel import Channel
 from reactor_rl.runtime.executor import ABORTED, Pair, Reactors, channels_of
 from reactor_rl.runtime.guards import LockGuard
 from reactor_rl.runtime.launch import (
-    Child,
+    ChildProcess,
     begin,
     context_named,
     end_server,
@@ -44,7 +44,7 @@ from reactor_rl.runtime.worker.loop import WorkerLoop
 from reactor_rl.runtime.worker.main import run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["NO_HISTORY", "REPLAYING", "REVIVED", "Processes"]
+__all__ = ["NO_HISTORY", "REPLAYING", "REVIVED", "ProcessesExecutor"]
 
 REPLAYING = "replaying"
 """Message that a helper sends from time to time while it is being brought back and makes progress."""
@@ -65,7 +65,7 @@ TERMINATED = 0.3
 """Seconds that a helper gets to end after it was terminated, before it is killed."""
 
 
-class Processes:
+class ProcessesExecutor:
     """The executor whose helpers are processes, over shared memory."""
 
     name = "processes"
@@ -75,7 +75,7 @@ class Processes:
         self._plan, self._setup, self._variables = plan, tuple(setup), environment()
         self._arithmetic = arithmetic()
         self._context = context_named(context)
-        self._processes: list[Child] = []
+        self._processes: list[ChildProcess] = []
         self._start: _Start | None = None
         self._lines: list[Line] = []
         self.spin = spin
@@ -203,11 +203,11 @@ class Processes:
         self._start = start = _Start(self._context, jobs)
         start.in_background()
 
-    def _new(self, worker: int, load: Any) -> tuple[Child, Line, Any]:
+    def _new(self, worker: int, load: Any) -> tuple[ChildProcess, Line, Any]:
         """Make a process for a helper, not started, and both ends of the pipe to it."""
         mine, theirs = self._context.Pipe()
         line = Line(mine)
-        return Child(new_process(self._context, worker, _main, self._arguments(worker, load, theirs))), line, theirs
+        return ChildProcess(new_process(self._context, worker, _main, self._arguments(worker, load, theirs))), line, theirs
 
     def _arguments(self, worker: int, load: Any, line: Any) -> tuple[Any, ...]:
         """Collect the arguments of a helper's process."""
@@ -260,7 +260,7 @@ class Processes:
             self._blocks.pop().close()
 
 
-_Job = tuple[int, Child, Any]
+_Job = tuple[int, ChildProcess, Any]
 """A worker, its process, and its end of the pipe, which is closed here once the process has it."""
 
 

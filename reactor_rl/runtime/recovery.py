@@ -20,7 +20,7 @@ from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.executor import SLICE, Deadline, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
-from reactor_rl.runtime.processes import NO_HISTORY, REPLAYING, REVIVED, Processes
+from reactor_rl.runtime.processes import NO_HISTORY, REPLAYING, REVIVED, ProcessesExecutor
 from reactor_rl.runtime.revival import BEAT, OVERHEAD, Checkpoint, InputLog, WorkerHistory, WorkerMemory, begins_tick
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -88,7 +88,7 @@ class RecoveringHelpers(Helpers):
         reactors: The reactors of each worker, as they are launched.
     """
 
-    def __init__(self, plan: Plan, executor: Processes, recover: Recover, reactors: Sequence[Reactors]) -> None:
+    def __init__(self, plan: Plan, executor: ProcessesExecutor, recover: Recover, reactors: Sequence[Reactors]) -> None:
         super().__init__(plan, executor)
         self._processes, self._recover, self._reactors = executor, recover, reactors
         self._inputs = InputLog(plan, executor.memory, executor.sides)

@@ -27,7 +27,7 @@ from reactor_rl import topology as topo
 from reactor_rl.errors import RunError
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.plan import CELL, Place, Plan
+from reactor_rl.runtime.plan import CELL, ArenaSlot, Plan
 from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -105,7 +105,7 @@ class InputLog:
     def __init__(self, plan: Plan, memory: memoryview, sides: Sequence[SideBlock | None]) -> None:
         self._memory, self._sides = memory[: plan.layout.size], sides
         self._words = memory[: plan.layout.words * 8].cast("q")
-        places: dict[int, set[Place]] = {}
+        places: dict[int, set[ArenaSlot]] = {}
         for node in plan.topology.inputs:
             reader = plan.home(node.reactor)
             for piece in node.sources:
@@ -166,7 +166,7 @@ class _LoggedOutput:
         cells: For each slot of an output of objects, where its cells lie.
     """
 
-    def __init__(self, plan: Plan, output: topo.OutputSpec, places: Sequence[Place]) -> None:
+    def __init__(self, plan: Plan, output: topo.OutputSpec, places: Sequence[ArenaSlot]) -> None:
         stamps = plan.layout.stamps[output.index]
         self.owner = owner = plan.layout.owner[output.index]
         self.whole, self.any_row = stamps.whole, stamps.any_row

@@ -22,7 +22,7 @@ from reactor_rl.runtime.channel import ControlBlock
 from reactor_rl.runtime.executor import Deadline, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
-from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, Lifetime, runs
+from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, RunLifetime, runs
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker.bind import bind
 from reactor_rl.runtime.worker.loop import WorkerLoop
@@ -33,7 +33,7 @@ from reactor_rl.trace import Slice, Tracing
 if TYPE_CHECKING:
     from reactor_rl.trace import Tracing
 
-__all__ = ["Snapshot", "Ticking", "Run", "RunOwner"]
+__all__ = ["Snapshot", "Run", "RunOwner"]
 
 
 class Snapshot:
@@ -61,13 +61,52 @@ def _shape_of(topology: Topology) -> tuple[Any, ...]:
     return topology.name, [node.name for node in topology.reactors], ports, [node.name for node in topology.actions]
 
 
-class Ticking(Lifetime):
-    """The part of a run that executes ticks."""
+class Run(RunLifetime):
+    """A running program. Made by :meth:`Program.start`; a context manager.
+
+    The boundary's outputs are attributes: ``run.best`` is the caller's own copy of the value written in the last tick, ``None`` if
+    it was not written.
+    """
 
     _plan: Plan
     _started_pass = False  # whether a timeout has left the pass in its middle
     _late = False  # whether a tick was done, but not in time
     _number = 1  # of the pass that a tick begins with
+
+    def __init__(
+        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, helpers: Helpers,
+        tick_timeout: float | None = None,
+    ) -> None:  # fmt: skip
+        self._plan, self._executor, self._choice, self._helpers = plan, executor, choice, helpers
+        self._ticks = 0
+        self._words, self._start = helpers.words, helpers.start
+        self._state = "busy"
+        try:
+            runs.add(self)
+            when_forked(self)
+            executor.launch(reactors)
+            self._loop, outputs, inputs = bind(
+                plan, 0, executor.memory, executor.sides, reactors[0], helpers.wait, helpers.signal
+            )  # fmt: skip
+            helpers.watch(self._loop)
+            self._boundary = Boundary(plan.topology.name, self._loop, inputs, outputs)
+            self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
+            self._start_up()
+            helpers.limit = tick_timeout  # startup reactions take their time
+            self._state = "ready"
+        except BaseException as error:
+            self._mark_broken(f"it could not be started ({type(error).__name__})")
+            with contextlib.suppress(Exception):
+                self.close(timeout=GRACE)
+            raise
+
+    def _start_up(self) -> None:
+        self._helpers.begin(HelperCommand.START, self._loop.pass_number)
+        self._loop.start_pass()
+        self._executor.attached()
+        self._raise_failures()
+
+    # ------------------------------------------------------------------ ticks
 
     def tick(self) -> None:
         """Execute one logical time, all its microsteps included.
@@ -80,11 +119,11 @@ class Ticking(Lifetime):
         if self._state != "ready":
             raise self._unusable("begin a tick")
         try:
-            self._begin()
-            self._pass()
-            self._done()
+            self._begin_tick()
+            self._run_pass()
+            self._end_tick()
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
 
     def tick_async(self) -> None:
@@ -92,10 +131,10 @@ class Ticking(Lifetime):
         if self._state != "ready":
             raise self._unusable("begin a tick")
         try:
-            self._begin()
+            self._begin_tick()
             self._state = "ticking"
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
 
     def tick_wait(self, timeout: float | None = None) -> None:
@@ -113,19 +152,19 @@ class Ticking(Lifetime):
         try:
             self._state = "busy"
             if timeout is None and not self._started_pass:
-                self._pass()
-                self._done()
-            elif self._resume(Deadline(timeout)):
-                self._done()
+                self._run_pass()
+                self._end_tick()
+            elif self._resume_tick(Deadline(timeout)):
+                self._end_tick()
             else:
                 self._state = "ticking"
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
         if self._state == "ticking":
             raise TimeoutError(f"the tick was not done after {timeout} second(s)")
 
-    def _begin(self) -> None:
+    def _begin_tick(self) -> None:
         self._state = "busy"
         self._boundary.open = False
         # Startup and tick 0 are one pass.
@@ -138,7 +177,7 @@ class Ticking(Lifetime):
             for give in self._start:
                 give()
 
-    def _pass(self) -> None:
+    def _run_pass(self) -> None:
         loop, words = self._loop, self._words
         if not (self._start or loop.observers):
             loop.tick_alone(self._ticks, self._number)
@@ -149,7 +188,7 @@ class Ticking(Lifetime):
                 self._helpers.begin(HelperCommand.AGAIN, loop.pass_number + 1)
             loop.next_pass(loop.pass_number + 1)
 
-    def _done(self) -> None:
+    def _end_tick(self) -> None:
         if self._closer != -1:
             raise RunClosedError("the run was closed in the middle of a tick")
         words = self._words
@@ -166,7 +205,7 @@ class Ticking(Lifetime):
             boundary.open = True
             self._state = "ready"
 
-    def _resume(self, deadline: Deadline) -> bool:
+    def _resume_tick(self, deadline: Deadline) -> bool:
         """Run a tick in a way that a timeout can leave and that can be continued; return whether it was done in time."""
         loop, words = self._loop, self._words
         self._helpers.deadline = deadline
@@ -225,51 +264,10 @@ class Ticking(Lifetime):
             self._boundary.open = False
             reached = self._loop.ticks_alone(self._ticks, end)
             self._ticks = reached - 1
-            self._done()
+            self._end_tick()
         except BaseException as error:
-            self._broke(error)
+            self._mark_broken(error)
             raise
-
-
-class Run(Ticking):
-    """A running program. Made by :meth:`Program.start`; a context manager.
-
-    The boundary's outputs are attributes: ``run.best`` is the caller's own copy of the value written in the last tick, ``None`` if
-    it was not written.
-    """
-
-    def __init__(
-        self, plan: Plan, executor: Executor, reactors: list[Reactors], choice: str, helpers: Helpers,
-        tick_timeout: float | None = None,
-    ) -> None:  # fmt: skip
-        self._plan, self._executor, self._choice, self._helpers = plan, executor, choice, helpers
-        self._ticks = 0
-        self._words, self._start = helpers.words, helpers.start
-        self._state = "busy"
-        try:
-            runs.add(self)
-            when_forked(self)
-            executor.launch(reactors)
-            self._loop, outputs, inputs = bind(
-                plan, 0, executor.memory, executor.sides, reactors[0], helpers.wait, helpers.signal
-            )  # fmt: skip
-            helpers.watch(self._loop)
-            self._boundary = Boundary(plan.topology.name, self._loop, inputs, outputs)
-            self._hash = plan.options.fingerprint == "boundary" and bool(outputs)
-            self._start_up()
-            helpers.limit = tick_timeout  # startup reactions take their time
-            self._state = "ready"
-        except BaseException as error:
-            self._broke(f"it could not be started ({type(error).__name__})")
-            with contextlib.suppress(Exception):
-                self.close(timeout=GRACE)
-            raise
-
-    def _start_up(self) -> None:
-        self._helpers.begin(HelperCommand.START, self._loop.pass_number)
-        self._loop.start_pass()
-        self._executor.attached()
-        self._raise_failures()
 
     # ------------------------------------------------------------------ what it is
 
@@ -476,7 +474,7 @@ class Run(Ticking):
                 for reply in self._asked("restore", (part, coming)):
                     reply.get()
             except Exception as error:
-                self._broke(error)
+                self._mark_broken(error)
                 raise
             self._ticks = self._boundary.time = part.clock[0]
             self._words[ControlBlock.STOP], self._boundary.fed = part.stop, part.fed

@@ -10,20 +10,20 @@ from typing import Any, Literal
 from reactor_rl import graph as graphs
 from reactor_rl.errors import ProgramError
 from reactor_rl.reactor import Reactor
-from reactor_rl.runtime.executor import Executor, Inline, Reactors
+from reactor_rl.runtime.executor import Executor, InlineExecutor, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.launch import may_start_processes
 from reactor_rl.runtime.limits import usable_cores
 from reactor_rl.runtime.plan import Options, Plan, lay_out
-from reactor_rl.runtime.processes import Processes
+from reactor_rl.runtime.processes import ProcessesExecutor
 from reactor_rl.runtime.recovery import RecoveringHelpers
 from reactor_rl.runtime.run import Run
-from reactor_rl.runtime.threads import Threads
+from reactor_rl.runtime.threads import ThreadsExecutor
 from reactor_rl.schedule import Arrivals, compile_schedule
 from reactor_rl.settings import CHOICES, ExecutorName, Recover
 from reactor_rl.topology import Topology
 
-__all__ = ["SPIN", "Settings", "check", "check_timeout", "equip", "start"]
+__all__ = ["SPIN", "RunSettings", "check", "check_timeout", "compile_program", "start"]
 
 SPIN = 200e-6
 """Seconds that a worker spins before it parks: several times the cost of waking it up."""
@@ -31,7 +31,7 @@ LONGEST_SPIN = 0.1
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """Settings of a run; see :meth:`reactor_rl.Program.start`."""
 
     executor: ExecutorName = "inline"
@@ -47,7 +47,7 @@ class Settings:
     tick_timeout: float | None = None
 
 
-def check(settings: Settings) -> None:
+def check(settings: RunSettings) -> None:
     """Check settings.
 
     Raises:
@@ -83,7 +83,7 @@ def check_timeout(name: str, seconds: Any) -> None:
         raise ProgramError(f"{name} must be a positive number of seconds, or None for no limit, got {seconds!r}")
 
 
-def _check_recovery(settings: Settings) -> None:
+def _check_recovery(settings: RunSettings) -> None:
     if not isinstance(settings.recover, Recover):
         raise ProgramError(f"recover must be a Recover, or None to recover nothing, got {settings.recover!r}")
     why = None
@@ -105,7 +105,7 @@ def start(
     topology: Topology,
     reactors: Callable[[bool], Sequence[bytes | Reactor]],
     setup: Sequence[Callable[[], None]],
-    settings: Settings,
+    settings: RunSettings,
     why: str = "",
 ) -> Run:
     """Compile a program and start it.
@@ -117,19 +117,19 @@ def start(
         settings: How to run it, with a named executor.
         why: The reason for these settings, for :attr:`Run.choice`.
     """
-    plan, executor = equip(topology, setup, settings)
+    plan, executor = compile_program(topology, setup, settings)
     pickled = reactors(settings.context == "fork" and executor.name == "processes")
     shares: list[Reactors] = [{index: pickled[index] for index in plan.reactors_of(w)} for w in range(plan.schedule.workers)]
     helpers = (
         RecoveringHelpers(plan, executor, settings.recover, shares)
-        if settings.recover is not None and isinstance(executor, Processes)
+        if settings.recover is not None and isinstance(executor, ProcessesExecutor)
         else Helpers(plan, executor)
     )
     return Run(plan, executor, shares, why, helpers, settings.tick_timeout)
 
 
-def equip(
-    topology: Topology, setup: Sequence[Callable[[], None]], settings: Settings, arrivals: Arrivals | None = None
+def compile_program(
+    topology: Topology, setup: Sequence[Callable[[], None]], settings: RunSettings, arrivals: Arrivals | None = None
 ) -> tuple[Plan, Executor]:
     """Compile a program and make its executor.
 
@@ -162,15 +162,15 @@ def _executor(
 ) -> Executor:
     match executor:
         case "inline":
-            return Inline(plan)
+            return InlineExecutor(plan)
         case "threads":
             for function in setup:
                 function()
-            return Threads(plan, spin)
+            return ThreadsExecutor(plan, spin)
         case _:
             if not may_start_processes():
                 raise ProgramError(
                     "executor='processes': this process is daemonic, as workers of multiprocessing.Pool and of torch's DataLoader "
                     "are, and may not start others; use executor='auto' or 'inline' in it"
                 )
-            return Processes(plan, spin, context, setup)
+            return ProcessesExecutor(plan, spin, context, setup)

@@ -21,7 +21,7 @@ from reactor_rl.runtime.shared_memory import SharedMemory
 from reactor_rl.runtime.worker.main import run_helper
 from reactor_rl.runtime.worker.values import SideBlock
 
-__all__ = ["Threads"]
+__all__ = ["ThreadsExecutor"]
 
 
 AT_ONCE = 0.1
@@ -30,16 +30,16 @@ AT_ONCE = 0.1
 _HUNG_UP = object()
 
 
-class _Line:
+class _ThreadPipe:
     """One end of a pipe between two threads; the other end is ``mate``."""
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._ahead: list[Any] = []
-        self.mate: _Line
+        self.mate: _ThreadPipe
 
     @classmethod
-    def pair(cls) -> tuple[_Line, _Line]:
+    def pair(cls) -> tuple[_ThreadPipe, _ThreadPipe]:
         one, other = cls(), cls()
         one.mate, other.mate = other, one
         return one, other
@@ -67,7 +67,7 @@ class _Line:
         return True
 
 
-class Threads:
+class ThreadsExecutor:
     """The executor whose helpers are threads of this process."""
 
     name = "threads"
@@ -85,11 +85,11 @@ class Threads:
         free = not getattr(sys, "_is_gil_enabled", lambda: True)()
         self.spin = spin if free else 0.0
         self._threads: list[threading.Thread] = []
-        self._lines: list[_Line] = []
+        self._lines: list[_ThreadPipe] = []
 
     def launch(self, reactors: Sequence[Reactors]) -> None:
         for worker in range(1, self._plan.schedule.workers):
-            mine, theirs = _Line.pair()
+            mine, theirs = _ThreadPipe.pair()
             inbound: dict[Pair, Channel] = {pair: c for pair, c in self.channels.items() if worker in pair}
             thread = threading.Thread(
                 target=_serve,

@@ -14,7 +14,7 @@ import pytest
 from reactor_rl import Input, LogicalAction, Output, Program, ProgramError, Reactor, Timer, reaction, startup
 from reactor_rl.drawing.draw import draw
 from reactor_rl.drawing.picture import picture
-from reactor_rl.drawing.svg import SMALL, Arrangement, text_width
+from reactor_rl.drawing.svg import SMALL, Layout, text_width
 from reactor_rl.graph import build
 from reactor_rl.schedule import compile_schedule
 
@@ -273,7 +273,7 @@ def test_two_lines_that_change_places_between_neighbours_do_not_run_on_each_othe
 
 
 def check_layout(program: Program) -> None:
-    layout = Arrangement(picture(program.topology()))
+    layout = Layout(picture(program.topology()))
     for node in layout.nodes:
         assert all(text_width(line, SMALL) + 10 <= node.width for line in (*node.lines, node.box.kind))
         for inp, out in zip(node.box.inputs, node.box.outputs, strict=False):
@@ -298,9 +298,9 @@ def check_layout(program: Program) -> None:
 
 
 def test_delayed_connections_that_close_no_cycle_lead_to_the_right():
-    layout = Arrangement(picture(pipeline(after=1).topology()))
+    layout = Layout(picture(pipeline(after=1).topology()))
     assert [node.column for node in layout.nodes] == [0, 1, 2, 3]
-    layout = Arrangement(picture(loop().topology()))
+    layout = Layout(picture(loop().topology()))
     assert [node.column for node in layout.nodes] == [0, 1, 2]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reactor_rl.runtime.line import Line
-from reactor_rl.runtime.processes import Processes
+from reactor_rl.runtime.processes import ProcessesExecutor
 
 
 @pytest.mark.parametrize("said", [b"", b"\0", struct.pack("!i", 100) + b"torn"])
@@ -21,4 +21,4 @@ def test_a_message_that_breaks_off_is_the_end_of_the_line(said: bytes) -> None:
     theirs.close()
     executor: Any = SimpleNamespace(_lines=[Line(mine)])
     with mine, pytest.raises(EOFError):
-        Processes.receive(executor, 1, 1.0)
+        ProcessesExecutor.receive(executor, 1, 1.0)

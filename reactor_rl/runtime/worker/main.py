@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from reactor_rl.errors import Failure, RunError, ordinary
-from reactor_rl.pickling import inside, own_class
+from reactor_rl.pickling import adopt_class, inside
 from reactor_rl.runtime.channel import Channel, ControlBlock, SpinControl
 from reactor_rl.runtime.executor import Aborted, HelperCommand, Pair, Reactors, wait_for
 from reactor_rl.runtime.plan import Plan
@@ -32,7 +32,7 @@ class Reply:
 
     def get(self) -> Any:
         if self.failure is not None:
-            own_class(self.failure.error)
+            adopt_class(self.failure.error)
             raise self.failure.error
         return self.value
 
