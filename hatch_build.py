@@ -48,7 +48,8 @@ SOURCES = [
         "frames will be made through OpenCV",
     ),
     Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
-    Source("reactor_torch", "_layers", ["/O2"] if WINDOWS else ["-O3", "-g0"], "learners will use torch's activations"),
+    # Nothing but what is written as fused may be: all kinds of processors have to give the same bits.
+    Source("reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off"], "torch will compute dense layers"),
 ]
 
 

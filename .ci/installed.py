@@ -17,7 +17,7 @@ import numpy as np
 import reactor_rl
 from reactor_rl import Output, Program, Reactor, Timer, reaction
 
-EXTENSIONS = {"_frames": "reactor_gymnasium/atari", "_layers": "reactor_torch", "_network": "reactor_torch"}
+EXTENSIONS = {"_frames": "reactor_gymnasium/atari", "_network": "reactor_torch", "_products": "reactor_torch"}
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
@@ -76,16 +76,19 @@ def use_compiled() -> None:
     kernel.finish(frame)
     assert (frame == 7).all()
 
-    values = np.array([[-1.0, 2.0]], np.float32)
-    loaded("_layers").activate(1, values, np.array([0.5, 0.5], np.float32))
-    assert values.tolist() == [[0.0, 2.5]]
-
     weight, bias = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.zeros(2, np.float32)
     observations, outputs = np.array([[[1.0, 2.0], [4.0, 3.0]]], np.float32), np.zeros((2, 2), np.float32)
     network = loaded("_network").Network(
         observations, 0, (("linear", weight, bias, 2, 0.0),), outputs, np.zeros(2, np.int64)
     )  # fmt: skip
     assert network.greedy(0).tolist() == [1, 0]
+
+    if sys.platform != "win32":  # it is for GCC and clang
+        products, values = loaded("_products"), np.zeros((2, 2), np.float32)
+        assert all(products.check(kind) for kind in products.kinds())
+        layers = ((0, 1, 2, 2, 0.0, weight, bias - 2, None, None, values, None),)
+        products.Network(2, layers).run(observations[0])
+        assert values.tolist() == [[0.0, 0.0], [2.0, 1.0]]
 
 
 def main() -> None:

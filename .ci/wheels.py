@@ -48,7 +48,7 @@ def check_source(sdist: Path) -> None:
 def check_wheel(wheel: Path, wanted: str) -> None:
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     tag, modules = {
-        "compiled": (f"cp311-abi3-{platform}", {"_frames", "_layers", "_network"}),
+        "compiled": (f"cp311-abi3-{platform}", {"_frames", "_products", "_network"}),
         "pure": (PURE, set[str]()),
     }[wanted]
     names = zipfile.ZipFile(wheel).namelist()

@@ -146,15 +146,15 @@ class FromReplay(Contender):
 @contextlib.contextmanager
 def using(extension: bool) -> Iterator[None]:
     """Make buffers with our extension or without it."""
-    from reactor_torch import dense as module
+    from reactor_torch import kernels
 
-    compiled = module._layers
+    compiled = kernels.compiled
     if not extension:
-        module._layers = None  # type: ignore[assignment]
+        kernels.compiled = None
     try:
         yield
     finally:
-        module._layers = compiled
+        kernels.compiled = compiled
 
 
 class LearnsPPO(Contender):

@@ -7,7 +7,7 @@ from reactor_rl.plugin import needs
 
 with needs("sb3", "reactor_torch"):
     from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
-    from reactor_torch.dense import AutogradFunction, Dense, Function, Layer, differentiating, layers_of
+    from reactor_torch.dense import AutogradFunction, Dense, Function, Layer, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters
     from reactor_torch.formulas import (
         ActorCritic,
@@ -34,6 +34,7 @@ with needs("sb3", "reactor_torch"):
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
+    from reactor_torch.kernels import differentiating
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Autograd, Networks, draws
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters

@@ -153,13 +153,21 @@ def _arrays(batch: Any) -> list[Array]:
     return []
 
 
-def normalized(advantages: torch.Tensor, batch_size: int) -> torch.Tensor:
+def normalized(advantages: torch.Tensor, batch_size: int, kernels: Any = None) -> torch.Tensor:
     """Advantages of each minibatch with mean 0 and standard deviation 1, as SB3 does it; those of a minibatch of one stay.
 
     Args:
         advantages: Advantages of minibatches that follow each other, ``(rows,)``; the last one may be shorter.
         batch_size: How many rows a minibatch has.
+        kernels: The extension, if it is to be used.
     """
+    if kernels is not None:
+        given = np.ascontiguousarray(advantages.numpy())
+        found = given.copy()
+        for at in range(0, len(given), batch_size):
+            if len(given) - at > 1 < batch_size:
+                kernels.standardise(given[at : at + batch_size], found[at : at + batch_size])
+        return torch.from_numpy(found)
     whole = len(advantages) // batch_size * batch_size
     parts = [advantages[:whole].view(-1, batch_size), advantages[whole:].view(1, -1)]
     done = []

@@ -1,7 +1,8 @@
 """Networks as losses see them; dense ones are differentiated by hand, layer by layer into buffers that are made once.
 
-A pass of a small network through autograd is mostly bookkeeping. Here each layer knows its own derivative, writes the gradients of
-its parameters where :class:`~reactor_torch.FlatParameters` has them, and allocates nothing.
+A pass of a small network through autograd is mostly bookkeeping. Here the gradients of parameters are written where
+:class:`~reactor_torch.FlatParameters` has them, and nothing is allocated: by our own extension in one call for a whole network each
+way, or, without it and on other devices, by torch layer by layer.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import torch
 from torch import nn
 
 from reactor_torch.flat import FlatParameters
+from reactor_torch.kernels import kernels_for
 
-__all__ = ["Layer", "layers_of", "AutogradFunction", "Dense", "Function", "differentiating"]
+__all__ = ["Layer", "layers_of", "AutogradFunction", "Dense", "Function"]
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
@@ -61,26 +63,14 @@ def layers_of(modules: Iterable[tuple[str, nn.Module]], width: int) -> tuple[Lay
     return tuple(layers)
 
 
-try:
-    from reactor_torch import _layers
-except ImportError:  # nobody compiled it: torch does the same, in more time
-    _layers = None  # type: ignore[assignment]
-
-
 WITH_WEIGHTS = ("linear", "normalised")
 KINDS = (*WITH_WEIGHTS, "relu", "tanh")
 """The kinds of layers that are differentiated here."""
 
 
-_NUMBERS = {"none": 0, "relu": 1, "tanh": 2}
-"""Numbers of the activations, for the extension."""
-
-
-def differentiating() -> str:
-    """What adds biases and computes activations here: ``"compiled, AVX2"``, ``"compiled"`` or ``"torch"``."""
-    if _layers is None:
-        return "torch"
-    return "compiled, AVX2" if _layers.AVX2 else "compiled"
+_TYPES = {"linear": 0, "normalised": 1}
+_ACTIVATION_NUMBERS = {"relu": 1, "tanh": 2}
+"""Numbers of layers and activations, for the extension."""
 
 
 class Function(Protocol):
@@ -107,19 +97,27 @@ class Dense:
         layers: Layers of :data:`KINDS`; their names are those of their parameters in ``flat``.
         flat: The parameters.
         passes_on: Whether :meth:`through` is to give the gradients of the inputs.
+        room: From a number of rows to where the extension is to put what the network gives, ``(rows, outputs)``; ``None`` for
+            anywhere.
 
     Raises:
         ValueError: If a layer is of another kind.
     """
 
-    def __init__(self, layers: Sequence[Layer], flat: FlatParameters, passes_on: bool = False) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        flat: FlatParameters,
+        passes_on: bool = False,
+        room: Callable[[int], torch.Tensor] | None = None,
+    ) -> None:
         if not self.knows(layers, flat):
             raise ValueError(
                 f"no derivatives here for {[layer.kind for layer in layers]} with these parameters: let autograd do it"
             )
-        self.layers, self.flat, self.passes_on = tuple(layers), flat, passes_on
-        self._of_rows: dict[int, list[_Step]] = {}
-        self._steps: list[_Step] = []
+        self.layers, self.flat, self.passes_on, self.room = tuple(layers), flat, passes_on, room
+        self._of_rows: dict[int, _Passes] = {}
+        self._passes: _Passes | None = None
         self._rows = 0
 
     @staticmethod
@@ -132,11 +130,8 @@ class Dense:
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See :meth:`Function.forward`; observations are ``(rows, features)``, float32."""
         self._rows = rows = observations.shape[0]
-        self._steps = self._of_rows.get(rows) or self._build(rows)
-        current = observations
-        for step in self._steps:
-            current = step.forward(current)
-        return current
+        self._passes = self._of_rows.get(rows) or self._build(rows)
+        return self._passes.forward(observations)
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Function.backward`."""
@@ -145,9 +140,8 @@ class Dense:
     def through(self, gradient: torch.Tensor) -> torch.Tensor:
         """As :meth:`backward`; returns the gradient of the loss by the inputs, for a network that passes it on."""
         assert len(self.flat.gradients), "a network whose parameters are not learned has no gradients"
-        for step in reversed(self._steps):
-            gradient = step.backward(gradient)
-        return gradient
+        assert self._passes is not None, "forward first"
+        return self._passes.backward(gradient)
 
     def input_gradient(self, rows: torch.Tensor | None, first: int) -> torch.Tensor:
         """The derivative of the one number that the last :meth:`forward` gave for a row by the inputs of that row.
@@ -166,30 +160,17 @@ class Dense:
             "gradients by inputs are those of one number, through a linear layer first"
         )
         gradient = torch.ones(self._rows if rows is None else rows.shape[0], 1, device=self.flat.device)
-        for step in reversed(self._steps[1:]):
-            gradient = step.input_gradient(gradient, rows)
-        return self._steps[0].input_gradient(gradient, rows, first)
+        assert self._passes is not None, "forward first"
+        return self._passes.input_gradient(gradient, rows, first)
 
-    def _build(self, rows: int) -> list[_Step]:
-        steps: list[_Step] = []
-        rest = list(self.layers)
-        while rest:
-            layer, passes_on = rest.pop(0), self.passes_on or bool(steps)
-            if layer.kind == "linear":
-                if _layers is None or self.flat.device.type != "cpu":
-                    steps.append(_Linear(layer, self.flat, rows, passes_on))
-                else:
-                    kind = rest.pop(0).kind if rest and rest[0].kind in _NUMBERS else "none"
-                    steps.append(_CompiledLinear(layer, self.flat, rows, passes_on, activation=_NUMBERS[kind]))
-            elif layer.kind == "normalised":
-                steps.append(_Normalised(layer, self.flat, passes_on))
-            else:
-                # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
-                in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
-                buffer = None if in_place else torch.zeros(rows, layer.outputs, device=self.flat.device)
-                steps.append((_Tanh if layer.kind == "tanh" else _Rectified)(buffer))
-        self._of_rows[rows] = steps
-        return steps
+    def _build(self, rows: int) -> _Passes:
+        kernels = kernels_for(self.flat.device)
+        if kernels is None or not self.layers:
+            made: _Passes = _Steps(self.layers, self.flat, rows, self.passes_on)
+        else:
+            made = _Compiled(kernels, self.layers, self.flat, rows, self.passes_on, self.room)
+        self._of_rows[rows] = made
+        return made
 
 
 class AutogradFunction:
@@ -217,8 +198,8 @@ class AutogradFunction:
         self._outputs = torch.empty(0)
 
 
-class _Step(Protocol):
-    """A layer for one number of rows."""
+class _Passes(Protocol):
+    """Layers, or one of them, for one number of rows."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
 
@@ -227,6 +208,96 @@ class _Step(Protocol):
     def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         """The gradient by what comes in from ``first`` on, of some rows; see :meth:`Dense.input_gradient`."""
         ...
+
+
+# ---------------------------------------------------------------------- by the extension
+
+
+class _Compiled:
+    """Layers in one call of the extension each way, into tensors that it has known from the beginning."""
+
+    def __init__(
+        self,
+        kernels: Any,
+        layers: Sequence[Layer],
+        flat: FlatParameters,
+        rows: int,
+        passes_on: bool,
+        room: Callable[[int], torch.Tensor] | None,
+    ) -> None:
+        self.inputs = layers[0].inputs
+        given: list[tuple[Any, ...]] = []
+        below: torch.Tensor | None = torch.zeros(rows, self.inputs) if passes_on else None
+        self.below, rest = below, list(layers)
+        while rest:
+            layer = rest.pop(0)
+            activation = 0
+            if layer.kind not in WITH_WEIGHTS:
+                activation = _ACTIVATION_NUMBERS[layer.kind]
+            elif rest and rest[0].kind in _ACTIVATION_NUMBERS:
+                activation = _ACTIVATION_NUMBERS[rest.pop(0).kind]
+            out = torch.zeros(rows, layer.outputs) if rest or room is None else room(rows)
+            parts = [_numpy(find(f"{layer.name}.{part}")) for find in (flat.value, flat.gradient) for part in ("weight", "bias")]
+            if layer.kind not in WITH_WEIGHTS:
+                parts = [None] * 4
+            head = (_TYPES.get(layer.kind, 2), activation, layer.inputs, layer.outputs, layer.epsilon)
+            given.append((*head, *parts, out.numpy(), _numpy(below)))
+            self.out, below = out, torch.zeros(rows, layer.outputs)
+        network = kernels.Network(rows, tuple(given))
+        self.run, self.back, self.slopes = network.run, network.back, network.slopes
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.run(inputs.numpy())
+        return self.out
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.back(gradient.numpy())
+        return gradient if self.below is None else self.below
+
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        out = torch.empty(gradient.shape[0], self.inputs - first)
+        self.slopes(gradient.numpy(), None if rows is None else rows.numpy(), first, out.numpy())
+        return out
+
+
+def _numpy(tensor: torch.Tensor | None) -> Any:
+    return None if tensor is None else tensor.numpy()
+
+
+# ---------------------------------------------------------------------- by torch
+
+
+class _Steps:
+    """Layers one after the other."""
+
+    def __init__(self, layers: Sequence[Layer], flat: FlatParameters, rows: int, passes_on: bool) -> None:
+        steps: list[_Passes] = []
+        for layer in layers:
+            if layer.kind == "linear":
+                steps.append(_Linear(layer, flat, rows, passes_on or bool(steps)))
+            elif layer.kind == "normalised":
+                steps.append(_Normalised(layer, flat, passes_on or bool(steps)))
+            else:
+                # In place where nobody needs what was there: a linear layer's derivative does not depend on what it gave.
+                in_place = steps and isinstance(steps[-1], _Linear | _Normalised)
+                buffer = None if in_place else torch.zeros(rows, layer.outputs, device=flat.device)
+                steps.append((_Tanh if layer.kind == "tanh" else _Rectified)(buffer))
+        self.steps = steps
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for step in self.steps:
+            inputs = step.forward(inputs)
+        return inputs
+
+    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
+        for step in reversed(self.steps):
+            gradient = step.backward(gradient)
+        return gradient
+
+    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        for step in reversed(self.steps[1:]):
+            gradient = step.input_gradient(gradient, rows)
+        return self.steps[0].input_gradient(gradient, rows, first)
 
 
 class _Linear:
@@ -256,50 +327,6 @@ class _Linear:
 
     def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
         return torch.mm(gradient, self.weight[:, first:])
-
-
-class _CompiledLinear:
-    """A linear layer and the activation that follows: torch multiplies, the extension does the rest in one pass each way."""
-
-    def __init__(self, layer: Layer, flat: FlatParameters, rows: int, passes_on: bool, activation: int) -> None:
-        weight, self.weight_gradient = flat.value(f"{layer.name}.weight"), flat.gradient(f"{layer.name}.weight")
-        bias, bias_gradient = flat.value(f"{layer.name}.bias"), flat.gradient(f"{layer.name}.bias")
-        assert weight is not None
-        self.weight, self.transposed, self.activation = weight, weight.t(), activation
-        self.bias = None if bias is None else bias.numpy()
-        self.bias_gradient = (torch.zeros(layer.outputs) if bias_gradient is None else bias_gradient).numpy()
-        self.inputs = self.out = torch.zeros(rows, layer.outputs)
-        self.values = self.out.numpy()
-        self.below = torch.zeros(rows, layer.inputs) if passes_on else None
-        self.activate, self.differentiate = _layers.activate, _layers.differentiate
-        self.picked: torch.Tensor | None = None
-        self._turn(self.out)
-
-    def _turn(self, gradient: torch.Tensor) -> None:
-        self.gradient, self.gradient_transposed, self.by_values = gradient, gradient.t(), gradient.numpy()
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.inputs = inputs
-        torch.mm(inputs, self.transposed, out=self.out)
-        self.activate(self.activation, self.values, self.bias)
-        return self.out
-
-    def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        if gradient is not self.gradient:
-            self._turn(gradient)
-        self.differentiate(self.activation, self.values, self.by_values, self.bias_gradient)
-        torch.mm(self.gradient_transposed, self.inputs, out=self.weight_gradient)
-        return gradient if self.below is None else torch.mm(gradient, self.weight, out=self.below)
-
-    def input_gradient(self, gradient: torch.Tensor, rows: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        if self.activation:
-            if self.picked is None:
-                self.picked, self.sums = torch.zeros_like(self.out), torch.zeros(self.out.shape[1]).numpy()
-            values = self.out if rows is None else torch.index_select(self.out, 0, rows, out=self.picked[: rows.shape[0]])
-            self.differentiate(self.activation, values.numpy(), gradient.numpy(), self.sums)
-        if self.below is None or first:
-            return torch.mm(gradient, self.weight[:, first:])
-        return torch.mm(gradient, self.weight, out=self.below[: gradient.shape[0]])
 
 
 class _Normalised:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reactor_rl.plugin import compiled_kernel
+from reactor_rl.plugin import compiled_kernel, extension
+from reactor_torch import kernels
 
 __all__ = ["networks"]
 
@@ -15,6 +16,12 @@ def networks() -> Iterator[tuple[str, str, str | None]]:
         "small networks", "reactor_torch._network", "portable; large batches by numpy",
         "numpy evaluates them, in up to fifteen times as long",
     )  # fmt: skip
-    yield from compiled_kernel(
-        "learners", "reactor_torch._layers", "portable", "torch computes activations, in several times as long"
-    )
+    if kernels.compiled is None and not kernels.disagreeing and extension("reactor_torch._products") is None:
+        yield from compiled_kernel("learners", "reactor_torch._products", "", "torch computes dense layers, in twice the time")
+    else:
+        value = "torch: this processor has no fused multiply-adds"
+        if kernels.compiled is not None:
+            value = f"compiled kernel, {kernels.differentiating().removeprefix('compiled, ')}"
+        wrong = ", ".join(kernels.disagreeing)
+        warning = f"the kernel for learners has other bits as {wrong} than as portable C, and is not used so" if wrong else None
+        yield "learners", value, warning

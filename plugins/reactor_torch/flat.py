@@ -150,23 +150,37 @@ class FlatParameters:
         """A parameter's view of :attr:`gradients`; ``None`` if there is no such parameter."""
         return self._gradients[self._at[name]] if name in self._at else None
 
-    def clip(self, max_norm: float) -> torch.Tensor:
+    def clip(self, max_norm: float, kernels: Any = None) -> torch.Tensor:
         """Scale the gradients down to a norm, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+        Args:
+            max_norm: The norm.
+            kernels: The extension, if it is to be used.
 
         Returns:
             The norm before.
         """
-        norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
+        norm: torch.Tensor = (
+            torch.linalg.vector_norm(self.gradients) if kernels is None else torch.tensor(kernels.norm(self.gradients.numpy()))
+        )
         if self.device.type != "cpu":  # without waiting for the device
             self.gradients.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         elif not (factor := max_norm / (float(norm) + 1e-6)) >= 1.0:  # what is no number spreads, as it does there
             self.gradients.mul_(factor)
         return norm
 
-    def blend(self, other: FlatParameters, tau: float) -> None:
-        """Move towards other parameters, ``tau`` of the way: the soft update of a target network; ``tau=1`` copies."""
+    def blend(self, other: FlatParameters, tau: float, kernels: Any = None) -> None:
+        """Move towards other parameters, ``tau`` of the way: the soft update of a target network; ``tau=1`` copies.
+
+        Args:
+            other: The other parameters.
+            tau: How far.
+            kernels: The extension, if it is to be used.
+        """
         if tau == 1:
             self.data.copy_(other.data)
+        elif kernels is not None:
+            kernels.blend(self.data.numpy(), other.data.numpy(), tau)
         else:
             self.data.mul_(1 - tau).add_(other.data, alpha=tau)
 
@@ -186,17 +200,20 @@ class FlatOptimizer:
         optimizer: Torch's; its parameters are those of ``flat``, but for frozen ones and idle ones.
         flat: The parameters.
         idle: Parameters that the optimiser has too, and never a gradient for: another one learns them.
+        kernels: The extension, if it is to step them at once, with bits that do not depend on the processor; else torch does.
 
     Raises:
         ValueError: If they are not the same parameters.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters, idle: Iterable[nn.Parameter] = ()) -> None:
-        self.optimizer, self.flat, self.idle = optimizer, flat, tuple(idle)
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, flat: FlatParameters, idle: Iterable[nn.Parameter] = (), kernels: Any = None
+    ) -> None:
+        self.optimizer, self.flat, self.idle, self.kernels = optimizer, flat, tuple(idle), kernels
         own = {id(one) for group in optimizer.param_groups for one in group["params"] if one.requires_grad}
         if own - {id(one) for one in self.idle} != {id(one) for one in flat.parameters}:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
-        self.at_once = False
+        self.at_once, self._taken = False, 0
         self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
         on_device = any(group.get("fused") for group in optimizer.param_groups)  # then torch's own step wants them there
         self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
@@ -225,6 +242,7 @@ class FlatOptimizer:
                     state[name] = view
         steps = self._steps.tolist()
         self._on_device.fill_(steps[0])
+        self._taken = int(steps[0])
         self.at_once = min(steps) == max(steps)
         # Without gradients (of units that rectify everything away) a first moment fades to a denormal number and stays one, because
         # 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices them.
@@ -250,6 +268,14 @@ class FlatOptimizer:
         self._steps.add_(1)
         first, second = self._moments
         flat, (beta1, beta2) = self.flat, group["betas"]
+        self._taken += 1
+        if self.kernels is not None:
+            kind = type(self.optimizer)
+            decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
+            arrays = [one.numpy() for one in (flat.data, flat.gradients, first, second)]
+            numbers = (self._taken, group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
+            self.kernels.adam(kind is torch.optim.RAdam, decoupled, *arrays, *numbers)
+            return
         common: dict[str, Any] = {
             "lr": group["lr"], "beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": group["weight_decay"],
         }  # fmt: skip

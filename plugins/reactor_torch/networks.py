@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, numbers
+from reactor_torch.kernels import kernels_for
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.streams import torch_state, torch_stream
 
@@ -136,7 +137,7 @@ class Networks(Mapping[str, Any]):
         self._rows = dict.fromkeys(losses, 1)
         self._make(losses)
         self._optimizers = {
-            name: FlatOptimizer(part.optimizer, self._flats[name], _idle(part.optimizer, self._flats[name]))
+            name: FlatOptimizer(part.optimizer, self._flats[name], _idle(part.optimizer, self._flats[name]), self.kernels(name))
             for name, part in self.parts.items()
             if part.optimizer is not None
         }
@@ -197,6 +198,10 @@ class Networks(Mapping[str, Any]):
     def flat(self, name: str) -> FlatParameters:
         """The parameters of a network that are its own."""
         return self._flats[name]
+
+    def kernels(self, name: str) -> Any:
+        """The extension for what goes over all parameters of a network, where all losses are about dense layers; else ``None``."""
+        return kernels_for(self._flats[name].device) if self.dense else None
 
     def seen_as(self, key: Hashable, made: T) -> T:
         """What formulas see a network as, where several have it in common: that which was made first under a key."""
@@ -357,7 +362,7 @@ class Networks(Mapping[str, Any]):
         if gradient is not None:
             flat.gradients.fill_(gradient)
         if most is not None:
-            flat.clip(most)
+            flat.clip(most, self.kernels(name))
         self._optimizers[name].step()
 
     def follow(self, target: str, source: str, tau: float) -> None:
@@ -368,7 +373,7 @@ class Networks(Mapping[str, Any]):
         known = self._targets.get((target, source))
         if known is None:
             known = self._targets[target, source] = _Target(self[source], self._flats[source], self[target], self._flats[target])
-        known.follow(tau)
+        known.follow(tau, self.kernels(target))
 
     # ------------------------------------------------------------------ what else gradients depend on
 
@@ -429,9 +434,9 @@ class _Target:
         self.whole = flat.names == target_flat.names == tuple(name for name, _ in _named(target))
         self.statistics = list(zip(_running(network), _running(target), strict=True))
 
-    def follow(self, tau: float) -> None:
+    def follow(self, tau: float, kernels: Any) -> None:
         if self.whole:
-            self.target_flat.blend(self.flat, tau)
+            self.target_flat.blend(self.flat, tau, kernels)
         else:  # frozen ones may have been exchanged, and an extractor that two networks share moves with each of them, as in SB3
             for (_, one), (_, other) in zip(_named(self.network), _named(self.target), strict=True):
                 other.data.mul_(1 - tau).add_(one.data, alpha=tau)

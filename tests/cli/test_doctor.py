@@ -28,7 +28,7 @@ def doctor(folder: Path, before: str = "") -> dict[str, str]:
 def test_kernels_that_are_not_compiled_are_told(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
     pytest.importorskip("torch")
-    kernels = ("reactor_gymnasium.atari._frames", "reactor_torch._network", "reactor_torch._layers")
+    kernels = ("reactor_gymnasium.atari._frames", "reactor_torch._network", "reactor_torch._products")
     found = doctor(tmp_path, f"sys.modules.update(dict.fromkeys({kernels!r}))")
     assert found["Atari frames"].startswith("not compiled: OpenCV")
     assert found["small networks"].startswith("not compiled: numpy")

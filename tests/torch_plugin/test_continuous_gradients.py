@@ -32,14 +32,14 @@ from reactor_torch import (
     SquashedActor,
     TD3ActorFormula,
     TD3CriticFormula,
+    kernels,
     layers_of,
 )
-from reactor_torch import dense as dense_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
 WAYS = [
-    pytest.param("extension", marks=pytest.mark.skipif(dense_module._layers is None, reason="no extension")),
+    pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
     "torch",
     "autograd",
 ]
@@ -50,7 +50,7 @@ BOUNDS = (-1.5, -0.5)
 
 @contextmanager
 def computed(way: str) -> Iterator[None]:
-    with mock.patch.object(dense_module, "_layers", dense_module._layers if way == "extension" else None):
+    with mock.patch.object(kernels, "compiled", kernels.compiled if way == "extension" else None):
         yield
 
 

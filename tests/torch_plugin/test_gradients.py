@@ -32,17 +32,17 @@ from reactor_torch import (
     QBatch,
     QFormula,
     TransitionBatch,
+    kernels,
     layers_of,
     normalized,
 )
-from reactor_torch import dense as dense_module
 from reactor_torch.formulas import dqn as q_module
 from reactor_torch.formulas import ppo as ppo_module
 
 CLOSE = 1e-5
 """Of the largest gradient."""
 WAYS = [
-    pytest.param("extension", marks=pytest.mark.skipif(dense_module._layers is None, reason="no extension")),
+    pytest.param("extension", marks=pytest.mark.skipif(kernels.compiled is None, reason="no extension")),
     "torch",
     "autograd",
     "device",
@@ -53,7 +53,7 @@ WAYS = [
 @contextmanager
 def computed(way: str) -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(dense_module, "_layers", dense_module._layers if way == "extension" else None))
+        stack.enter_context(mock.patch.object(kernels, "compiled", kernels.compiled if way == "extension" else None))
         if way == "device":
             for module in (ppo_module, q_module):
                 stack.enter_context(mock.patch.object(module, "functions_for", return_value=torch))

@@ -17,7 +17,10 @@ def entropy_network(model: Any) -> dict[str, Network]:
 
 def present_coefficient(model: Any) -> float:
     """The coefficient, as the coming update has it."""
-    return float(model.ent_coef_tensor if model.ent_coef_optimizer is None else model.nets.flat("ent_coef").data.exp())
+    if model.ent_coef_optimizer is None:
+        return float(model.ent_coef_tensor)
+    logarithm, kernels = model.nets.flat("ent_coef").data, model.nets.kernels("ent_coef")
+    return float(logarithm.exp() if kernels is None else kernels.exp(float(logarithm)))
 
 
 def learn_entropy(model: Any, log_prob: float, coefficient: float) -> dict[str, float]:

@@ -139,7 +139,7 @@ class PPOTrainer(OnPolicyTrainer):
         """A pass: all rows in a new order, with advantages that are normalised minibatch by minibatch."""
         shuffled = batch[self.permutation(len(batch))]
         if self.normalize_advantage:
-            shuffled.advantages = normalized(shuffled.advantages, self.batch_size)
+            shuffled.advantages = normalized(shuffled.advantages, self.batch_size, self.nets.kernels("policy"))
         for begin in range(0, len(batch), self.batch_size):
             yield Minibatch(shuffled, slice(begin, min(begin + self.batch_size, len(batch))))
 

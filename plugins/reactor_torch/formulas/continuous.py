@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from reactor_torch.batches import TransitionBatch
 from reactor_torch.dense import Dense, Function, Layer
 from reactor_torch.flat import FlatParameters, numbers
+from reactor_torch.kernels import kernels_for
 
 __all__ = [
     "AutogradCritics",
@@ -66,27 +69,57 @@ class Critics(Protocol):
         ...
 
 
-def td_loss(critics: Critics, batch: TransitionBatch, following: torch.Tensor, weight: float, of: int | None) -> torch.Tensor:
+def td_loss(
+    kernels: Any,
+    critics: Critics,
+    batch: TransitionBatch,
+    following: torch.Tensor,
+    weight: float,
+    of: int | None,
+    log_prob: torch.Tensor | None = None,
+    coefficient: float = 0.0,
+) -> Any:
     """Gradients of the squared errors of all critics.
 
     Args:
+        kernels: The extension, if it is to be used.
         critics: They.
         batch: TransitionBatch, or a slice of them.
-        following: What comes after them is worth, ``(rows,)``, not discounted; may be overwritten.
+        following: What each target critic says of what comes after them, ``(critics, rows)``, not discounted.
         weight: Weight of the loss.
         of: Rows of the whole minibatch.
+        log_prob: Log-probabilities of the actions that come after them, ``(rows,)``.
+        coefficient: What a unit of log-probability costs.
 
     Returns:
         The loss, or the slice's share of it: a scalar.
     """
-    rows = following.shape[0]
-    discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
-    returns = following.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows))
-    errors = critics.q_values(batch.observations, batch.actions).sub_(returns)
-    share, flat = weight / (of or rows), errors.view(-1)
+    rows = following.shape[1]
+    values, share = critics.q_values(batch.observations, batch.actions), weight / (of or rows)
+    per_row = isinstance(batch.discounts, torch.Tensor)
+    if kernels is not None:
+        by_values = torch.empty_like(values)
+        loss = kernels.td(
+            _array(values), _array(following), None if log_prob is None else _array(log_prob), coefficient, _array(batch.dones),
+            _array(batch.rewards), _array(batch.discounts) if per_row else None, 0.0 if per_row else batch.discounts, share,
+            by_values.numpy(),
+        )  # fmt: skip
+        critics.backward(by_values)
+        return loss
+    least = following.amin(0)
+    if log_prob is not None:
+        least.sub_(log_prob, alpha=coefficient)
+    discounts: Any = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
+    errors = values.sub_(least.mul_(1 - batch.dones.view(rows)).mul_(discounts).add_(batch.rewards.view(rows)))
+    flat = errors.view(-1)
     loss = torch.dot(flat, flat).mul_(share)
     critics.backward(errors.mul_(2 * share))
     return loss
+
+
+def _array(tensor: Any) -> Any:
+    """A tensor in a processor's memory as the extension takes it."""
+    return np.ascontiguousarray(tensor.numpy())
 
 
 class DenseCritics:
@@ -98,13 +131,22 @@ class DenseCritics:
     """
 
     def __init__(self, networks: Sequence[Sequence[Layer]], flat: FlatParameters) -> None:
-        self.networks, self.flat = [Dense(layers, flat) for layers in networks], flat
+        self.flat, self.kernels = flat, kernels_for(flat.device)
+        self.networks = [Dense(layers, flat, room=partial(self._room, number)) for number, layers in enumerate(networks)]
         self._of_rows: dict[int, torch.Tensor] = {}
+        self._values: dict[int, torch.Tensor] = {}
+
+    def _room(self, number: int, rows: int) -> torch.Tensor:
+        """Where the extension puts the values of a critic: they lie below each other."""
+        if rows not in self._values:
+            self._values[rows] = torch.zeros(len(self.networks), rows)
+        return self._values[rows][number].view(rows, 1)
 
     def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32."""
+        """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32. Valid until the next call."""
         inputs = self._inputs(observations, actions)
-        return torch.stack([network.forward(inputs).view(-1) for network in self.networks])
+        found = [network.forward(inputs) for network in self.networks]
+        return torch.stack([one.view(-1) for one in found]) if self.kernels is None else self._values[len(inputs)]
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
@@ -119,8 +161,15 @@ class DenseCritics:
         if first or len(self.networks) == 1:
             values = self.networks[0].forward(inputs).view(-1)
             return values, self.networks[0].input_gradient(None, features)
-        values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
         gradient = torch.empty_like(actions)
+        if self.kernels is not None:
+            both, into = self.q_values(observations, actions).numpy(), gradient.numpy()
+            least = both.argmin(0)
+            for number, network in enumerate(self.networks):
+                chosen = np.flatnonzero(least == number)
+                into[chosen] = network.input_gradient(torch.from_numpy(chosen), features).numpy()
+            return torch.from_numpy(both.min(0)), gradient
+        values, which = torch.stack([network.forward(inputs).view(-1) for network in self.networks]).min(0)
         for number, network in enumerate(self.networks):
             rows = (which == number).nonzero().view(-1)
             gradient.index_copy_(0, rows, network.input_gradient(rows, features))
@@ -270,9 +319,17 @@ class _Squashed:
         self.raw = self.log_std
         self.log_prob = torch.zeros(len(like), device=like.device)
         self.constant = _HALF_LOG * like.shape[1]
+        self.kernels = kernels_for(like.device)
+        if self.kernels is not None:
+            self.made = [one.numpy() for one in (self.actions, self.spread, self.slack)]
+            self.gradients = [one.numpy() for one in (self.by_mean, self.by_log_std)]
 
     def forward(self, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.raw = log_std
+        if self.kernels is not None:
+            given = mean.numpy(), log_std.numpy(), _array(noise)
+            self.kernels.squash(*given, *self.made, self.log_prob.numpy(), self.gradients[0], SMALLEST, LARGEST)
+            return self.actions, self.log_prob
         torch.clamp(log_std, SMALLEST, LARGEST, out=self.log_std)
         torch.exp(self.log_std, out=self.spread).mul_(noise)
         torch.add(mean, self.spread, out=self.actions).tanh_()
@@ -284,6 +341,9 @@ class _Squashed:
 
     def backward(self, by_actions: torch.Tensor, by_log_prob: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients by means and by logarithms of standard deviations."""
+        if self.kernels is not None:
+            self.kernels.unsquash(_array(by_actions), by_log_prob, *self.made, self.raw.numpy(), *self.gradients, SMALLEST, LARGEST)
+            return self.by_mean, self.by_log_std
         torch.div(self.actions, self.divisor, out=self.by_mean).mul_(2 * by_log_prob).add_(by_actions).mul_(self.slack)
         torch.mul(self.by_mean, self.spread, out=self.by_log_std).sub_(by_log_prob).mul_(self.raw == self.log_std)
         return self.by_mean, self.by_log_std
@@ -334,12 +394,13 @@ class SACCriticFormula:
 
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, actor: SquashedActor) -> None:
         self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
+        self.kernels = kernels_for(critics.flat.device) if dense else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: half the mean squared error, added up over the critics, ``(1,)``."""
         actions, log_prob = self.actor.act(batch.next_observations, batch.next_noise)
-        following = self.target.q_values(batch.next_observations, actions).amin(0).sub_(log_prob, alpha=batch.ent_coef)
-        return numbers([td_loss(self.critics, batch, following, 0.5, of)])
+        following = self.target.q_values(batch.next_observations, actions)
+        return numbers([td_loss(self.kernels, self.critics, batch, following, 0.5, of, log_prob, batch.ent_coef)])
 
 
 class SACActorFormula:
@@ -356,14 +417,22 @@ class SACActorFormula:
 
     def __init__(self, loss: Any, dense: bool, actor: SquashedActor, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
+        self.kernels = kernels_for(actor.flat.device) if dense else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, and the mean log-probability of the actions, ``(2,)``."""
         actions, log_prob = self.actor.act(batch.observations, batch.noise)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions)
         share = 1 / (of or len(q_values))
-        mean_log_prob = log_prob.sum() * share
-        loss = mean_log_prob * batch.ent_coef - q_values.sum() * share
+        mean_log_prob: Any
+        loss: Any
+        if self.kernels is not None:
+            likely, worth = _array(log_prob), _array(q_values)
+            mean_log_prob = self.kernels.total(likely, share, None, 0.0)
+            loss = self.kernels.total(likely, batch.ent_coef * share, worth, -share)
+        else:
+            mean_log_prob = log_prob.sum() * share
+            loss = mean_log_prob * batch.ent_coef - q_values.sum() * share
         self.actor.backward(action_gradient.mul_(-share), batch.ent_coef * share)
         return numbers([loss, mean_log_prob])
 
@@ -383,12 +452,13 @@ class TD3CriticFormula:
 
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, target_actor: Function) -> None:
         self.loss, self.dense, self.critics, self.target, self.target_actor = loss, dense, critics, target, target_actor
+        self.kernels = kernels_for(critics.flat.device) if dense else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the mean squared error, added up over the critics, ``(1,)``."""
         actions = (self.target_actor.forward(batch.next_observations) + batch.next_noise).clamp_(-1, 1)
-        following = self.target.q_values(batch.next_observations, actions).amin(0)
-        return numbers([td_loss(self.critics, batch, following, 1.0, of)])
+        following = self.target.q_values(batch.next_observations, actions)
+        return numbers([td_loss(self.kernels, self.critics, batch, following, 1.0, of)])
 
 
 class TD3ActorFormula:
@@ -405,11 +475,13 @@ class TD3ActorFormula:
 
     def __init__(self, loss: Any, dense: bool, actor: Function, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
+        self.kernels = kernels_for(actor.flat.device) if dense else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
         actions = self.actor.forward(batch.observations)
         q_values, action_gradient = self.critics.action_gradient(batch.observations, actions, first=True)
         share = 1 / (of or len(q_values))
+        loss: Any = -q_values.sum() * share if self.kernels is None else self.kernels.total(_array(q_values), -share, None, 0.0)
         self.actor.backward(action_gradient.mul_(-share))
-        return numbers([-q_values.sum() * share])
+        return numbers([loss])

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from reactor_torch.flat import FlatParameters
+from reactor_torch.kernels import kernels_for
 
 __all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussians"]
 
@@ -65,6 +68,8 @@ class Categoricals(Distribution):
 
     def at(self, rows: int, device: torch.device) -> Evaluated:
         """See :class:`Distribution`."""
+        if (kernels := kernels_for(device)) is not None:
+            return _Choices(kernels, self.sizes, rows)
         return _Categoricals(self.sizes, rows, device) if len(self.sizes) > 1 else _Categorical(self.sizes[0], rows, device)
 
 
@@ -117,6 +122,8 @@ class Bernoullis(Distribution):
 
     def at(self, rows: int, device: torch.device) -> Evaluated:
         """See :class:`Distribution`."""
+        if (kernels := kernels_for(device)) is not None:
+            return _Tosses(kernels, rows, self.count)
         return _Bernoullis(rows, self.count, device)
 
 
@@ -156,6 +163,8 @@ class Gaussians(Distribution):
         """See :class:`Distribution`."""
         log_std, gradient = self.flat.value(self.name), self.flat.gradient(self.name)
         assert log_std is not None and gradient is not None
+        if (kernels := kernels_for(device)) is not None:
+            return _Draws(kernels, log_std, gradient, rows)
         return _Gaussian(log_std, gradient, rows, device)
 
 
@@ -179,3 +188,64 @@ class _Gaussian(Evaluated):
         torch.mv(self.squares.sub_(1).t(), by_log_prob, out=self.log_std_gradient)
         if by_entropy:
             self.log_std_gradient.add_(self.rows * by_entropy)
+
+
+# ---------------------------------------------------------------------- by the extension
+
+
+class _Choices(Evaluated):
+    def __init__(self, kernels: Any, sizes: Sequence[int], rows: int) -> None:
+        super().__init__(rows, sum(sizes), torch.device("cpu"))
+        self.kernels, self.sizes = kernels, np.array(sizes, np.int64)
+        self.taken = torch.zeros(rows, len(sizes), dtype=torch.int64)
+        shapes = [(rows, sum(sizes)), (rows, sum(sizes)), (rows, len(sizes))]
+        self.made = [
+            np.zeros(shape, np.float32) for shape in shapes
+        ]  # log-probabilities, probabilities, and entropy of each choice
+        self.masks: Any = None
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
+        self.taken.view(actions.shape).copy_(actions)
+        self.masks = None if masks is None else np.ascontiguousarray(masks.numpy())
+        logits, out = np.ascontiguousarray(outputs.numpy()), (self.log_prob.numpy(), self.entropy.numpy())
+        self.kernels.choose(self.sizes, logits, self.taken.numpy(), self.masks, *self.made, *out)
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        by = np.ascontiguousarray(by_log_prob.numpy())
+        taken, into = self.taken.numpy(), self.gradient.numpy()
+        self.kernels.unchoose(self.sizes, taken, self.masks, *self.made, by, by_entropy, into)
+
+
+class _Tosses(Evaluated):
+    def __init__(self, kernels: Any, rows: int, count: int) -> None:
+        super().__init__(rows, count, torch.device("cpu"))
+        self.kernels = kernels
+        self.taken = torch.zeros(rows, count)
+        self.probabilities, self.terms = (np.zeros((rows, count), np.float32) for _ in range(2))
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        self.taken.view(actions.shape).copy_(actions)
+        self.logits = np.ascontiguousarray(outputs.numpy())
+        out = self.log_prob.numpy(), self.entropy.numpy()
+        self.kernels.toss(self.logits, self.taken.numpy(), self.probabilities, self.terms, *out)
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        by, into = np.ascontiguousarray(by_log_prob.numpy()), self.gradient.numpy()
+        self.kernels.untoss(self.logits, self.taken.numpy(), self.probabilities, by, by_entropy, into)
+
+
+class _Draws(Evaluated):
+    def __init__(self, kernels: Any, log_std: torch.Tensor, log_std_gradient: torch.Tensor, rows: int) -> None:
+        super().__init__(rows, len(log_std), torch.device("cpu"))
+        self.kernels, self.log_std, self.by_log_std = kernels, log_std.numpy(), log_std_gradient.numpy()
+        self.inverse = np.zeros(len(log_std), np.float32)
+        self.distances, self.terms = (np.zeros((rows, len(log_std)), np.float32) for _ in range(2))
+
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+        given = [np.ascontiguousarray(one.numpy()) for one in (outputs, actions)]
+        out = self.log_prob.numpy(), self.entropy.numpy()
+        self.kernels.draw(*given, self.log_std, self.inverse, self.distances, *out)
+
+    def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
+        by, into = np.ascontiguousarray(by_log_prob.numpy()), self.gradient.numpy()
+        self.kernels.undraw(self.inverse, self.distances, by, by_entropy, into, self.terms, self.by_log_std)

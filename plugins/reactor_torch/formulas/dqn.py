@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from reactor_torch.dense import Function
 from reactor_torch.flat import array_of, functions_for, numbers
+from reactor_torch.kernels import kernels_for
 
 __all__ = ["DQNFormula", "QFormula"]
 
@@ -30,6 +32,7 @@ class QFormula:
     def __init__(self, loss: Any, dense: bool, q_net: Function, weight: float = 1.0) -> None:
         self.loss, self.dense, self.q_net, self.weight = loss, dense, q_net, weight
         self._by_values = torch.empty(0)
+        self.kernels = kernels_for(q_net.flat.device) if dense else None
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
@@ -47,6 +50,13 @@ class QFormula:
         values = self.q_net.forward(batch.observations)
         rows = len(values)
         xp, share = functions_for(values.device), self.weight / (of or rows)
+        if self._by_values.shape != values.shape:
+            self._by_values = torch.empty_like(values)
+        if self.kernels is not None:
+            taken, wanted = (np.ascontiguousarray(one.numpy()) for one in (batch.actions, returns))
+            loss = self.kernels.taken(values.numpy(), taken, wanted, kind == "huber", share, self._by_values.numpy())
+            self.q_net.backward(self._by_values)
+            return numbers([loss])
         actions = batch.actions.view(rows, 1)
         errors = values.gather(1, actions).sub_(returns.view(rows, 1))
         far = array_of(errors)[:, 0]
@@ -57,8 +67,6 @@ class QFormula:
         else:
             loss = xp.dot(far, far) * share
             xp.multiply(far, 2 * share, out=far)
-        if self._by_values.shape != values.shape:
-            self._by_values = torch.empty_like(values)
         self.q_net.backward(self._by_values.zero_().scatter_(1, actions, errors))
         return numbers([loss])
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from reactor_torch.flat import array_of, functions_for, numbers
 from reactor_torch.formulas.actor_critic import ActorCritic
+from reactor_torch.kernels import kernels_for
 
 __all__ = ["PPOFormula"]
 
@@ -28,6 +30,7 @@ class PPOFormula:
 
     def __init__(self, loss: Any, dense: bool, policy: ActorCritic) -> None:
         self.loss, self.dense, self.policy, self.device = loss, dense, policy, policy.flat.device
+        self.kernels = kernels_for(self.device) if dense else None
         self._of_rows: dict[int, _Buffers] = {}
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
@@ -38,6 +41,8 @@ class PPOFormula:
         buffers = self._of_rows.get(rows)
         if buffers is None:
             buffers = self._of_rows[rows] = _Buffers(rows, self.device)
+        if self.kernels is not None:
+            return self._by_kernels(buffers, batch, values, log_prob, entropy, share)
         policy_loss, kl, clipped = self._surrogate(buffers, array_of(log_prob), batch, share)
         value_loss = self._value_loss(buffers, array_of(values), batch, share)
         by_entropy = -self.loss.ent_coef * share
@@ -49,6 +54,25 @@ class PPOFormula:
         self.policy.backward(buffers.by_values, buffers.by_log_prob, by_entropy)
         loss = policy_loss + self.loss.ent_coef * entropy_loss + self.loss.vf_coef * value_loss
         return numbers([loss, policy_loss, value_loss, entropy_loss, kl, clipped])
+
+    def _by_kernels(
+        self,
+        buffers: _Buffers,
+        batch: Any,
+        values: torch.Tensor,
+        log_prob: torch.Tensor,
+        entropy: torch.Tensor | None,
+        share: float,
+    ) -> Array:
+        loss, statistics = self.loss, np.empty(6, np.float32)
+        clips = loss.clip_range_vf is not None
+        given = (log_prob, entropy, batch.advantages, batch.returns, batch.old_log_prob, batch.old_values if clips else None)
+        arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
+        numbers_of_loss = (loss.clip_range, loss.clip_range_vf or 0.0, loss.ent_coef, loss.vf_coef, share)
+        out = buffers.value_gradient, buffers.log_prob_gradient, statistics
+        self.kernels.surrogate(values.numpy(), *arrays, *numbers_of_loss, *out)
+        self.policy.backward(buffers.by_values, buffers.by_log_prob, 0.0 if entropy is None else -loss.ent_coef * share)
+        return statistics
 
     def _surrogate(self, buffers: _Buffers, log_prob: Any, batch: Any, share: float) -> tuple[Any, Any, Any]:
         """The surrogate's loss, the divergence from the old policy, and the part of ratios that were clipped."""

@@ -47,7 +47,7 @@ from reactor_sb3 import PQN, SaveCheckpoint, SyncDQN
 from reactor_sb3.checkpoints import archive
 from reactor_sb3.checkpoints.archive import CorruptError
 from reactor_sb3.replacing import replacing
-from reactor_torch import computing, dense, differentiating
+from reactor_torch import computing, differentiating, kernels
 from reactor_torch import forward as inference
 
 HERE = Path(__file__).parents[1]  # where the trainers are
@@ -689,7 +689,7 @@ def test_what_computes_is_recorded(tmp_path: Path) -> None:
         "actors' networks": computing(), "learner's layers": differentiating(),
     }  # fmt: skip
     assert (computing() == "numpy") == (inference._network is None)
-    assert (differentiating() == "torch") == (dense._layers is None)
+    assert (differentiating() == "torch") == (kernels.compiled is None)
 
 
 def test_what_resume_may_change(tmp_path: Path) -> None:

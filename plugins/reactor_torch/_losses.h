@@ -1,0 +1,476 @@
+/* What losses compute row by row: distributions, errors, and their sums. Included once for portable C and once for fused multiply-adds,
+ * with F(x) and ATTRIBUTE, the names and the attribute of functions.
+ *
+ * Nothing here depends on how a compiler makes vectors of it: operations of different elements are apart, sums go through a Tree, and
+ * exp, log and tanh are polynomials of fused multiply-adds. Shares of rows are multiplied before sums are made, so that sums over
+ * whole leaves of a minibatch add up to those over all of it.
+ */
+
+/* ---------------------------------------------------------------- exp, log, tanh */
+
+ATTRIBUTE INLINE float
+F(exp)(float x)
+{
+    float limited = x > 88.37f ? 88.37f : x < -87.3f ? -87.3f : x;
+    float n = nearest(limited * 1.44269504f);
+    float r = fmaf(n, 1.42860677e-6f, fmaf(n, -0.693148613f, limited));
+    float p = fmaf(fmaf(fmaf(fmaf(fmaf(1.37805939e-3f, r, 8.37312452e-3f), r, 4.16695364e-2f), r, 1.66664720e-1f), r, 0.49999985f), r, 1.0f);
+    float y = scaled(fmaf(p, r, 1.0f), n);
+    y = x > 88.37f ? INFINITY : y;
+    return x < -87.3f ? 0.0f : y;
+}
+
+/* Of normal positive numbers; what is no number stays it. */
+ATTRIBUTE INLINE float
+F(log)(float x)
+{
+    float e;
+    float f = parts(x, &e) - 1.0f, s = f * f, p = 7.0376836292e-2f;
+    p = fmaf(p, f, -1.1514610310e-1f);
+    p = fmaf(p, f, 1.1676998740e-1f);
+    p = fmaf(p, f, -1.2420140846e-1f);
+    p = fmaf(p, f, 1.4249322787e-1f);
+    p = fmaf(p, f, -1.6668057665e-1f);
+    p = fmaf(p, f, 2.0000714765e-1f);
+    p = fmaf(p, f, -2.4999993993e-1f);
+    p = fmaf(p, f, 3.3333331174e-1f);
+    float y = p * f * s;
+    y = fmaf(e, -2.12194440e-4f, y);
+    y = fmaf(-0.5f, s, y);
+    return fmaf(e, 0.693359375f, f + y) + (x - x);
+}
+
+/* Exact enough at both ends for what is left between an action and its bound. */
+ATTRIBUTE INLINE float
+F(tanh)(float x)
+{
+    float y = x < -7.9f ? -7.9f : x > 7.9f ? 7.9f : x, z = y * y;
+    float p = fmaf(fmaf(fmaf(fmaf(1.54280126e-08f, z, 2.20232741e-05f), z, 3.57899372e-03f), z, 1.34506226e-01f), z, 1.0f);
+    float q = fmaf(fmaf(fmaf(fmaf(8.59879606e-07f, z, 3.42365325e-04f), z, 2.61922441e-02f), z, 4.67839509e-01f), z, 1.0f);
+    float size = x < 0.0f ? -x : x;
+    float rest = 2.0f / (F(exp)(2.0f * size) + 1.0f), near = y * p / q, far = 1.0f - rest;
+    far = x < 0.0f ? -far : far;
+    return size > 4.0f ? far : near;
+}
+
+/* ---------------------------------------------------------------- the squashed normal distribution */
+
+ATTRIBUTE static void
+F(squash)(long rows, long n, float low, float high, const float *RESTRICT mean, const float *RESTRICT raw, const float *RESTRICT noise, float *RESTRICT actions,
+          float *RESTRICT spread, float *RESTRICT slack, float *RESTRICT log_prob, float *RESTRICT part)
+{
+    for (long e = 0; e < rows * n; e++) {
+        float width = raw[e] < low ? low : raw[e] > high ? high : raw[e];
+        float moved = F(exp)(width) * noise[e], action = F(tanh)(mean[e] + moved), free = fmaf(-action, action, 1.0f);
+        actions[e] = action;
+        spread[e] = moved;
+        slack[e] = free;
+        part[e] = fmaf(0.5f * noise[e], noise[e], F(log)(free + 1e-6f) + width);
+    }
+    for (long row = 0; row < rows; row++) {
+        float sum = 0.918938533f * (float)n;
+        for (long j = 0; j < n; j++) {
+            sum += part[row * n + j];
+        }
+        log_prob[row] = -sum;
+    }
+}
+
+ATTRIBUTE static void
+F(unsquash)(long count, float low, float high, const float *RESTRICT by_actions, float by, const float *RESTRICT actions, const float *RESTRICT spread,
+            const float *RESTRICT slack, const float *RESTRICT raw, float *RESTRICT by_mean, float *RESTRICT by_log_std)
+{
+    for (long e = 0; e < count; e++) {
+        float g = fmaf(actions[e] / (slack[e] + 1e-6f), 2.0f * by, by_actions[e]) * slack[e];
+        by_mean[e] = g;
+        float l = fmaf(g, spread[e], -by);
+        l = raw[e] < low ? 0.0f : l;
+        by_log_std[e] = raw[e] > high ? 0.0f : l;
+    }
+}
+
+/* ---------------------------------------------------------------- choices: `sizes` of them in a row of `width` logits */
+
+ATTRIBUTE static void
+F(choose)(long rows, long width, long choices, const int64_t *sizes, const float *logits, const int64_t *taken, const uint8_t *masks,
+          float *logs, float *probabilities, float *entropies, float *log_prob, float *entropy)
+{
+    for (long row = 0; row < rows; row++) {
+        const float *in = logits + row * width;
+        float *x = logs + row * width;
+        for (long choice = 0, at = 0; choice < choices; at += sizes[choice++]) {
+            float most = -INFINITY;
+            for (long j = at; j < at + sizes[choice]; j++) {
+                x[j] = masks == NULL || masks[row * width + j] ? in[j] : FORBIDDEN;
+                most = x[j] > most || x[j] != x[j] ? x[j] : most;
+            }
+            for (long j = at; j < at + sizes[choice]; j++) {
+                x[j] -= most;
+            }
+        }
+    }
+    for (long e = 0; e < rows * width; e++) {
+        probabilities[e] = F(exp)(logs[e]);
+    }
+    for (long row = 0; row < rows; row++) {
+        for (long choice = 0, at = 0; choice < choices; at += sizes[choice++]) {
+            float sum = 0.0f;
+            for (long j = at; j < at + sizes[choice]; j++) {
+                sum += probabilities[row * width + j];
+            }
+            entropies[row * choices + choice] = sum;
+        }
+    }
+    for (long row = 0; row < rows; row++) {
+        float *x = logs + row * width, *p = probabilities + row * width, likely = 0.0f, open = 0.0f;
+        for (long choice = 0, at = 0; choice < choices; at += sizes[choice++]) {
+            float sum = entropies[row * choices + choice], log_sum = F(log)(sum), terms = 0.0f;
+            for (long j = at; j < at + sizes[choice]; j++) {
+                x[j] -= log_sum;
+                p[j] /= sum;
+                terms += masks == NULL || masks[row * width + j] ? p[j] * x[j] : 0.0f;
+            }
+            entropies[row * choices + choice] = -terms;
+            open -= terms;
+            likely += x[at + taken[row * choices + choice]];
+        }
+        log_prob[row] = likely;
+        entropy[row] = open;
+    }
+}
+
+/* An entropy falls by p (log p + entropy) for a logit that rises. */
+ATTRIBUTE static void
+F(unchoose)(long rows, long width, long choices, const int64_t *sizes, const int64_t *taken, const uint8_t *masks, const float *logs,
+            const float *probabilities, const float *entropies, const float *by_log_prob, float by_entropy, float *gradient)
+{
+    for (long row = 0; row < rows; row++) {
+        const float *x = logs + row * width, *p = probabilities + row * width;
+        float *g = gradient + row * width, by = by_log_prob[row];
+        for (long choice = 0, at = 0; choice < choices; at += sizes[choice++]) {
+            float open = entropies[row * choices + choice];
+            for (long j = at; j < at + sizes[choice]; j++) {
+                float slope = by_entropy == 0.0f ? by : fmaf(by_entropy, x[j] + open, by);
+                g[j] = -(p[j] * slope);
+            }
+            g[at + taken[row * choices + choice]] += by;
+            for (long j = at; masks != NULL && j < at + sizes[choice]; j++) {
+                g[j] = masks[row * width + j] ? g[j] : 0.0f;
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- yes or no */
+
+ATTRIBUTE static void
+F(toss)(long rows, long n, const float *RESTRICT logits, const float *RESTRICT taken, float *RESTRICT probabilities, float *RESTRICT terms,
+        float *RESTRICT log_prob, float *RESTRICT entropy)
+{
+    for (long e = 0; e < rows * n; e++) {
+        float x = logits[e], small = F(exp)(x < 0.0f ? x : -x), whole = 1.0f + small;
+        probabilities[e] = (x < 0.0f ? small : 1.0f) / whole;
+        terms[e] = (x > 0.0f ? x : 0.0f) + F(log)(whole) + (x - x); /* log(1 + exp(x)) */
+    }
+    for (long row = 0; row < rows; row++) {
+        float likely = 0.0f, open = 0.0f;
+        for (long e = row * n; e < (row + 1) * n; e++) {
+            likely += fmaf(taken[e], logits[e], -terms[e]);
+            open += fmaf(-probabilities[e], logits[e], terms[e]);
+        }
+        log_prob[row] = likely;
+        entropy[row] = open;
+    }
+}
+
+ATTRIBUTE static void
+F(untoss)(long rows, long n, const float *RESTRICT logits, const float *RESTRICT taken, const float *RESTRICT probabilities,
+          const float *RESTRICT by_log_prob, float by_entropy, float *RESTRICT gradient)
+{
+    for (long row = 0; row < rows; row++) {
+        for (long e = row * n; e < (row + 1) * n; e++) {
+            float p = probabilities[e], g = (taken[e] - p) * by_log_prob[row];
+            gradient[e] = by_entropy == 0.0f ? g : fmaf(-by_entropy * logits[e], p * (1.0f - p), g);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- the normal distribution */
+
+ATTRIBUTE static void
+F(draw)(long rows, long n, const float *RESTRICT means, const float *RESTRICT actions, const float *RESTRICT log_std,
+        float *RESTRICT inverse, float *RESTRICT distances, float *RESTRICT log_prob, float *RESTRICT entropy)
+{
+    float widths = 0.0f, constant = 0.918938533f * (float)n;
+    for (long j = 0; j < n; j++) {
+        inverse[j] = F(exp)(-log_std[j]);
+        widths += log_std[j];
+    }
+    for (long row = 0; row < rows; row++) {
+        float sum = 0.0f;
+        for (long j = 0; j < n; j++) {
+            float d = (actions[row * n + j] - means[row * n + j]) * inverse[j]; /* in standard deviations */
+            distances[row * n + j] = d;
+            sum = fmaf(d, d, sum);
+        }
+        log_prob[row] = fmaf(-0.5f, sum, -widths) - constant;
+        entropy[row] = widths + (constant + 0.5f * (float)n);
+    }
+}
+
+/* `terms` are what rows add to the gradient of log_std */
+ATTRIBUTE static void
+F(undraw)(long rows, long n, const float *RESTRICT inverse, const float *RESTRICT distances, const float *RESTRICT by_log_prob,
+          float by_entropy, float *RESTRICT gradient, float *RESTRICT terms)
+{
+    for (long row = 0; row < rows; row++) {
+        float by = by_log_prob[row];
+        for (long j = 0; j < n; j++) {
+            float d = distances[row * n + j];
+            gradient[row * n + j] = d * inverse[j] * by;
+            terms[row * n + j] = fmaf(fmaf(d, d, -1.0f), by, by_entropy);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- PPO */
+
+ATTRIBUTE static void
+F(surrogate)(long rows, const Surrogate *how, float *statistics)
+{
+    Tree sums[6];
+    float share = how->share, low = 1.0f - how->clip, high = 1.0f + how->clip;
+    float terms[6][LEAF];
+
+    for (int s = 0; s < 6; s++) {
+        sums[s].waiting = 0;
+        sums[s].leaves = 0;
+    }
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long count = rows - begin < LEAF ? rows - begin : LEAF;
+        const float *advantages = how->advantages + begin, *log_prob = how->log_prob + begin, *old = how->old_log_prob + begin;
+        const float *values = how->values + begin, *returns = how->returns + begin;
+        const float *old_values = how->old_values ? how->old_values + begin : values;
+        const float *entropy = how->entropy ? how->entropy + begin : log_prob;
+        float *by_log_prob = how->by_log_prob + begin, *by_values = how->by_values + begin;
+        float estimated = how->entropy ? 0.0f : how->ent_coef * share, sign = how->entropy ? -share : share;
+        for (long e = 0; e < count; e++) {
+            float moved = log_prob[e] - old[e], ratio = F(exp)(moved);
+            float limited = ratio < low ? low : ratio > high ? high : ratio;
+            float free = advantages[e] * ratio, bound = advantages[e] * limited;
+            float least = free <= bound || free != free ? free : bound; /* beyond it, nothing depends on the ratio */
+            by_log_prob[e] = fmaf(-share, free <= bound || free != free ? free : 0.0f, estimated);
+            terms[1][e] = least * -share;
+            terms[3][e] = entropy[e] * sign;
+            terms[4][e] = ((ratio - 1.0f) - moved) * share;
+            terms[5][e] = limited != ratio ? share : 0.0f;
+        }
+        for (long e = 0; e < count; e++) {
+            float moved = values[e] - old_values[e], error = values[e] - returns[e], clip = how->clip_vf;
+            float limited = moved < -clip ? -clip : moved > clip ? clip : moved;
+            float clipped = (old_values[e] + limited) - returns[e];
+            error = how->old_values ? clipped : error;
+            terms[2][e] = error * error * share;
+            by_values[e] = 2.0f * how->vf_coef * share * (moved == limited || error != error ? error : 0.0f);
+            terms[0][e] = fmaf(how->vf_coef, terms[2][e], fmaf(how->ent_coef, terms[3][e], terms[1][e]));
+        }
+        for (int s = 0; s < 6; s++) {
+            float sum = 0.0f;
+            for (long e = 0; e < count; e++) {
+                sum += terms[s][e];
+            }
+            leaf_of(&sums[s], sum);
+        }
+    }
+    for (int s = 0; s < 6; s++) {
+        statistics[s] = whole_of(&sums[s]);
+    }
+}
+
+/* ---------------------------------------------------------------- errors of values */
+
+/* What comes next is worth the least that a critic says, less what its log-probability costs. */
+ATTRIBUTE static float
+F(td)(long critics, long rows, const float *RESTRICT values, const float *RESTRICT following, const float *RESTRICT log_prob, float alpha,
+      const float *RESTRICT dones, const float *RESTRICT rewards, const float *RESTRICT discounts, float discount, float share,
+      float *RESTRICT by_values)
+{
+    Tree tree = {.waiting = 0, .leaves = 0};
+    float terms[LEAF], returns[LEAF];
+
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long count = rows - begin < LEAF ? rows - begin : LEAF;
+        for (long e = 0; e < count; e++) {
+            returns[e] = following[begin + e];
+            terms[e] = 0.0f;
+        }
+        for (long critic = 1; critic < critics; critic++) {
+            const float *other = following + critic * rows + begin;
+            for (long e = 0; e < count; e++) {
+                returns[e] = returns[e] < other[e] || returns[e] != returns[e] ? returns[e] : other[e];
+            }
+        }
+        for (long e = 0; log_prob != NULL && e < count; e++) {
+            returns[e] = fmaf(-alpha, log_prob[begin + e], returns[e]);
+        }
+        for (long e = 0; e < count; e++) {
+            float gamma = discounts == NULL ? discount : discounts[begin + e];
+            returns[e] = (1.0f - dones[begin + e]) * returns[e] * gamma + rewards[begin + e];
+        }
+        for (long critic = 0; critic < critics; critic++) {
+            const float *own = values + critic * rows + begin;
+            float *by = by_values + critic * rows + begin;
+            for (long e = 0; e < count; e++) {
+                float error = own[e] - returns[e];
+                terms[e] = fmaf(error * share, error, terms[e]);
+                by[e] = 2.0f * share * error;
+            }
+        }
+        float sum = 0.0f;
+        for (long e = 0; e < count; e++) {
+            sum += terms[e];
+        }
+        leaf_of(&tree, sum);
+    }
+    return whole_of(&tree);
+}
+
+/* Of one value in each row, that of the action taken; Huber's loss is linear beyond 1. */
+ATTRIBUTE static float
+F(taken)(long rows, long n, const float *RESTRICT values, const int64_t *RESTRICT actions, const float *RESTRICT returns, int huber,
+         float share, float *RESTRICT by_values)
+{
+    Tree tree = {.waiting = 0, .leaves = 0};
+    float errors[LEAF], terms[LEAF];
+
+    memset(by_values, 0, (size_t)(rows * n) * sizeof(float));
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long count = rows - begin < LEAF ? rows - begin : LEAF;
+        for (long e = 0; e < count; e++) {
+            errors[e] = values[(begin + e) * n + actions[begin + e]] - returns[begin + e];
+        }
+        for (long e = 0; e < count; e++) {
+            float error = errors[e], near = error < -1.0f ? -1.0f : error > 1.0f ? 1.0f : error;
+            terms[e] = (huber ? near * fmaf(-0.5f, near, error) : error * error) * share;
+            errors[e] = (huber ? near : 2.0f * error) * share;
+        }
+        float sum = 0.0f;
+        for (long e = 0; e < count; e++) {
+            sum += terms[e];
+            by_values[(begin + e) * n + actions[begin + e]] = errors[e];
+        }
+        leaf_of(&tree, sum);
+    }
+    return whole_of(&tree);
+}
+
+/* Sum of what each row of an actor's loss is: first times a, less (if there is one) second times b */
+ATTRIBUTE static float
+F(total)(long rows, const float *first, float a, const float *second, float b)
+{
+    Tree tree = {.waiting = 0, .leaves = 0};
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long end = rows - begin < LEAF ? rows : begin + LEAF;
+        float sum = 0.0f;
+        for (long e = begin; e < end; e++) {
+            sum += second == NULL ? first[e] * a : fmaf(second[e], b, first[e] * a);
+        }
+        leaf_of(&tree, sum);
+    }
+    return whole_of(&tree);
+}
+
+/* Numbers with mean 0 and standard deviation 1 */
+ATTRIBUTE static void
+F(standardise)(long rows, const float *x, float *out)
+{
+    float mean = F(total)(rows, x, 1.0f, NULL, 0.0f) / (float)rows;
+    Tree tree = {.waiting = 0, .leaves = 0};
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long end = rows - begin < LEAF ? rows : begin + LEAF;
+        float sum = 0.0f;
+        for (long e = begin; e < end; e++) {
+            out[e] = x[e] - mean;
+            sum = fmaf(out[e], out[e], sum);
+        }
+        leaf_of(&tree, sum);
+    }
+    float width = sqrtf(whole_of(&tree) / (float)(rows - 1)) + 1e-8f;
+    for (long e = 0; e < rows; e++) {
+        out[e] /= width;
+    }
+}
+
+/* ---------------------------------------------------------------- normalisation of layers, in sums of 16 chains */
+
+ATTRIBUTE INLINE float
+F(folded)(float *s)
+{
+    for (int half = 8; half; half /= 2) {
+        for (int e = 0; e < half; e++) {
+            s[e] += s[e + half];
+        }
+    }
+    return s[0];
+}
+
+ATTRIBUTE static void
+F(normalise)(long rows, long n, const float *x, long ldx, const float *RESTRICT w, const float *RESTRICT b, float epsilon, float *y,
+             float *RESTRICT hat, float *RESTRICT scale)
+{
+    for (long row = 0; row < rows; row++, x += ldx, y += n, hat += n) {
+        float s[16] = {0}, t[16] = {0};
+        long whole = n / 16 * 16;
+        for (long p = 0; p < n; p += 16) {
+            long count = p < whole ? 16 : n - p;
+            for (long e = 0; e < count; e++) {
+                s[e] += x[p + e];
+            }
+        }
+        float mean = F(folded)(s) / (float)n;
+        for (long p = 0; p < n; p += 16) {
+            long count = p < whole ? 16 : n - p;
+            for (long e = 0; e < count; e++) {
+                hat[p + e] = x[p + e] - mean;
+                t[e] = fmaf(hat[p + e], hat[p + e], t[e]);
+            }
+        }
+        float factor = 1.0f / sqrtf(F(folded)(t) / (float)n + epsilon);
+        scale[row] = factor;
+        for (long j = 0; j < n; j++) {
+            hat[j] *= factor;
+            y[j] = fmaf(hat[j], w[j], b[j]);
+        }
+    }
+}
+
+/* dx from g; then g becomes g hat, whose columns add up to the gradient of w */
+ATTRIBUTE static void
+F(unnormalise)(long rows, long n, float *g, const float *RESTRICT w, const float *RESTRICT hat, const float *RESTRICT scale,
+               const int64_t *picked, float *dx)
+{
+    for (long row = 0; row < rows; row++, g += n) {
+        long at = picked ? picked[row] : row;
+        const float *h = hat + at * n;
+        float s[16] = {0}, t[16] = {0};
+        long whole = n / 16 * 16;
+        for (long p = 0; p < n; p += 16) {
+            long count = p < whole ? 16 : n - p;
+            for (long e = 0; e < count; e++) {
+                float weighted = g[p + e] * w[p + e];
+                s[e] += weighted;
+                t[e] = fmaf(weighted, h[p + e], t[e]);
+            }
+        }
+        float mean = F(folded)(s) / (float)n, along = F(folded)(t) / (float)n;
+        for (long j = 0; j < n; j++) {
+            if (dx != NULL) {
+                dx[row * n + j] = scale[at] * (fmaf(-h[j], along, g[j] * w[j]) - mean);
+            }
+            g[j] *= h[j];
+        }
+    }
+}
+
+#undef F
+#undef ATTRIBUTE

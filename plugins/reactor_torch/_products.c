@@ -1,0 +1,1366 @@
+/* Networks of dense layers, their gradients, what losses compute of them, and Adam; bits do not depend on the kind of processor.
+ *
+ * Three sums are fixed: a number of a forward pass or of a gradient by inputs is one chain of fused multiply-adds, begun with the bias;
+ * of up to FEW outputs it is 16 chains, folded up; a sum over rows (gradients of weights and biases, losses) has leaves of LEAF rows,
+ * added as a binary tree, so that whole leaves may be computed apart. Compile it with -ffp-contract=off.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if !defined(__GNUC__)
+#error "it is for GCC and clang; without it torch multiplies"
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define RESTRICT restrict
+#define ALIGNED(n) __attribute__((aligned(n)))
+#define BITS(x) __builtin_popcount(x)
+#if defined(__clang__)
+#define STRAIGHT _Pragma("unroll")
+#else
+#define STRAIGHT _Pragma("GCC unroll 16")
+#endif
+#if defined(__x86_64__)
+#define FUSED __attribute__((target("avx2,fma")))
+#endif
+
+typedef enum { NONE, RELU, TANH } Kind;
+typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
+enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4 };
+enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
+#define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
+
+typedef struct {
+    float rest1, beta2, rest2, step, root, epsilon, decay, keep;
+    int momentum;
+} Adam;
+
+typedef struct {
+    const float *values, *log_prob, *entropy, *advantages, *returns, *old_log_prob, *old_values;
+    float clip, clip_vf, ent_coef, vf_coef, share;
+    float *by_values, *by_log_prob;
+} Surrogate;
+
+typedef struct {
+    void (*forward)(Kind, long, long, long, const float *, long, const float *, const float *, float *);
+    void (*multiply)(long, long, long, const float *, long, const float *, long, int, float *, long, const float *, Kind, const float *);
+    void (*outer)(long, long, long, const float *, long, const float *, long, float *, float *);
+    void (*columns)(long, long, const float *, long, float *);
+    void (*activate)(Kind, float *, long);
+    void (*differentiate)(Kind, const float *, float *, long);
+    void (*adam)(long, float *, const float *, float *, float *, const Adam *);
+    void (*blend)(long, float *, const float *, float, float);
+    double (*squares)(long, const float *);
+    float (*exponential)(float);
+    void (*squash)(long, long, float, float, const float *, const float *, const float *, float *, float *, float *, float *, float *);
+    void (*unsquash)(long, float, float, const float *, float, const float *, const float *, const float *, const float *, float *, float *);
+    void (*choose)(long, long, long, const int64_t *, const float *, const int64_t *, const uint8_t *, float *, float *, float *, float *, float *);
+    void (*unchoose)(long, long, long, const int64_t *, const int64_t *, const uint8_t *, const float *, const float *, const float *,
+                     const float *, float, float *);
+    void (*toss)(long, long, const float *, const float *, float *, float *, float *, float *);
+    void (*untoss)(long, long, const float *, const float *, const float *, const float *, float, float *);
+    void (*draw)(long, long, const float *, const float *, const float *, float *, float *, float *, float *);
+    void (*undraw)(long, long, const float *, const float *, const float *, float, float *, float *);
+    void (*surrogate)(long, const Surrogate *, float *);
+    float (*td)(long, long, const float *, const float *, const float *, float, const float *, const float *, const float *, float, float,
+                float *);
+    float (*taken)(long, long, const float *, const int64_t *, const float *, int, float, float *);
+    float (*total)(long, const float *, float, const float *, float);
+    void (*standardise)(long, const float *, float *);
+    void (*normalise)(long, long, const float *, long, const float *, const float *, float, float *, float *, float *);
+    void (*unnormalise)(long, long, float *, const float *, const float *, const float *, const int64_t *, float *);
+} Products;
+
+/* ---------------------------------------------------------------- sums over rows, leaf by leaf */
+
+typedef struct {
+    float level[33];
+    int waiting;
+    unsigned leaves;
+} Tree;
+
+INLINE void
+leaf_of(Tree *tree, float sum)
+{
+    for (unsigned bits = tree->leaves++; bits & 1; bits >>= 1) {
+        sum = tree->level[--tree->waiting] + sum;
+    }
+    tree->level[tree->waiting++] = sum;
+}
+
+INLINE float
+whole_of(Tree *tree)
+{
+    while (tree->waiting > 1) {
+        tree->waiting--;
+        tree->level[tree->waiting - 1] += tree->level[tree->waiting];
+    }
+    return tree->waiting ? tree->level[0] : 0.0f;
+}
+
+INLINE float
+nearest(float x) /* half to even, for |x| < 2^22 */
+{
+    return (x + 12582912.0f) - 12582912.0f;
+}
+
+typedef union {
+    float f;
+    int32_t i;
+    uint32_t u;
+} Word;
+
+INLINE float
+scaled(float x, float n) /* x 2^n; the addition leaves n in the last bits */
+{
+    Word two = {.f = n + 12583039.0f}; /* 1.5 * 2^23 + 127 */
+    two.u <<= 23;
+    return x * two.f;
+}
+
+INLINE float
+parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
+{
+    Word word = {.f = x};
+    int32_t shifted = (int32_t)(word.u - 0x3f3504f3u) >> 23;
+    *e = (float)shifted;
+    word.u -= (uint32_t)shifted << 23;
+    return word.f;
+}
+
+#define LOSSES_OF(F)                                                                                                              \
+    F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(surrogate), F(td),  \
+        F(taken), F(total), F(standardise), F(normalise), F(unnormalise)
+#define PORTABLY(x) x##_portably
+#define F PORTABLY
+#define ATTRIBUTE
+#include "_losses.h"
+static float
+exponential_portably(float x)
+{
+    return exp_portably(x);
+}
+
+#if defined(__x86_64__)
+#define FUSEDLY(x) x##_fused
+#define F FUSEDLY
+#define ATTRIBUTE FUSED
+#include "_losses.h"
+FUSED static float
+exponential_fused(float x)
+{
+    return exp_fused(x);
+}
+#endif
+
+#define SIX_CASES(v) CASE(1, v) CASE(2, v) CASE(3, v) CASE(4, v) CASE(5, v) CASE(6, v)
+#define TWELVE_CASES(v) SIX_CASES(v) CASE(7, v) CASE(8, v) CASE(9, v) CASE(10, v) CASE(11, v) CASE(12, v)
+
+/* ---------------------------------------------------------------- portable */
+
+#define NAME(x) x##_portable
+#define TARGET
+#define LOSSES LOSSES_OF(PORTABLY)
+#define V float
+#define WIDTH 1
+#define LOAD(p) (*(p))
+#define STORE(p, x) (*(p) = (x))
+#define SPREAD(x) (x)
+#define FMA(a, b, c) fmaf(a, b, c)
+#define ADD(a, b) ((a) + (b))
+#define SUB(a, b) ((a) - (b))
+#define MUL(a, b) ((a) * (b))
+#define DIV(a, b) ((a) / (b))
+#define SQRT(a) sqrtf(a)
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define POSITIVE(y, g) ((y) <= 0.0f ? 0.0f : (g))
+#define SOME int
+#define FIRST(n) ((n) > 0)
+#define LOAD_SOME(p, some) ((some) ? *(p) : 0.0f)
+#define STORE_SOME(p, x, some) ((some) ? (void)(*(p) = (x)) : (void)0)
+#define MR 6
+#define NV 4
+#define ROW_CASES SIX_CASES
+#include "_products.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+/* ---------------------------------------------------------------- NEON: every such processor has it, and fused multiply-adds */
+
+static __attribute__((noinline)) float32x4_t
+load_some_neon(const float *from, long some)
+{
+    float all[4] = {0};
+    for (long i = 0; i < some; i++) {
+        all[i] = from[i];
+    }
+    return vld1q_f32(all);
+}
+
+static __attribute__((noinline)) void
+store_some_neon(float *to, float32x4_t x, long some)
+{
+    float all[4];
+    vst1q_f32(all, x);
+    for (long i = 0; i < some; i++) {
+        to[i] = all[i];
+    }
+}
+
+#define NAME(x) x##_neon
+#define TARGET
+#define LOSSES LOSSES_OF(PORTABLY)
+#define V float32x4_t
+#define WIDTH 4
+#define LOAD vld1q_f32
+#define STORE vst1q_f32
+#define SPREAD vdupq_n_f32
+#define FMA(a, b, c) vfmaq_f32(c, a, b)
+#define ADD vaddq_f32
+#define SUB vsubq_f32
+#define MUL vmulq_f32
+#define DIV vdivq_f32
+#define SQRT vsqrtq_f32
+#define MAX(a, b) vbslq_f32(vcgtq_f32(a, b), a, b) /* as x86 has them: the second one where they cannot be compared */
+#define MIN(a, b) vbslq_f32(vcltq_f32(a, b), a, b)
+#define POSITIVE(y, g) vbslq_f32(vcleq_f32(y, vdupq_n_f32(0.0f)), vdupq_n_f32(0.0f), g)
+#define SOME long
+#define FIRST(n) (n)
+#define LOAD_SOME(p, some) ((some) >= 4 ? vld1q_f32(p) : load_some_neon(p, some))
+#define STORE_SOME(p, x, some) ((some) >= 4 ? vst1q_f32(p, x) : store_some_neon(p, x, some))
+#define MR 6
+#define NV 4
+#define ROW_CASES SIX_CASES
+#include "_products.h"
+#endif
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* ---------------------------------------------------------------- AVX2 and FMA */
+
+static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+FUSED INLINE __m256i
+first_avx2(long n)
+{
+    return _mm256_loadu_si256((const __m256i *)(lanes + (n >= 8 ? 0 : n <= 0 ? 8 : 8 - n)));
+}
+
+FUSED INLINE void
+transpose_avx2(float *to, long wide, const float *from, long ld)
+{
+    __m256 r[8], s[8];
+    STRAIGHT for (int i = 0; i < 8; i++) {
+        r[i] = _mm256_loadu_ps(from + i * ld);
+    }
+    STRAIGHT for (int i = 0; i < 8; i += 2) {
+        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    STRAIGHT for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(s[i], s[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(s[i], s[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee);
+    }
+    STRAIGHT for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * wide, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * wide, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+#define NAME(x) x##_avx2
+#define TARGET FUSED
+#define LOSSES LOSSES_OF(FUSEDLY)
+#define V __m256
+#define WIDTH 8
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define SPREAD _mm256_set1_ps
+#define FMA _mm256_fmadd_ps
+#define ADD _mm256_add_ps
+#define SUB _mm256_sub_ps
+#define MUL _mm256_mul_ps
+#define DIV _mm256_div_ps
+#define SQRT _mm256_sqrt_ps
+#define MAX _mm256_max_ps
+#define MIN _mm256_min_ps
+#define POSITIVE(y, g) _mm256_and_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_NLE_UQ), g)
+#define SOME long
+#define FIRST(n) (n)
+#define LOAD_SOME(p, some) ((some) >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_avx2(some)))
+#define STORE_SOME(p, x, some) ((some) >= 8 ? _mm256_storeu_ps(p, x) : _mm256_maskstore_ps(p, first_avx2(some), x))
+#define MR 6
+#define NV 2
+#define ROW_CASES SIX_CASES
+#define TRANSPOSE transpose_avx2
+#include "_products.h"
+
+/* ---------------------------------------------------------------- AVX-512 */
+
+#define AVX512 __attribute__((target("avx512f")))
+
+AVX512 INLINE void
+transpose_avx512(float *to, long wide, const float *from, long ld)
+{
+    __m512 r[16], s[16];
+    STRAIGHT for (int i = 0; i < 16; i++) {
+        r[i] = _mm512_loadu_ps(from + i * ld);
+    }
+    STRAIGHT for (int i = 0; i < 16; i += 2) {
+        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    STRAIGHT for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_shuffle_ps(s[i], s[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(s[i], s[i + 2], 0xee);
+        r[i + 2] = _mm512_shuffle_ps(s[i + 1], s[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(s[i + 1], s[i + 3], 0xee);
+    }
+    STRAIGHT for (int i = 0; i < 4; i++) { /* r[i], r[i+4], r[i+8], r[i+12] hold columns i, i+4, i+8, i+12 in 128-bit lanes */
+        __m512 a = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88), b = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88), d = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+        _mm512_storeu_ps(to + i * wide, _mm512_shuffle_f32x4(a, c, 0x88));
+        _mm512_storeu_ps(to + (i + 8) * wide, _mm512_shuffle_f32x4(a, c, 0xdd));
+        _mm512_storeu_ps(to + (i + 4) * wide, _mm512_shuffle_f32x4(b, d, 0x88));
+        _mm512_storeu_ps(to + (i + 12) * wide, _mm512_shuffle_f32x4(b, d, 0xdd));
+    }
+}
+
+#define NAME(x) x##_avx512
+#define TARGET AVX512
+#define LOSSES LOSSES_OF(FUSEDLY)
+#define V __m512
+#define WIDTH 16
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define SPREAD _mm512_set1_ps
+#define FMA _mm512_fmadd_ps
+#define ADD _mm512_add_ps
+#define SUB _mm512_sub_ps
+#define MUL _mm512_mul_ps
+#define DIV _mm512_div_ps
+#define SQRT _mm512_sqrt_ps
+#define MAX _mm512_max_ps
+#define MIN _mm512_min_ps
+#define POSITIVE(y, g) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_NLE_UQ), g)
+#define SOME __mmask16
+#define FIRST(n) ((__mmask16)((n) >= 16 ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1))
+#define LOAD_SOME(p, some) _mm512_maskz_loadu_ps(some, p)
+#define STORE_SOME(p, x, some) _mm512_mask_storeu_ps(p, some, x)
+#define MR 12
+#define NV 2
+#define ROW_CASES TWELVE_CASES
+#define TRANSPOSE transpose_avx512
+#include "_products.h"
+#endif
+
+/* ---------------------------------------------------------------- which kind is in use */
+
+typedef struct {
+    const char *name;
+    const Products *products;
+} Named;
+
+static const Named kinds[] = {
+#if defined(__x86_64__)
+    {"avx512", &products_avx512},
+    {"avx2", &products_avx2},
+#endif
+#if defined(__aarch64__)
+    {"neon", &products_neon},
+#endif
+    {"portable", &products_portable},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static const Products *products = &products_portable;
+static const char *in_use = "portable";
+
+static int
+supported(const char *name)
+{
+#if defined(__x86_64__)
+    int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (strcmp(name, "avx512") == 0) {
+        return fused && __builtin_cpu_supports("avx512f");
+    }
+    if (strcmp(name, "avx2") == 0) {
+        return fused;
+    }
+#endif
+    (void)name;
+    return 1;
+}
+
+/* Whether a kind gives the portable one's bits for a few odd shapes; memory for all arrays, or it does. */
+static int
+agrees(const Products *other)
+{
+    static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}};
+    enum { MOST = 4096, RESULTS = 5 };
+    const Products *both[2] = {&products_portable, other};
+    float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS), sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
+    int same = 1;
+
+    for (size_t s = 0; memory != NULL && s < sizeof shapes / sizeof shapes[0]; s++) {
+        long m = shapes[s][0], k = shapes[s][1], n = shapes[s][2];
+        uint32_t state = 12345;
+        float *results = g + MOST;
+        float scratch[2 * 64 * 64];
+        for (long e = 0; e < 3 * MOST; e++) {
+            state = state * 1664525u + 1013904223u;
+            memory[e] = (float)(int32_t)state / 1.5e9f;
+        }
+        memset(results, 0, (size_t)MOST * 2 * RESULTS * sizeof(float));
+        for (int i = 0; i < 2; i++) {
+            float *result = results + i * RESULTS * MOST;
+            both[i]->forward((Kind)(s % 3), m, k, n, x, k, w, g, result);
+            if (m * n <= MOST) {
+                both[i]->multiply(m, n, k, g, n, w, k, 0, result + MOST, k, NULL, (Kind)(s % 3), x);
+                both[i]->outer(m, n, k, g, n, x, k, result + 2 * MOST, scratch);
+                both[i]->columns(m, n, g, n, result + 3 * MOST);
+            }
+            Adam how = {0.1f, 0.999f, 0.001f, 0.01f, 0.5f, 1e-8f, 0.01f, 1.0f, 0};
+            memcpy(result + 4 * MOST, x, 1024 * sizeof(float));
+            both[i]->adam(301, result + 4 * MOST, w, result + 4 * MOST + 512, result + 4 * MOST + 1024, &how);
+            both[i]->squash(33, 3, -1.0f, 1.0f, x, w, g, result + 4 * MOST + 1600, result + 4 * MOST + 1700, result + 4 * MOST + 1800,
+                            result + 4 * MOST + 1900, result + 4 * MOST + 2000);
+        }
+        same = same && memcmp(results, results + RESULTS * MOST, (size_t)RESULTS * MOST * sizeof(float)) == 0;
+    }
+    free(memory);
+    return same;
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+typedef struct {
+    Py_buffer views[16];
+    int held;
+    int failed;
+} Held;
+
+static void
+release(Held *held)
+{
+    while (held->held > 0) {
+        PyBuffer_Release(&held->views[--held->held]);
+    }
+}
+
+/* Memory of an array without gaps of so many numbers (-1: any number); NULL for None where that may be. */
+static void *
+array_of(Held *held, PyObject *array, const char *what, const char *format, Py_ssize_t count, int writable, int optional)
+{
+    if (held->failed || (optional && array == Py_None)) {
+        return NULL;
+    }
+    Py_buffer *view = &held->views[held->held];
+    if (PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+        held->failed = 1;
+        return NULL;
+    }
+    held->held++;
+    if (view->format == NULL || strlen(view->format) != 1 || strchr(format, view->format[0]) == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s must be of the type %s, got %s", what, format[0] == 'f' ? "float32" : format[0] == '?' ? "bool" : "int64",
+                     view->format ? view->format : "bytes");
+        held->failed = 1;
+    } else if (count >= 0 && view->len / view->itemsize != count) {
+        PyErr_Format(PyExc_ValueError, "%s must have %zd numbers, got %zd", what, count, view->len / view->itemsize);
+        held->failed = 1;
+    }
+    return held->failed ? NULL : view->buf;
+}
+
+#define IN(at, what, count) (const float *)array_of(&held, args[at], what, "f", count, 0, 0)
+#define MAYBE(at, what, count) (const float *)array_of(&held, args[at], what, "f", count, 0, 1)
+#define OUT(at, what, count) (float *)array_of(&held, args[at], what, "f", count, 1, 0)
+#define NUMBERS(at, what, count) (const int64_t *)array_of(&held, args[at], what, "ql", count, 0, 0)
+#define LENGTH(at) (held.failed ? 0 : held.views[at].len / held.views[at].itemsize)
+#define ARGUMENTS(wanted, signature)                        \
+    (void)module;                                           \
+    if (count != wanted) {                                  \
+        PyErr_SetString(PyExc_TypeError, signature);        \
+        return NULL;                                        \
+    }                                                       \
+    Held held;                                              \
+    held.held = held.failed = 0
+#define UNLESS_FAILED                                       \
+    if (held.failed || PyErr_Occurred()) {                  \
+        release(&held);                                     \
+        return NULL;                                        \
+    }
+#define FUNCTION(name) static PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t count)
+
+static float
+number(PyObject *given)
+{
+    return (float)PyFloat_AsDouble(given);
+}
+
+static PyObject *
+done(Held *held)
+{
+    release(held);
+    return Py_NewRef(Py_None);
+}
+
+/* ---------------------------------------------------------------- a network for one number of rows */
+
+typedef enum { LINEAR, NORMALISED, PLAIN } Type;
+
+typedef struct {
+    Type type;
+    Kind kind;
+    long k, n;
+    float epsilon;
+    const float *w, *b;
+    float *dw, *db, *y, *dx;
+    float *hat, *scale; /* of a normalisation */
+} Layer;
+
+typedef struct {
+    PyObject_HEAD
+    long rows, work;
+    int layers, held, learns, has_inputs;
+    Layer *layer;
+    Py_buffer *views;
+    Py_buffer inputs;
+    long ldx;
+    float *scratch; /* of trees */
+    float *picked; /* values of some rows */
+    long most; /* numbers of the widest layer */
+} Network;
+
+static void
+network_dealloc(PyObject *object)
+{
+    Network *self = (Network *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    if (self->has_inputs) {
+        PyBuffer_Release(&self->inputs);
+    }
+    while (self->held > 0) {
+        PyBuffer_Release(&self->views[--self->held]);
+    }
+    for (int i = 0; self->layer != NULL && i < self->layers; i++) {
+        free(self->layer[i].hat);
+        free(self->layer[i].scale);
+    }
+    free(self->layer);
+    free(self->views);
+    free(self->scratch);
+    free(self->picked);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* An array of a network that it holds, of this shape; NULL with an error set, or without one for None where that may be. */
+static float *
+hold(Network *self, PyObject *array, const char *what, Py_ssize_t rows, Py_ssize_t columns, int writable, int optional)
+{
+    if (PyErr_Occurred() || (optional && array == Py_None)) {
+        return NULL;
+    }
+    Py_buffer *view = &self->views[self->held];
+    if (PyObject_GetBuffer(array, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+        return NULL;
+    }
+    self->held++;
+    int right = view->format != NULL && strcmp(view->format, "f") == 0 && view->ndim == (columns < 0 ? 1 : 2) && view->shape[0] == rows;
+    if (!right || (columns >= 0 && view->shape[1] != columns)) {
+        if (columns < 0) {
+            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd,)", what, rows);
+        } else {
+            PyErr_Format(PyExc_ValueError, "%s must be float32 of the shape (%zd, %zd)", what, rows, columns);
+        }
+        return NULL;
+    }
+    return view->buf;
+}
+
+static int
+add_layer(Network *self, PyObject *given, long *width)
+{
+    Layer *layer = &self->layer[self->layers];
+    long type, kind, n;
+    double epsilon;
+    PyObject *w, *b, *dw, *db, *y, *dx;
+
+    if (!PyArg_ParseTuple(given, "lllldOOOOOO:layer", &type, &kind, &layer->k, &n, &epsilon, &w, &b, &dw, &db, &y, &dx)) {
+        return -1;
+    }
+    if (type < LINEAR || type > PLAIN || kind < NONE || kind > TANH || layer->k < 1 || n < 1 || (type != LINEAR && n != layer->k)) {
+        PyErr_Format(PyExc_ValueError, "there is no layer of type %ld with activation %ld from %ld to %ld numbers", type, kind, layer->k, n);
+        return -1;
+    }
+    if (*width && layer->k != *width) {
+        PyErr_Format(PyExc_ValueError, "a layer of %ld inputs cannot follow one of %ld outputs", layer->k, *width);
+        return -1;
+    }
+    layer->type = (Type)type, layer->kind = (Kind)kind, layer->n = n, layer->epsilon = (float)epsilon;
+    int linear = type == LINEAR, plain = type == PLAIN;
+    self->layers++; /* what it allocates from now on is freed with it */
+    layer->w = hold(self, w, "weight", n, linear ? layer->k : -1, 0, plain);
+    layer->b = hold(self, b, "bias", n, -1, 0, linear || plain);
+    layer->dw = hold(self, dw, "weight_gradient", n, linear ? layer->k : -1, 1, 1);
+    layer->db = hold(self, db, "bias_gradient", n, -1, 1, 1);
+    layer->y = hold(self, y, "out", self->rows, n, 1, 0);
+    layer->dx = hold(self, dx, "below", self->rows, layer->k, 1, self->layers == 1);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (type == NORMALISED) {
+        layer->hat = malloc((size_t)(self->rows * n + 1) * sizeof(float));
+        layer->scale = malloc((size_t)(self->rows + 1) * sizeof(float));
+        if (layer->hat == NULL || layer->scale == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    self->learns = self->learns && (plain || layer->dw != NULL);
+    self->work += linear ? self->rows * layer->k * n : self->rows * n;
+    self->most = n > self->most ? n : self->most;
+    *width = n;
+    return 0;
+}
+
+/* Network(rows, layers): each layer is (type, activation, inputs, outputs, epsilon, weight, bias, and where its gradients, what it
+ * gives, and the gradient of its inputs go) */
+static PyObject *
+network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Py_ssize_t rows;
+    PyObject *layers;
+    long width = 0, room = 0, levels = 1;
+
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "nO!:Network", &rows, &PyTuple_Type, &layers)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(layers);
+    if (rows < 0 || count < 1 || count > 1000) {
+        PyErr_SetString(PyExc_ValueError, "a network has rows and layers");
+        return NULL;
+    }
+    Network *self = (Network *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->rows = rows, self->learns = 1;
+    self->layer = calloc((size_t)count, sizeof(Layer));
+    self->views = calloc((size_t)count * 6, sizeof(Py_buffer));
+    if (self->layer == NULL || self->views == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (add_layer(self, PyTuple_GetItem(layers, i), &width) < 0) {
+            goto failed;
+        }
+    }
+    for (int i = 0; i < self->layers; i++) {
+        long size = self->layer[i].type == LINEAR ? self->layer[i].k * self->layer[i].n : 0;
+        room = size > room ? size : room;
+    }
+    for (long some = SUPER; some < rows; some *= 2) {
+        levels++;
+    }
+    if (self->learns && room) {
+        self->scratch = malloc((size_t)(levels * room) * sizeof(float));
+        if (self->scratch == NULL) {
+            PyErr_NoMemory();
+            goto failed;
+        }
+    }
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* run(inputs): overwrite what the layers give */
+static PyObject *
+network_run(PyObject *object, PyObject *inputs)
+{
+    Network *self = (Network *)object;
+    const Layer *layer = self->layer;
+
+    if (self->has_inputs) {
+        self->has_inputs = 0;
+        PyBuffer_Release(&self->inputs);
+    }
+    if (PyObject_GetBuffer(inputs, &self->inputs, PyBUF_FORMAT | PyBUF_STRIDES) < 0) {
+        return NULL;
+    }
+    self->has_inputs = 1;
+    Py_buffer *view = &self->inputs;
+    int right = view->ndim == 2 && view->format != NULL && strcmp(view->format, "f") == 0 && view->shape[0] == self->rows &&
+                view->shape[1] == layer->k && (layer->k == 1 || view->strides[1] == sizeof(float)) && view->strides[0] % 4 == 0 &&
+                (self->rows < 2 || view->strides[0] >= (Py_ssize_t)sizeof(float) * layer->k);
+    if (!right) {
+        PyErr_Format(PyExc_ValueError, "inputs must be float32 of the shape (%ld, %ld), each row without gaps", self->rows, layer->k);
+        return NULL;
+    }
+    long ldx = self->ldx = self->rows < 2 ? layer->k : (long)(view->strides[0] / (Py_ssize_t)sizeof(float));
+    const float *x = view->buf;
+    const Products *with = products;
+    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
+    for (int i = 0; i < self->layers; i++, layer++) {
+        if (layer->type == LINEAR) {
+            with->forward(layer->kind, self->rows, layer->k, layer->n, x, ldx, layer->w, layer->b, layer->y);
+        } else {
+            if (layer->type == NORMALISED) {
+                with->normalise(self->rows, layer->n, x, ldx, layer->w, layer->b, layer->epsilon, layer->y, layer->hat, layer->scale);
+            } else {
+                for (long row = 0; row < self->rows; row++) {
+                    memcpy(layer->y + row * layer->n, x + row * ldx, (size_t)layer->n * sizeof(float));
+                }
+            }
+            with->activate(layer->kind, layer->y, self->rows * layer->n);
+        }
+        x = layer->y, ldx = layer->n;
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    Py_RETURN_NONE;
+}
+
+/* back(gradient): gradients of parameters and inputs from that of what was given last, which may be overwritten */
+static PyObject *
+network_back(PyObject *object, PyObject *given)
+{
+    Network *self = (Network *)object;
+    Held held = {.held = 0, .failed = 0};
+    const Layer *layer = self->layer + self->layers - 1;
+    long rows = self->rows;
+
+    if (!self->has_inputs || !self->learns) {
+        PyErr_SetString(PyExc_ValueError, self->learns ? "run(inputs) comes before back(gradient)" : "a network that does not learn has no gradients");
+        return NULL;
+    }
+    float *g = array_of(&held, given, "gradient", "f", rows * layer->n, 1, 0);
+    if (held.failed) {
+        release(&held);
+        return NULL;
+    }
+    const Products *with = products;
+    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
+    with->differentiate(layer->kind, layer->y, g, rows * layer->n);
+    for (; layer >= self->layer; layer--) {
+        const Layer *under = layer > self->layer ? layer - 1 : NULL;
+        Kind kind = under ? under->kind : NONE;
+        const float *x = under ? under->y : self->inputs.buf, *values = under ? under->y : NULL;
+        long ldx = under ? under->n : self->ldx;
+        if (layer->type == LINEAR) {
+            with->outer(rows, layer->n, layer->k, g, layer->n, x, ldx, layer->dw, self->scratch);
+            if (layer->db != NULL) {
+                with->columns(rows, layer->n, g, layer->n, layer->db);
+            }
+            if (layer->dx != NULL) {
+                with->multiply(rows, layer->n, layer->k, g, layer->n, layer->w, layer->k, 0, layer->dx, layer->k, NULL, kind, values);
+            }
+        } else {
+            if (layer->type == NORMALISED) {
+                with->columns(rows, layer->n, g, layer->n, layer->db);
+                with->unnormalise(rows, layer->n, g, layer->w, layer->hat, layer->scale, NULL, layer->dx);
+                with->columns(rows, layer->n, g, layer->n, layer->dw);
+            } else if (layer->dx != NULL) {
+                memcpy(layer->dx, g, (size_t)(rows * layer->n) * sizeof(float));
+            }
+            if (layer->dx != NULL && values != NULL) {
+                with->differentiate(kind, values, layer->dx, rows * layer->k);
+            }
+        }
+        g = layer->dx;
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return done(&held);
+}
+
+/* What a layer gave for some rows, one below the other */
+static const float *
+picked_of(const Network *self, const Layer *layer, const int64_t *rows, long count)
+{
+    if (rows == NULL) {
+        return layer->y;
+    }
+    for (long i = 0; i < count; i++) {
+        memcpy(self->picked + i * layer->n, layer->y + rows[i] * layer->n, (size_t)layer->n * sizeof(float));
+    }
+    return self->picked;
+}
+
+/* slopes(gradient, rows, first, out): the gradient by the inputs from the `first` one on, of some rows, without gradients of parameters */
+static PyObject *
+network_slopes(PyObject *object, PyObject *const *args, Py_ssize_t given)
+{
+    Network *self = (Network *)object;
+    Held held = {.held = 0, .failed = 0};
+    const Layer *layer = self->layer + self->layers - 1;
+    const int64_t *rows = NULL;
+
+    if (given != 4) {
+        PyErr_SetString(PyExc_TypeError, "slopes(gradient, rows, first, out)");
+        return NULL;
+    }
+    if (self->picked == NULL) {
+        self->picked = malloc((size_t)(self->rows * self->most + 1) * sizeof(float));
+        if (self->picked == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    long first = PyLong_AsLong(args[2]);
+    float *g = array_of(&held, args[0], "gradient", "f", -1, 1, 0);
+    long count = held.failed ? 0 : (long)(held.views[0].len / (Py_ssize_t)sizeof(float) / layer->n);
+    if (args[1] != Py_None) {
+        rows = array_of(&held, args[1], "rows", "ql", count, 0, 0);
+    }
+    float *out = array_of(&held, args[3], "out", "f", count * (self->layer->k - first), 1, 0);
+    if (!PyErr_Occurred() && (first < 0 || first >= self->layer->k || (rows == NULL && count != self->rows) || count > self->rows)) {
+        PyErr_Format(PyExc_ValueError, "there are %ld rows of %ld inputs", self->rows, self->layer->k);
+    }
+    for (long i = 0; rows != NULL && !PyErr_Occurred() && i < count; i++) {
+        if (rows[i] < 0 || rows[i] >= self->rows) {
+            PyErr_Format(PyExc_IndexError, "there are %ld rows, and none with the number %lld", self->rows, (long long)rows[i]);
+        }
+    }
+    if (self->layer->type != LINEAR && !PyErr_Occurred() && first) {
+        PyErr_SetString(PyExc_ValueError, "some inputs alone are those of a linear layer");
+    }
+    UNLESS_FAILED
+    const Products *with = products;
+    PyThreadState *state = self->work >= LARGE ? PyEval_SaveThread() : NULL;
+    if (layer->kind != NONE) {
+        with->differentiate(layer->kind, picked_of(self, layer, rows, count), g, count * layer->n);
+    }
+    for (; layer >= self->layer; layer--) {
+        const Layer *under = layer > self->layer ? layer - 1 : NULL;
+        Kind kind = under ? under->kind : NONE;
+        const float *values = kind == NONE ? NULL : picked_of(self, under, rows, count);
+        float *to = under ? layer->dx : out;
+        if (layer->type == LINEAR) {
+            long k = under ? layer->k : layer->k - first;
+            with->multiply(count, layer->n, k, g, layer->n, layer->w + (under ? 0 : first), layer->k, 0, to, k, NULL, kind, values);
+        } else {
+            if (layer->type == NORMALISED) {
+                with->unnormalise(count, layer->n, g, layer->w, layer->hat, layer->scale, rows, to);
+            } else {
+                memcpy(to, g, (size_t)(count * layer->n) * sizeof(float));
+            }
+            if (values != NULL) {
+                with->differentiate(kind, values, to, count * layer->k);
+            }
+        }
+        g = to;
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return done(&held);
+}
+
+static PyMethodDef network_methods[] = {
+    {"run", network_run, METH_O, "Overwrite what the layers give."},
+    {"back", network_back, METH_O, "Overwrite the gradients of parameters and inputs."},
+    {"slopes", (PyCFunction)(void (*)(void))network_slopes, METH_FASTCALL, "Gradients by inputs alone, of some rows."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot network_slots[] = {
+    {Py_tp_new, network_new},
+    {Py_tp_dealloc, network_dealloc},
+    {Py_tp_methods, network_methods},
+    {Py_tp_doc, "Network(rows, layers): layers that follow each other, for one number of rows."},
+    {0, NULL},
+};
+static PyType_Spec network_spec = {
+    .name = "_products.Network",
+    .basicsize = sizeof(Network),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = network_slots,
+};
+
+/* ---------------------------------------------------------------- optimisers, and what goes over all parameters */
+
+static double
+power(double base, long long exponent) /* by multiplications alone: nobody promises the last bit of pow() */
+{
+    double result = 1.0;
+    for (; exponent > 0; exponent >>= 1, base *= base) {
+        if (exponent & 1) {
+            result *= base;
+        }
+    }
+    return result;
+}
+
+FUNCTION(py_adam)
+{
+    ARGUMENTS(12, "adam(kind, decoupled, weights, gradients, first, second, steps, lr, beta1, beta2, epsilon, decay)");
+    int rectified = (int)PyLong_AsLong(args[0]), decoupled = (int)PyLong_AsLong(args[1]);
+    float *w = OUT(2, "weights", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *g = IN(3, "gradients", size);
+    float *first = OUT(4, "first", size), *second = OUT(5, "second", size);
+    long long steps = PyLong_AsLongLong(args[6]);
+    double d[5];
+    for (int i = 0; i < 5; i++) {
+        d[i] = PyFloat_AsDouble(args[7 + i]);
+    }
+    UNLESS_FAILED
+    double lr = d[0], faded1 = 1.0 - power(d[1], steps), left2 = power(d[2], steps), faded2 = 1.0 - left2;
+    Adam how = {
+        .rest1 = (float)(1.0 - d[1]), .beta2 = (float)d[2], .rest2 = (float)(1.0 - d[2]), .step = (float)(lr / faded1),
+        .root = (float)sqrt(faded2), .epsilon = (float)d[3], .decay = decoupled ? 0.0f : (float)d[4],
+        .keep = decoupled ? (float)(1.0 - lr * d[4]) : 1.0f, .momentum = 0,
+    };
+    if (rectified) {
+        double most = 2.0 / (1.0 - d[2]) - 1.0, rho = most - 2.0 * (double)steps * left2 / faded2;
+        how.momentum = rho <= 5.0;
+        if (!how.momentum) {
+            double rect = sqrt((rho - 4.0) * (rho - 2.0) * most / ((most - 4.0) * (most - 2.0) * rho));
+            how.step = (float)(lr / faded1 * rect * sqrt(faded2));
+            how.root = 1.0f;
+        }
+    }
+    PyThreadState *state = size >= LARGE / 4 ? PyEval_SaveThread() : NULL;
+    products->adam((long)size, w, g, first, second, &how);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_blend)
+{
+    ARGUMENTS(3, "blend(target, weights, tau)");
+    float *target = OUT(0, "target", -1);
+    const float *w = IN(1, "weights", LENGTH(0));
+    double tau = PyFloat_AsDouble(args[2]);
+    UNLESS_FAILED
+    products->blend((long)LENGTH(0), target, w, (float)tau, (float)(1.0 - tau));
+    return done(&held);
+}
+
+FUNCTION(py_norm)
+{
+    ARGUMENTS(1, "norm(gradients)");
+    const float *g = IN(0, "gradients", -1);
+    UNLESS_FAILED
+    double norm = sqrt(products->squares((long)LENGTH(0), g));
+    release(&held);
+    return PyFloat_FromDouble((double)(float)norm);
+}
+
+FUNCTION(py_exp)
+{
+    ARGUMENTS(1, "exp(x)");
+    float x = number(args[0]);
+    UNLESS_FAILED
+    return PyFloat_FromDouble((double)products->exponential(x));
+}
+
+/* ---------------------------------------------------------------- distributions */
+
+FUNCTION(py_squash)
+{
+    ARGUMENTS(10, "squash(mean, raw, noise, actions, spread, slack, log_prob, part, low, high)");
+    const float *mean = IN(0, "mean", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *raw = IN(1, "raw", size), *noise = IN(2, "noise", size);
+    float *actions = OUT(3, "actions", size), *spread = OUT(4, "spread", size), *slack = OUT(5, "slack", size);
+    float *log_prob = OUT(6, "log_prob", -1), *part = OUT(7, "part", size), low = number(args[8]), high = number(args[9]);
+    Py_ssize_t rows = LENGTH(6);
+    if (!held.failed && rows && size % rows) {
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->squash((long)rows, (long)(size / rows), low, high, mean, raw, noise, actions, spread, slack, log_prob, part);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_unsquash)
+{
+    ARGUMENTS(10, "unsquash(by_actions, by_log_prob, actions, spread, slack, raw, by_mean, by_log_std, low, high)");
+    const float *by_actions = IN(0, "by_actions", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *actions = IN(2, "actions", size), *spread = IN(3, "spread", size), *slack = IN(4, "slack", size);
+    const float *raw = IN(5, "raw", size);
+    float *by_mean = OUT(6, "by_mean", size), *by_log_std = OUT(7, "by_log_std", size);
+    float by = number(args[1]), low = number(args[8]), high = number(args[9]);
+    UNLESS_FAILED
+    products->unsquash((long)size, low, high, by_actions, by, actions, spread, slack, raw, by_mean, by_log_std);
+    return done(&held);
+}
+
+/* Numbers of the logits of a row; -1 with an error set if a choice has none, or one that is taken is not there. */
+static long
+width_of(long rows, long choices, const int64_t *sizes, const int64_t *taken)
+{
+    long width = 0;
+    for (long choice = 0; choice < choices; choice++) {
+        if (sizes[choice] < 1) {
+            PyErr_Format(PyExc_ValueError, "sizes must be positive, got %lld", (long long)sizes[choice]);
+            return -1;
+        }
+        width += (long)sizes[choice];
+        for (long row = 0; row < rows; row++) {
+            int64_t one = taken[row * choices + choice];
+            if (one < 0 || one >= sizes[choice]) {
+                PyErr_Format(PyExc_IndexError, "action %lld is not one of %lld", (long long)one, (long long)sizes[choice]);
+                return -1;
+            }
+        }
+    }
+    return width;
+}
+
+FUNCTION(py_choose)
+{
+    ARGUMENTS(9, "choose(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)");
+    const int64_t *sizes = NUMBERS(0, "sizes", -1);
+    long choices = (long)LENGTH(0);
+    float *log_prob = OUT(7, "log_prob", -1);
+    long rows = (long)LENGTH(1);
+    const int64_t *taken = NUMBERS(2, "taken", (Py_ssize_t)rows * choices);
+    long width = held.failed ? -1 : width_of(rows, choices, sizes, taken);
+    if (width < 0) {
+        held.failed = 1;
+    }
+    Py_ssize_t size = (Py_ssize_t)rows * width;
+    const float *logits = IN(1, "logits", size);
+    const uint8_t *masks = array_of(&held, args[3], "masks", "?B", size, 0, 1);
+    float *logs = OUT(4, "logs", size), *probabilities = OUT(5, "probabilities", size);
+    float *entropies = OUT(6, "entropies", (Py_ssize_t)rows * choices), *entropy = OUT(8, "entropy", rows);
+    UNLESS_FAILED
+    products->choose(rows, width, choices, sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy);
+    return done(&held);
+}
+
+FUNCTION(py_unchoose)
+{
+    ARGUMENTS(9, "unchoose(sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient)");
+    const int64_t *sizes = NUMBERS(0, "sizes", -1);
+    long choices = (long)LENGTH(0);
+    const float *by_log_prob = IN(6, "by_log_prob", -1);
+    long rows = (long)LENGTH(1);
+    const int64_t *taken = NUMBERS(1, "taken", (Py_ssize_t)rows * choices);
+    long width = held.failed ? -1 : width_of(rows, choices, sizes, taken);
+    if (width < 0) {
+        held.failed = 1;
+    }
+    Py_ssize_t size = (Py_ssize_t)rows * width;
+    const uint8_t *masks = array_of(&held, args[2], "masks", "?B", size, 0, 1);
+    const float *logs = IN(3, "logs", size), *probabilities = IN(4, "probabilities", size);
+    const float *entropies = IN(5, "entropies", (Py_ssize_t)rows * choices);
+    float by_entropy = number(args[7]);
+    float *gradient = OUT(8, "gradient", size);
+    UNLESS_FAILED
+    products->unchoose(rows, width, choices, sizes, taken, masks, logs, probabilities, entropies, by_log_prob, by_entropy, gradient);
+    return done(&held);
+}
+
+FUNCTION(py_toss)
+{
+    ARGUMENTS(6, "toss(logits, taken, probabilities, terms, log_prob, entropy)");
+    const float *logits = IN(0, "logits", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *taken = IN(1, "taken", size);
+    float *probabilities = OUT(2, "probabilities", size), *terms = OUT(3, "terms", size), *log_prob = OUT(4, "log_prob", -1);
+    Py_ssize_t rows = LENGTH(4);
+    float *entropy = OUT(5, "entropy", rows);
+    if (!held.failed && rows && size % rows) {
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->toss((long)rows, (long)(size / rows), logits, taken, probabilities, terms, log_prob, entropy);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_untoss)
+{
+    ARGUMENTS(6, "untoss(logits, taken, probabilities, by_log_prob, by_entropy, gradient)");
+    const float *logits = IN(0, "logits", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *taken = IN(1, "taken", size), *probabilities = IN(2, "probabilities", size), *by_log_prob = IN(3, "by_log_prob", -1);
+    Py_ssize_t rows = LENGTH(3);
+    float by_entropy = number(args[4]);
+    float *gradient = OUT(5, "gradient", size);
+    if (!held.failed && rows && size % rows) {
+        PyErr_Format(PyExc_ValueError, "%zd numbers are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->untoss((long)rows, (long)(size / rows), logits, taken, probabilities, by_log_prob, by_entropy, gradient);
+    }
+    return done(&held);
+}
+
+FUNCTION(py_draw)
+{
+    ARGUMENTS(7, "draw(means, actions, log_std, inverse, distances, log_prob, entropy)");
+    const float *log_std = IN(2, "log_std", -1);
+    Py_ssize_t n = LENGTH(0);
+    float *log_prob = OUT(5, "log_prob", -1);
+    Py_ssize_t rows = LENGTH(1);
+    const float *means = IN(0, "means", rows * n), *actions = IN(1, "actions", rows * n);
+    float *inverse = OUT(3, "inverse", n), *distances = OUT(4, "distances", rows * n), *entropy = OUT(6, "entropy", rows);
+    UNLESS_FAILED
+    products->draw((long)rows, (long)n, means, actions, log_std, inverse, distances, log_prob, entropy);
+    return done(&held);
+}
+
+FUNCTION(py_undraw)
+{
+    ARGUMENTS(7, "undraw(inverse, distances, by_log_prob, by_entropy, gradient, terms, log_std_gradient)");
+    const float *inverse = IN(0, "inverse", -1);
+    Py_ssize_t n = LENGTH(0);
+    const float *by_log_prob = IN(2, "by_log_prob", -1);
+    Py_ssize_t rows = LENGTH(1);
+    const float *distances = IN(1, "distances", rows * n);
+    float by_entropy = number(args[3]);
+    float *gradient = OUT(4, "gradient", rows * n), *terms = OUT(5, "terms", rows * n), *by_log_std = OUT(6, "log_std_gradient", n);
+    UNLESS_FAILED
+    products->undraw((long)rows, (long)n, inverse, distances, by_log_prob, by_entropy, gradient, terms);
+    products->columns((long)rows, (long)n, terms, (long)n, by_log_std);
+    return done(&held);
+}
+
+/* ---------------------------------------------------------------- losses */
+
+FUNCTION(py_surrogate)
+{
+    ARGUMENTS(15, "surrogate(values, log_prob, entropy, advantages, returns, old_log_prob, old_values, clip, clip_vf, ent_coef, "
+                  "vf_coef, share, by_values, by_log_prob, statistics)");
+    Surrogate how;
+    how.values = IN(0, "values", -1);
+    Py_ssize_t rows = LENGTH(0);
+    how.log_prob = IN(1, "log_prob", rows);
+    how.entropy = MAYBE(2, "entropy", rows);
+    how.advantages = IN(3, "advantages", rows);
+    how.returns = IN(4, "returns", rows);
+    how.old_log_prob = IN(5, "old_log_prob", rows);
+    how.old_values = MAYBE(6, "old_values", rows);
+    how.clip = number(args[7]), how.clip_vf = number(args[8]), how.ent_coef = number(args[9]), how.vf_coef = number(args[10]);
+    how.share = number(args[11]);
+    how.by_values = OUT(12, "by_values", rows);
+    how.by_log_prob = OUT(13, "by_log_prob", rows);
+    float *statistics = OUT(14, "statistics", 6);
+    UNLESS_FAILED
+    products->surrogate((long)rows, &how, statistics);
+    return done(&held);
+}
+
+FUNCTION(py_td)
+{
+    ARGUMENTS(10, "td(values, following, log_prob, alpha, dones, rewards, discounts, discount, share, by_values)");
+    const float *rewards = IN(5, "rewards", -1);
+    Py_ssize_t rows = LENGTH(0);
+    const float *values = IN(0, "values", -1);
+    Py_ssize_t size = LENGTH(1);
+    const float *following = IN(1, "following", size), *log_prob = MAYBE(2, "log_prob", rows), *dones = IN(4, "dones", rows);
+    const float *discounts = MAYBE(6, "discounts", rows);
+    float alpha = number(args[3]), discount = number(args[7]), share = number(args[8]);
+    float *by_values = OUT(9, "by_values", size);
+    if (!held.failed && (rows ? size % rows || !size : size)) {
+        PyErr_Format(PyExc_ValueError, "%zd values are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    float loss = rows ? products->td((long)(size / rows), (long)rows, values, following, log_prob, alpha, dones, rewards, discounts, discount,
+                                     share, by_values)
+                      : 0.0f;
+    release(&held);
+    return PyFloat_FromDouble((double)loss);
+}
+
+FUNCTION(py_taken)
+{
+    ARGUMENTS(6, "taken(values, actions, returns, huber, share, by_values)");
+    const int64_t *actions = NUMBERS(1, "actions", -1);
+    Py_ssize_t rows = LENGTH(0);
+    const float *values = IN(0, "values", -1);
+    Py_ssize_t size = LENGTH(1);
+    const float *returns = IN(2, "returns", rows);
+    int huber = PyObject_IsTrue(args[3]);
+    float share = number(args[4]);
+    float *by_values = OUT(5, "by_values", size);
+    if (!held.failed && (rows ? size % rows || !size : size)) {
+        PyErr_Format(PyExc_ValueError, "%zd values are not those of %zd rows", size, rows);
+    }
+    Py_ssize_t n = rows ? size / rows : 1;
+    for (Py_ssize_t row = 0; !held.failed && !PyErr_Occurred() && row < rows; row++) {
+        if (actions[row] < 0 || actions[row] >= n) {
+            PyErr_Format(PyExc_IndexError, "action %lld is not one of %zd", (long long)actions[row], n);
+        }
+    }
+    UNLESS_FAILED
+    float loss = products->taken((long)rows, (long)n, values, actions, returns, huber, share, by_values);
+    release(&held);
+    return PyFloat_FromDouble((double)loss);
+}
+
+FUNCTION(py_total)
+{
+    ARGUMENTS(4, "total(first, a, second, b)");
+    const float *first = IN(0, "first", -1), *second = MAYBE(2, "second", LENGTH(0));
+    float a = number(args[1]), b = number(args[3]);
+    UNLESS_FAILED
+    float sum = products->total((long)LENGTH(0), first, a, second, b);
+    release(&held);
+    return PyFloat_FromDouble((double)sum);
+}
+
+FUNCTION(py_standardise)
+{
+    ARGUMENTS(2, "standardise(numbers, out)");
+    const float *x = IN(0, "numbers", -1);
+    float *out = OUT(1, "out", LENGTH(0));
+    if (!held.failed && LENGTH(0) < 2) {
+        PyErr_SetString(PyExc_ValueError, "one number has no standard deviation");
+    }
+    UNLESS_FAILED
+    products->standardise((long)LENGTH(0), x, out);
+    return done(&held);
+}
+
+/* ---------------------------------------------------------------- kinds of processors */
+
+static const Named *
+kind_of(PyObject *name)
+{
+    for (int i = 0; i < KINDS && PyUnicode_Check(name); i++) {
+        if (PyUnicode_CompareWithASCIIString(name, kinds[i].name) == 0 && supported(kinds[i].name)) {
+            return &kinds[i];
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "this processor has no %R", name);
+    return NULL;
+}
+
+static PyObject *
+use(PyObject *module, PyObject *name)
+{
+    (void)module;
+    const Named *kind = kind_of(name);
+    if (kind == NULL) {
+        return NULL;
+    }
+    products = kind->products;
+    in_use = kind->name;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+check(PyObject *module, PyObject *name)
+{
+    (void)module;
+    const Named *kind = kind_of(name);
+    return kind == NULL ? NULL : PyBool_FromLong(agrees(kind->products));
+}
+
+static PyObject *
+using(PyObject *module, PyObject *nothing)
+{
+    (void)module;
+    (void)nothing;
+    return PyUnicode_FromString(in_use);
+}
+
+static PyObject *
+names(PyObject *module, PyObject *nothing)
+{
+    (void)module;
+    (void)nothing;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < KINDS; i++) {
+        PyObject *name = supported(kinds[i].name) ? PyUnicode_FromString(kinds[i].name) : Py_NewRef(Py_None);
+        if (name == NULL || (name != Py_None && PyList_Append(list, name) < 0)) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+#define FAST(name, text) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, text}
+static PyMethodDef functions[] = {
+    {"kinds", names, METH_NOARGS, "Kinds of code that this processor can run, the fastest first."},
+    {"using", using, METH_NOARGS, "The kind in use."},
+    {"use", use, METH_O, "Use a kind from now on."},
+    {"check", check, METH_O, "Whether a kind gives the bits of the portable one, for a few products."},
+    FAST(adam, "One step of Adam, AdamW or RAdam."),
+    FAST(blend, "Move towards other parameters."),
+    FAST(norm, "The Euclidean norm."),
+    FAST(exp, "The exponential of one number, in float32."),
+    FAST(squash, "Actions of squashed normal distributions, and their log-probabilities."),
+    FAST(unsquash, "Their derivatives."),
+    FAST(choose, "Log-probabilities and entropies of categorical distributions, some choices perhaps masked."),
+    FAST(unchoose, "Their derivatives."),
+    FAST(toss, "Log-probabilities and entropies of Bernoulli distributions."),
+    FAST(untoss, "Their derivatives."),
+    FAST(draw, "Log-probabilities and entropies of normal distributions."),
+    FAST(undraw, "Their derivatives."),
+    FAST(surrogate, "PPO's loss and its derivatives."),
+    FAST(td, "Squared errors of critics against rewards and what follows."),
+    FAST(taken, "Errors of the values of actions that were taken."),
+    FAST(total, "A weighted sum over rows."),
+    FAST(standardise, "Numbers with mean 0 and standard deviation 1."),
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+module_exec(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &network_spec, NULL);
+    if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+        Py_XDECREF(type);
+        return -1;
+    }
+    Py_DECREF(type);
+    return PyModule_AddIntConstant(module, "LEAF", LEAF);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* nothing is shared: arrays belong to a reactor, which runs in one thread at a time */
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_products",
+    .m_doc = "Networks of dense layers, and what learns with them.",
+    .m_size = 0,
+    .m_methods = functions,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__products(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

@@ -1,0 +1,581 @@
+/* The three products of a dense layer, for one kind of processor. Included once for each, with these defined:
+ *
+ *   NAME(x)  TARGET                   names and the attribute of functions
+ *   V  WIDTH  LOAD  STORE  SPREAD  FMA  ADD  SUB  MUL  DIV  SQRT  MAX  MIN  and  POSITIVE(y, g): g where y > 0 or is no number, else 0
+ *   SOME  FIRST(n)  LOAD_SOME  STORE_SOME: the first n numbers of a vector
+ *   MR  NV  ROW_CASES(v)              a tile has MR rows and NV vectors; one with a single vector has up to 12 rows
+ *   TRANSPOSE(to, wide, from, ld)     WIDTH rows of WIDTH numbers become columns, `wide` apart   (optional)
+ *
+ * Every number is one chain of fused multiply-adds in a fixed order, whatever WIDTH, MR and NV are: bits do not depend on them.
+ */
+
+#define PANEL (NV * WIDTH)
+
+/* ---------------------------------------------------------------- a tile: out[i][j] = start[i][j] + sum over p of a[i][p] b[p][j] */
+
+TARGET INLINE void
+NAME(tile_of)(const int rows, const int vectors, const int along, long k, const float *a, long stride, const float *b, long ldb, float *c,
+              long ldc, const float *start, long lds, Finish finish, const float *other, long ldo, long width)
+{
+    V sums[12][NV];
+    SOME some[NV];
+
+    STRAIGHT for (int v = 0; v < vectors; v++) {
+        some[v] = FIRST(width - v * WIDTH);
+    }
+    STRAIGHT for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            sums[i][v] = start == NULL ? SPREAD(0.0f) : LOAD_SOME(start + i * lds + v * WIDTH, some[v]);
+        }
+    }
+    for (long p = 0; p < k; p++) {
+        V columns[NV];
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            columns[v] = LOAD(b + p * ldb + v * WIDTH);
+        }
+        STRAIGHT for (int i = 0; i < rows; i++) {
+            V one = SPREAD(along ? a[i * stride + p] : a[p * stride + i]);
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                sums[i][v] = FMA(one, columns[v], sums[i][v]);
+            }
+        }
+    }
+#define FINISHED(expression)                                          \
+    STRAIGHT for (int i = 0; i < rows; i++) {                         \
+        STRAIGHT for (int v = 0; v < vectors; v++) {                  \
+            V sum = sums[i][v];                                       \
+            STORE_SOME(c + i * ldc + v * WIDTH, expression, some[v]); \
+        }                                                             \
+    }
+#define OTHER LOAD_SOME(other + i * ldo + v * WIDTH, some[v])
+    switch (finish) {
+    case RECTIFIED:
+        FINISHED(MAX(SPREAD(0.0f), sum))
+        break;
+    case WHERE_POSITIVE:
+        FINISHED(POSITIVE(OTHER, sum))
+        break;
+    case ADDED:
+        FINISHED(ADD(OTHER, sum))
+        break;
+    default:
+        FINISHED(sum)
+    }
+#undef OTHER
+#undef FINISHED
+}
+
+#define CASE(n, v)                                                                                               \
+    case n:                                                                                                      \
+        NAME(tile_of)(n, v, ALONG, k, a, stride, b, ldb, c, ldc, start, lds, finish, other, ldo, width);         \
+        break;
+#define CASES                  \
+    if (narrow) {              \
+        switch (rows) {        \
+            TWELVE_CASES(1)    \
+        }                      \
+    } else {                   \
+        switch (rows) {        \
+            ROW_CASES(NV)      \
+        }                      \
+    }
+
+/* a's rows lie one after the other */
+TARGET static void
+NAME(tile_along)(int narrow, int rows, long k, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
+                 const float *start, long lds, Finish finish, const float *other, long ldo, long width)
+{
+#define ALONG 1
+    CASES
+#undef ALONG
+}
+
+/* a's columns do */
+TARGET static void
+NAME(tile_across)(int narrow, int rows, long k, const float *a, long stride, const float *b, long ldb, float *c, long ldc,
+                  const float *start, long lds, Finish finish, const float *other, long ldo, long width)
+{
+#define ALONG 0
+    CASES
+#undef ALONG
+}
+
+/* ---------------------------------------------------------------- activations, and what they do to gradients */
+
+TARGET INLINE V
+NAME(squashed)(V x)
+{
+    const V bound = SPREAD(7.9f);
+    V y = MAX(SPREAD(-7.9f), MIN(bound, x)); /* in this order, what is no number stays it */
+    V z = MUL(y, y);
+    V p = SPREAD(1.54280126e-08f);
+    p = FMA(p, z, SPREAD(2.20232741e-05f));
+    p = FMA(p, z, SPREAD(3.57899372e-03f));
+    p = FMA(p, z, SPREAD(1.34506226e-01f));
+    p = FMA(p, z, SPREAD(1.0f));
+    V q = SPREAD(8.59879606e-07f);
+    q = FMA(q, z, SPREAD(3.42365325e-04f));
+    q = FMA(q, z, SPREAD(2.61922441e-02f));
+    q = FMA(q, z, SPREAD(4.67839509e-01f));
+    q = FMA(q, z, SPREAD(1.0f));
+    return DIV(MUL(y, p), q);
+}
+
+TARGET INLINE V
+NAME(slope)(Kind kind, V y, V g)
+{
+    return kind == TANH ? MUL(g, FMA(SUB(SPREAD(0.0f), y), y, SPREAD(1.0f))) : kind == RELU ? POSITIVE(y, g) : g;
+}
+
+TARGET static void
+NAME(activate)(Kind kind, float *y, long count)
+{
+    if (kind == NONE) {
+        return;
+    }
+    for (long j = 0; j < count; j += WIDTH) {
+        SOME some = FIRST(count - j);
+        V x = LOAD_SOME(y + j, some);
+        STORE_SOME(y + j, kind == TANH ? NAME(squashed)(x) : MAX(SPREAD(0.0f), x), some);
+    }
+}
+
+TARGET static void
+NAME(differentiate)(Kind kind, const float *y, float *g, long count)
+{
+    if (kind == NONE) {
+        return;
+    }
+    for (long j = 0; j < count; j += WIDTH) {
+        SOME some = FIRST(count - j);
+        STORE_SOME(g + j, NAME(slope)(kind, LOAD_SOME(y + j, some), LOAD_SOME(g + j, some)), some);
+    }
+}
+
+/* ---------------------------------------------------------------- panels of the right factor: `wide` numbers of each row */
+
+/* to[p][j] = from[p][j] */
+TARGET static void
+NAME(pack)(float *to, long wide, const float *from, long ld, long k, long columns)
+{
+    long p = 0;
+    /* What is no column of the panel is of the rows that follow, as long as there are any: nobody looks there. */
+    for (; p < k && (k - 1 - p) * ld + columns >= wide; p++) {
+        for (long j = 0; j < wide; j += WIDTH) {
+            STORE(to + p * wide + j, LOAD(from + p * ld + j));
+        }
+    }
+    for (; p < k; p++) {
+        for (long j = 0; j < wide; j++) {
+            to[p * wide + j] = j < columns ? from[p * ld + j] : 0.0f;
+        }
+    }
+}
+
+/* to[p][j] = from[j][p] */
+TARGET static void
+NAME(pack_transposed)(float *to, long wide, const float *from, long ld, long k, long columns)
+{
+    long j = 0;
+#ifdef TRANSPOSE
+    for (; j + WIDTH <= columns; j += WIDTH) {
+        long p = 0;
+        for (; p + WIDTH <= k; p += WIDTH) {
+            TRANSPOSE(to + p * wide + j, wide, from + j * ld + p, ld);
+        }
+        for (; p < k; p++) {
+            for (long i = j; i < j + WIDTH; i++) {
+                to[p * wide + i] = from[i * ld + p];
+            }
+        }
+    }
+#endif
+    for (; j < columns; j++) {
+        for (long p = 0; p < k; p++) {
+            to[p * wide + j] = from[j * ld + p];
+        }
+    }
+    for (; j < wide; j++) {
+        for (long p = 0; p < k; p++) {
+            to[p * wide + j] = 0.0f;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- c = start + a b, each number one chain */
+
+/* With an activation behind it, or (values) the derivative of the one that gave these. */
+TARGET static void
+NAME(multiply)(long m, long k, long n, const float *a, long lda, const float *b, long ldb, int transposed, float *c, long ldc,
+               const float *bias, Kind kind, const float *values)
+{
+    ALIGNED(64) float panel[DEPTH * PANEL];
+    ALIGNED(64) float first[PANEL];
+    ALIGNED(64) float left[MR > 8 ? 12 * (DEPTH + 16) : 1];
+    /* Rows that lie a multiple of 4 KB apart fall into one set of the cache, which has fewer ways than a tile has rows. */
+    int aside = MR > 8 && lda % 1024 == 0 && m > 1;
+
+    for (long j = 0; j < n; j += PANEL) {
+        long columns = n - j < PANEL ? n - j : PANEL;
+        int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
+        long wide = narrow ? WIDTH : PANEL;
+        if (bias != NULL) {
+            memset(first, 0, sizeof first);
+            memcpy(first, bias + j, (size_t)columns * sizeof(float));
+        }
+        for (long p = 0; p < k || p == 0; p += DEPTH) {
+            long depth = k - p < DEPTH ? k - p : DEPTH;
+            int last = p + depth == k;
+            if (transposed) {
+                NAME(pack_transposed)(panel, wide, b + j * ldb + p, ldb, depth, columns);
+            } else {
+                NAME(pack)(panel, wide, b + p * ldb + j, ldb, depth, columns);
+            }
+            for (long i = 0; i < m; i += most) {
+                int rows = (int)(m - i < most ? m - i : most);
+                const float *from = a + i * lda + p;
+                long stride = lda;
+                float *out = c + i * ldc + j;
+                Finish finish = !last || kind != RELU ? AS_IT_IS : values ? WHERE_POSITIVE : RECTIFIED;
+                if (aside) {
+                    for (int r = 0; r < rows; r++) {
+                        memcpy(left + r * (DEPTH + 16), from + r * lda, (size_t)depth * sizeof(float));
+                    }
+                    from = left, stride = DEPTH + 16;
+                }
+                NAME(tile_along)(narrow, rows, depth, from, stride, panel, wide, out, ldc, p ? out : bias ? first : NULL, p ? ldc : 0,
+                                 finish, values ? values + i * ldc + j : NULL, ldc, columns);
+                if (last && kind == TANH) {
+                    for (int r = 0; r < rows; r++) {
+                        if (values == NULL) {
+                            NAME(activate)(kind, out + r * ldc, columns);
+                        } else {
+                            NAME(differentiate)(kind, values + (i + r) * ldc + j, out + r * ldc, columns);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- sums over rows: leaves of LEAF rows, added up as a tree */
+
+TARGET static void
+NAME(add_tile)(int rows, long columns, float *to, long ld, const float *from)
+{
+    for (int i = 0; i < rows; i++) {
+        STRAIGHT for (int v = 0; v < NV; v++) {
+            SOME some = FIRST(columns - v * WIDTH);
+            STORE_SOME(to + i * ld + v * WIDTH, ADD(LOAD_SOME(to + i * ld + v * WIDTH, some), LOAD(from + i * PANEL + v * WIDTH)), some);
+        }
+    }
+}
+
+/* c[i][j] = sum over up to SUPER rows, one at least, of g[row][i] x[row][j] */
+TARGET static void
+NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc)
+{
+    ALIGNED(64) float panel[SUPER * PANEL];
+    ALIGNED(64) float level[LEVELS][12 * PANEL];
+
+    for (long j = 0; j < k; j += PANEL) {
+        long columns = k - j < PANEL ? k - j : PANEL;
+        int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
+        long wide = narrow ? WIDTH : PANEL;
+        const float *right = x + j;
+        long ld = ldx;
+        if (columns < wide || n > most) {
+            NAME(pack)(panel, wide, x + j, ldx, m, columns);
+            right = panel, ld = wide;
+        }
+        for (long i = 0; i < n; i += most) {
+            int rows = (int)(n - i < most ? n - i : most);
+            unsigned leaf = 0;
+            float *out = c + i * ldc + j;
+            for (long r = 0; r < m; r += LEAF, leaf++) {
+                long depth = m - r < LEAF ? m - r : LEAF;
+                int waiting = BITS(leaf), pair = (int)(leaf & 1); /* an odd one is added where the one before it waits */
+                int at = waiting - pair;
+                float *here = at ? level[at - 1] : out; /* the first of those that wait does so where all end up */
+                long ld_here = at ? PANEL : ldc;
+                NAME(tile_across)(narrow, rows, depth, g + r * ldg + i, ldg, right + r * ld, ld, here, ld_here, NULL, 0,
+                                  pair ? ADDED : AS_IT_IS, here, ld_here, columns);
+                for (unsigned bits = leaf >> 1; pair && bits & 1; bits >>= 1) {
+                    at--;
+                    NAME(add_tile)(rows, columns, at ? level[at - 1] : out, at ? PANEL : ldc, level[at]);
+                }
+            }
+            for (int at = BITS(leaf) - 2; at >= 0; at--) {
+                NAME(add_tile)(rows, columns, at ? level[at - 1] : out, at ? PANEL : ldc, level[at]);
+            }
+        }
+    }
+}
+
+TARGET static void
+NAME(add)(float *to, const float *from, long count)
+{
+    for (long e = 0; e < count; e += WIDTH) {
+        SOME some = FIRST(count - e);
+        STORE_SOME(to + e, ADD(LOAD_SOME(to + e, some), LOAD_SOME(from + e, some)), some);
+    }
+}
+
+/* The same of any number of rows, c being without gaps; scratch has room for another c for each doubling of SUPER, and for one more. */
+TARGET static void
+NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, float *scratch)
+{
+    unsigned done = 0;
+    /* Columns that would leave much of a vector idle are better the rows of tiles: a product of two numbers has no order. */
+    int turned = k * ((n + PANEL - 1) / PANEL * PANEL) * 9 < n * ((k + WIDTH - 1) / WIDTH * WIDTH) * 8;
+    float *result = c;
+
+    if (m == 0) {
+        memset(c, 0, (size_t)(n * k) * sizeof(float));
+        return;
+    }
+    if (turned) {
+        const float *left = g;
+        long swap = n;
+        n = k, k = swap;
+        g = x, x = left;
+        swap = ldg, ldg = ldx, ldx = swap;
+        c = scratch, scratch += n * k;
+    }
+    for (long r = 0; r < m; r += SUPER, done++) {
+        int waiting = BITS(done);
+        float *at = waiting ? scratch + (waiting - 1) * n * k : c;
+        NAME(outer_some)(m - r < SUPER ? m - r : SUPER, n, k, g + r * ldg, ldg, x + r * ldx, ldx, at, k);
+        for (unsigned bits = done; bits & 1; bits >>= 1) {
+            float *before = --waiting ? scratch + (waiting - 1) * n * k : c;
+            NAME(add)(before, at, n * k);
+            at = before;
+        }
+    }
+    for (int waiting = BITS(done); waiting > 1; waiting--) {
+        NAME(add)(waiting > 2 ? scratch + (waiting - 3) * n * k : c, scratch + (waiting - 2) * n * k, n * k);
+    }
+    if (turned) {
+        for (long j = 0; j < k; j++) {
+            for (long i = 0; i < n; i++) {
+                result[j * n + i] = c[i * k + j];
+            }
+        }
+    }
+}
+
+/* sums[j] = sum of g[row][j], in the same order */
+TARGET static void
+NAME(columns)(long m, long n, const float *g, long ldg, float *sums)
+{
+    for (long j = 0; j < n; j += WIDTH) {
+        V level[33];
+        SOME some = FIRST(n - j);
+        unsigned leaf = 0;
+        int waiting = 0;
+        level[0] = SPREAD(0.0f);
+        for (long r = 0; r < m; r += LEAF, leaf++) {
+            long end = m - r < LEAF ? m : r + LEAF;
+            V sum = SPREAD(0.0f);
+            for (long row = r; row < end; row++) {
+                sum = ADD(sum, LOAD_SOME(g + row * ldg + j, some));
+            }
+            for (unsigned bits = leaf; bits & 1; bits >>= 1) {
+                sum = ADD(level[--waiting], sum);
+            }
+            level[waiting++] = sum;
+        }
+        while (waiting > 1) {
+            waiting--;
+            level[waiting - 1] = ADD(level[waiting - 1], level[waiting]);
+        }
+        STORE_SOME(sums + j, level[0], some);
+    }
+}
+
+/* ---------------------------------------------------------------- few numbers for each row: dots of 16 chains, whatever WIDTH is */
+
+TARGET INLINE void
+NAME(dots_of)(const int outputs, long m, long k, const float *a, long lda, const float *b, const float *bias, float *c)
+{
+    enum { PARTS = 16 / WIDTH };
+    long whole = k / 16 * 16;
+    float rest[FEW + 1][16];
+
+    memset(rest, 0, sizeof rest);
+    for (int j = 0; j < outputs && whole < k; j++) {
+        memcpy(rest[j], b + j * k + whole, (size_t)(k - whole) * sizeof(float));
+    }
+    for (long i = 0; i < m; i++, a += lda, c += outputs) {
+        V sums[FEW][PARTS];
+        float s[FEW][16];
+        STRAIGHT for (int j = 0; j < outputs; j++) {
+            STRAIGHT for (int v = 0; v < PARTS; v++) {
+                sums[j][v] = SPREAD(0.0f);
+            }
+        }
+        for (long p = 0; p < whole; p += 16) {
+            STRAIGHT for (int v = 0; v < PARTS; v++) {
+                V x = LOAD(a + p + v * WIDTH);
+                STRAIGHT for (int j = 0; j < outputs; j++) {
+                    sums[j][v] = FMA(x, LOAD(b + j * k + p + v * WIDTH), sums[j][v]);
+                }
+            }
+        }
+        if (whole < k) {
+            memcpy(rest[FEW], a + whole, (size_t)(k - whole) * sizeof(float));
+            STRAIGHT for (int v = 0; v < PARTS; v++) {
+                V x = LOAD(rest[FEW] + v * WIDTH);
+                STRAIGHT for (int j = 0; j < outputs; j++) {
+                    sums[j][v] = FMA(x, LOAD(rest[j] + v * WIDTH), sums[j][v]);
+                }
+            }
+        }
+        STRAIGHT for (int j = 0; j < outputs; j++) {
+            STRAIGHT for (int v = 0; v < PARTS; v++) {
+                STORE(s[j] + v * WIDTH, sums[j][v]);
+            }
+        }
+        for (int j = 0; j < outputs; j++) {
+            for (int e = 0; e < 8; e++) {
+                s[j][e] += s[j][e + 8];
+            }
+            for (int e = 0; e < 4; e++) {
+                s[j][e] += s[j][e + 4];
+            }
+            c[j] = ((s[j][0] + s[j][2]) + (s[j][1] + s[j][3])) + (bias ? bias[j] : 0.0f);
+        }
+    }
+}
+
+TARGET static void
+NAME(dots)(long n, long m, long k, const float *a, long lda, const float *b, const float *bias, float *c)
+{
+    switch (n) {
+    case 1: NAME(dots_of)(1, m, k, a, lda, b, bias, c); break;
+    case 2: NAME(dots_of)(2, m, k, a, lda, b, bias, c); break;
+    case 3: NAME(dots_of)(3, m, k, a, lda, b, bias, c); break;
+    case 4: NAME(dots_of)(4, m, k, a, lda, b, bias, c); break;
+    }
+}
+
+/* ---------------------------------------------------------------- the layer */
+
+TARGET static void
+NAME(forward)(Kind kind, long m, long k, long n, const float *x, long ldx, const float *w, const float *bias, float *y)
+{
+    if (n <= FEW) {
+        NAME(dots)(n, m, k, x, ldx, w, bias, y);
+        NAME(activate)(kind, y, m * n);
+        return;
+    }
+    NAME(multiply)(m, k, n, x, ldx, w, k, 1, y, n, bias, kind, NULL);
+}
+
+/* One step of Adam (or, with `momentum`, of it without second moments, which RAdam begins with); `decay` is coupled, `keep` is not. */
+TARGET static void
+NAME(adam)(long count, float *RESTRICT w, const float *RESTRICT g, float *RESTRICT first, float *RESTRICT second, const Adam *how)
+{
+    V rest1 = SPREAD(how->rest1), beta2 = SPREAD(how->beta2), rest2 = SPREAD(how->rest2), step = SPREAD(how->step);
+    V root = SPREAD(how->root), epsilon = SPREAD(how->epsilon), decay = SPREAD(how->decay), keep = SPREAD(how->keep);
+    int decays = how->decay != 0.0f, keeps = how->keep != 1.0f, momentum = how->momentum;
+
+    for (long e = 0; e < count; e += WIDTH) {
+        SOME some = FIRST(count - e);
+        V x = LOAD_SOME(w + e, some), gradient = LOAD_SOME(g + e, some);
+        if (decays) {
+            gradient = FMA(decay, x, gradient);
+        }
+        if (keeps) {
+            x = MUL(x, keep);
+        }
+        V m = LOAD_SOME(first + e, some);
+        m = FMA(rest1, SUB(gradient, m), m);
+        V v = FMA(MUL(rest2, gradient), gradient, MUL(beta2, LOAD_SOME(second + e, some)));
+        STORE_SOME(first + e, m, some);
+        STORE_SOME(second + e, v, some);
+        V by = MUL(step, m);
+        if (!momentum) {
+            by = DIV(by, ADD(DIV(SQRT(v), root), epsilon));
+        }
+        STORE_SOME(w + e, SUB(x, by), some);
+    }
+}
+
+/* target += tau (w - target), as two products, so that tau = 0 keeps it */
+TARGET static void
+NAME(blend)(long count, float *RESTRICT target, const float *RESTRICT w, float tau, float rest)
+{
+    V t = SPREAD(tau), r = SPREAD(rest);
+    for (long e = 0; e < count; e += WIDTH) {
+        SOME some = FIRST(count - e);
+        STORE_SOME(target + e, FMA(t, LOAD_SOME(w + e, some), MUL(r, LOAD_SOME(target + e, some))), some);
+    }
+}
+
+/* The sum of squares: 64 chains over blocks of 4,096 numbers, folded up, added as doubles */
+TARGET static double
+NAME(squares)(long count, const float *g)
+{
+    double total = 0.0;
+    for (long begin = 0; begin < count; begin += 4096) {
+        long end = count - begin < 4096 ? count : begin + 4096;
+        V sums[64 / WIDTH];
+        float s[64];
+        STRAIGHT for (int v = 0; v < 64 / WIDTH; v++) {
+            sums[v] = SPREAD(0.0f);
+        }
+        for (long e = begin; e < end; e += 64) {
+            STRAIGHT for (int v = 0; v < 64 / WIDTH; v++) {
+                SOME some = FIRST(end - e - v * WIDTH);
+                V x = LOAD_SOME(g + e + v * WIDTH, some);
+                sums[v] = FMA(x, x, sums[v]);
+            }
+        }
+        STRAIGHT for (int v = 0; v < 64 / WIDTH; v++) {
+            STORE(s + v * WIDTH, sums[v]);
+        }
+        for (int half = 32; half; half /= 2) {
+            for (int e = 0; e < half; e++) {
+                s[e] += s[e + half];
+            }
+        }
+        total += s[0];
+    }
+    return total;
+}
+
+static const Products NAME(products) = {
+    NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(activate), NAME(differentiate),
+    NAME(adam), NAME(blend), NAME(squares), LOSSES,
+};
+
+#undef PANEL
+#undef CASE
+#undef CASES
+#undef ROW_CASES
+#undef NAME
+#undef TARGET
+#undef LOSSES
+#undef V
+#undef WIDTH
+#undef LOAD
+#undef STORE
+#undef SPREAD
+#undef FMA
+#undef ADD
+#undef SUB
+#undef MUL
+#undef DIV
+#undef SQRT
+#undef MAX
+#undef MIN
+#undef POSITIVE
+#undef SOME
+#undef FIRST
+#undef LOAD_SOME
+#undef STORE_SOME
+#undef MR
+#undef NV
+#undef TRANSPOSE

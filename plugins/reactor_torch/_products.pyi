@@ -1,0 +1,133 @@
+"""Networks of dense layers, what losses compute of them, and Adam, compiled; bits do not depend on the kind of processor.
+
+Arrays are float32 and have no gaps, but for the inputs of a network, whose rows may be apart; actions and sizes are int64.
+"""
+
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+_Floats = npt.NDArray[np.float32]
+_Integers = npt.NDArray[np.int64]
+_Layer = tuple[
+    int, int, int, int, float, _Floats | None, _Floats | None, _Floats | None, _Floats | None, _Floats, _Floats | None
+]  # fmt: skip
+
+LEAF: int
+"""Rows of a leaf of the trees that sums over rows are."""
+
+def kinds() -> list[str]:
+    """Kinds of code that this processor can run, the fastest first; ``"portable"`` is the last."""
+
+def using() -> str:
+    """The kind in use."""
+
+def use(name: str, /) -> None:
+    """Use a kind from now on."""
+
+def check(name: str, /) -> bool:
+    """Whether a kind gives the bits of the portable one, for a few products."""
+
+@final
+class Network:
+    """Layers that follow each other, for one number of rows.
+
+    Each is a tuple: type (0 linear, 1 normalisation, 2 nothing but an activation), activation (0 none, 1 ReLU, 2 tanh), numbers of
+    inputs and outputs, what a normalisation adds to the variance, weight, bias, and where gradients of both, the outputs and the
+    gradient of the inputs go.
+    """
+
+    def __new__(cls, rows: int, layers: tuple[_Layer, ...], /) -> Network: ...
+    def run(self, inputs: _Floats, /) -> None:
+        """Overwrite what the layers give for inputs, ``(rows, inputs)``."""
+
+    def back(self, gradient: _Floats, /) -> None:
+        """Overwrite the gradients of parameters and inputs, from that of the outputs, which may be overwritten."""
+
+    def slopes(self, gradient: _Floats, rows: _Integers | None, first: int, out: _Floats, /) -> None:
+        """The gradient by the inputs from ``first`` on, of some rows; ``gradient``, by their outputs, may be overwritten."""
+
+def adam(
+    kind: int, decoupled: bool, weights: _Floats, gradients: _Floats, first: _Floats, second: _Floats, steps: int, lr: float,
+    beta1: float, beta2: float, epsilon: float, decay: float, /,
+) -> None:  # fmt: skip
+    """One step of Adam (kind 0) or RAdam (1)."""
+
+def blend(target: _Floats, weights: _Floats, tau: float, /) -> None:
+    """Move a target ``tau`` of the way towards weights."""
+
+def norm(gradients: _Floats, /) -> float:
+    """The Euclidean norm."""
+
+def exp(x: float, /) -> float:
+    """The exponential of one number, in float32."""
+
+def squash(
+    mean: _Floats, raw: _Floats, noise: _Floats, actions: _Floats, spread: _Floats, slack: _Floats, log_prob: _Floats,
+    part: _Floats, low: float, high: float, /,
+) -> None:  # fmt: skip
+    """Actions of squashed normal distributions and their log-probabilities; ``part`` is room for as many numbers.
+
+    Logarithms of standard deviations, ``raw``, are bounded by ``low`` and ``high``.
+    """
+
+def unsquash(
+    by_actions: _Floats, by_log_prob: float, actions: _Floats, spread: _Floats, slack: _Floats, raw: _Floats, by_mean: _Floats,
+    by_log_std: _Floats, low: float, high: float, /,
+) -> None:  # fmt: skip
+    """Gradients by means and by logarithms of standard deviations without bounds."""
+
+def choose(
+    sizes: _Integers, logits: _Floats, taken: _Integers, masks: npt.NDArray[np.bool_] | None, logs: _Floats,
+    probabilities: _Floats, entropies: _Floats, log_prob: _Floats, entropy: _Floats, /,
+) -> None:  # fmt: skip
+    """Log-probabilities and entropies of one choice or several; ``masks`` are true where a choice is allowed."""
+
+def unchoose(
+    sizes: _Integers, taken: _Integers, masks: npt.NDArray[np.bool_] | None, logs: _Floats, probabilities: _Floats,
+    entropies: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, /,
+) -> None:  # fmt: skip
+    """The gradient by the logits."""
+
+def toss(logits: _Floats, taken: _Floats, probabilities: _Floats, terms: _Floats, log_prob: _Floats, entropy: _Floats, /) -> None:
+    """Log-probabilities and entropies of Bernoulli distributions; ``terms`` is room for as many numbers as there are logits."""
+
+def untoss(
+    logits: _Floats, taken: _Floats, probabilities: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, /
+) -> None:
+    """The gradient by the logits."""
+
+def draw(
+    means: _Floats, actions: _Floats, log_std: _Floats, inverse: _Floats, distances: _Floats, log_prob: _Floats,
+    entropy: _Floats, /,
+) -> None:  # fmt: skip
+    """Log-probabilities and entropies of normal distributions, whose standard deviations do not depend on the row."""
+
+def undraw(
+    inverse: _Floats, distances: _Floats, by_log_prob: _Floats, by_entropy: float, gradient: _Floats, terms: _Floats,
+    log_std_gradient: _Floats, /,
+) -> None:  # fmt: skip
+    """The gradients by means and by logarithms of standard deviations; ``terms`` is room for as many numbers as there are means."""
+
+def surrogate(
+    values: _Floats, log_prob: _Floats, entropy: _Floats | None, advantages: _Floats, returns: _Floats, old_log_prob: _Floats,
+    old_values: _Floats | None, clip: float, clip_vf: float, ent_coef: float, vf_coef: float, share: float, by_values: _Floats,
+    by_log_prob: _Floats, statistics: _Floats, /,
+) -> None:  # fmt: skip
+    """PPO's loss; values are clipped if there are old ones."""
+
+def td(
+    values: _Floats, following: _Floats, log_prob: _Floats | None, alpha: float, dones: _Floats, rewards: _Floats,
+    discounts: _Floats | None, discount: float, share: float, by_values: _Floats, /,
+) -> float:  # fmt: skip
+    """Squared errors of critics, ``(critics, rows)``, against rewards and the least that ``following``, of that shape, says."""
+
+def taken(values: _Floats, actions: _Integers, returns: _Floats, huber: bool, share: float, by_values: _Floats, /) -> float:
+    """Errors of the values of actions against returns, squared or by Huber."""
+
+def total(first: _Floats, a: float, second: _Floats | None, b: float, /) -> float:
+    """The sum over rows of ``first * a + second * b``."""
+
+def standardise(numbers: _Floats, out: _Floats, /) -> None:
+    """Numbers with mean 0 and standard deviation 1."""

@@ -1,0 +1,378 @@
+"""Products, sums and Adam of the extension: the bits of a loop of ``fmaf`` for every kind of processor, and right."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from reactor_torch import kernels
+
+products = pytest.importorskip("reactor_torch._products")
+
+Array = npt.NDArray[np.float32]
+KINDS = products.kinds()
+LEAF = products.LEAF
+ROWS = (0, 1, 2, 7, 16, 33, 64, 65, 100, 128, 256, 257, 300, 600, 1024)
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 23, 31, 32, 33, 64, 100, 256, 257, 300)
+
+libm = ctypes.CDLL(ctypes.util.find_library("m"))
+fmaf = libm.fmaf
+fmaf.restype, fmaf.argtypes = ctypes.c_float, (ctypes.c_float,) * 3
+
+
+@pytest.fixture(autouse=True)
+def kind_in_use() -> Iterator[None]:
+    before = products.using()
+    yield
+    products.use(before)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """But for the payloads of what is no number."""
+    nothing = np.isnan(one)
+    bits = (np.where(nothing, np.float32(0), part).astype(np.float32).view(np.uint32) for part in (one, other))
+    return bool(np.array_equal(nothing, np.isnan(other)) and np.array_equal(*bits))
+
+
+def chain(first: Array, second: Array, start: float = 0.0) -> float:
+    """One sum of products, by ``fmaf``."""
+    for a, b in zip(first.tolist(), second.tolist(), strict=True):
+        start = fmaf(a, b, start)
+    return start
+
+
+def dot(first: Array, second: Array, start: float) -> np.float32:
+    """Sixteen sums of products, folded up: what a network of up to four outputs gives."""
+    parts = [np.float32(chain(first[lane::16], second[lane::16])) for lane in range(16)]
+    for half in (8, 4, 2, 1):
+        parts = [parts[at] + parts[at + half] for at in range(half)]
+    return parts[0] + np.float32(start)
+
+
+def tree(leaves: list[Any]) -> Any:
+    """Leaves added in pairs, pairs in pairs; where the tree is not full, the later parts first."""
+    waiting: list[tuple[int, Any]] = []
+    for leaf in leaves:
+        size, total = 1, leaf
+        while waiting and waiting[-1][0] == size:
+            total, size = waiting.pop()[1] + total, 2 * size
+        waiting.append((size, total))
+    total = waiting.pop()[1]
+    while waiting:
+        total = waiting.pop()[1] + total
+    return total
+
+
+class Layers:
+    """Random layers, and what a kind makes of them."""
+
+    def __init__(self, rng: np.random.Generator, rows: int, widths: list[int], kinds: list[int], types: list[int]) -> None:
+        for at, kind in enumerate(types):
+            widths[at + 1] = widths[at] if kind else widths[at + 1]
+        self.rows, self.widths, self.kinds, self.types, between = (
+            rows,
+            widths,
+            kinds,
+            types,
+            list(pairwise(widths)),
+        )
+        self.weights = [
+            normal(rng, outputs) if kind else normal(rng, outputs, inputs) / np.float32(math.sqrt(inputs))
+            for kind, (inputs, outputs) in zip(types, between, strict=True)
+        ]
+        self.biases = [normal(rng, outputs) for _, outputs in between]
+        self.inputs, self.gradient = normal(rng, rows, widths[0]), normal(rng, rows, widths[-1])
+        self.chosen = np.flatnonzero(rng.random(rows) < 0.5)
+
+    def computed(self, kind: str) -> list[Array]:
+        """Gradients of weights and biases, outputs and gradients of inputs of each layer; and those of some rows."""
+        products.use(kind)
+        layers, found = [], []
+        for at, (inputs, outputs) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
+            shapes = (self.weights[at].shape, (outputs,), (self.rows, outputs), (self.rows, inputs))
+            made = [np.full(shape, 7, np.float32) for shape in shapes]  # what is not overwritten is seen
+            parts = [self.weights[at], self.biases[at], *made[:2]] if self.types[at] < 2 else [None] * 4
+            layers.append((self.types[at], self.kinds[at], inputs, outputs, 1e-5, *parts, *made[2:]))
+            found += made
+        network = products.Network(self.rows, tuple(layers))
+        network.run(self.inputs)
+        of_some = np.full((len(self.chosen), self.widths[0]), 7, np.float32)
+        network.slopes(self.gradient[self.chosen], self.chosen, 0, of_some)
+        network.back(self.gradient.copy())
+        return [*found, of_some]
+
+
+def test_a_layer_is_a_loop_of_fmaf() -> None:
+    rng = np.random.default_rng(0)
+    for rows, inputs, outputs in ((1, 1, 1), (3, 20, 4), (5, 33, 7), (70, 3, 5), (130, 9, 2), (300, 2, 18), (2, 300, 6)):
+        layer = Layers(rng, rows, [inputs, outputs], [0], [0])
+        weight, bias, x, g = layer.weights[0], layer.biases[0], layer.inputs, layer.gradient
+        few = outputs <= 4
+        out = np.array(
+            [[(dot if few else chain)(row, w, b) for w, b in zip(weight, bias.tolist(), strict=True)] for row in x], np.float32
+        )
+        below = np.array([[chain(row, column) for column in weight.T] for row in g], np.float32)
+        cuts = [slice(at, at + LEAF) for at in range(0, rows, LEAF)]
+        by_weight = np.array(
+            [[tree([np.float32(chain(one[cut], other[cut])) for cut in cuts]) for other in x.T] for one in g.T], np.float32
+        )
+        one = np.ones(rows, np.float32)
+        by_bias = np.array([tree([np.float32(chain(one[cut], column[cut])) for cut in cuts]) for column in g.T], np.float32)
+        for kind in KINDS:
+            found = layer.computed(kind)
+            for wanted, given in zip((by_weight, by_bias, out, below, below[layer.chosen]), found, strict=True):
+                assert same_bits(wanted, given), (kind, rows, inputs, outputs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_kinds_of_processors_give_the_same_bits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tried = 0
+    while tried < 12:
+        rows, depth = int(rng.choice(ROWS)), int(rng.integers(1, 4))
+        layers = Layers(
+            rng, rows, rng.choice(WIDTHS, depth + 1).tolist(), rng.integers(0, 3, depth).tolist(),
+            rng.choice([0, 0, 0, 1, 2], depth).tolist(),
+        )  # fmt: skip
+        if rows * max(layers.widths) ** 2 > 3e6:  # portable code calls a function for each product
+            continue
+        tried += 1
+        if rows and rng.random() < 0.3:
+            layers.inputs[rng.integers(rows), rng.integers(layers.widths[0])] = np.nan
+            layers.gradient[rng.integers(rows), rng.integers(layers.widths[-1])] = np.inf
+        found = {kind: layers.computed(kind) for kind in KINDS}
+        for kind in KINDS:
+            assert all(map(same_bits, found[kind], found["portable"])), (kind, rows, layers.widths, layers.kinds, layers.types)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_against_float64(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    shapes = [(rows, inputs, outputs) for rows in (1, 64, 300) for inputs in (3, 64, 257) for outputs in (1, 6, 64)]
+    for rows, inputs, outputs in shapes:
+        layer = Layers(rng, rows, [inputs, outputs], [int(rng.integers(0, 3))], [0])
+        w, x, g = (one.astype(np.float64) for one in (layer.weights[0], layer.inputs, layer.gradient.copy()))
+        out = x @ w.T + layer.biases[0]
+        activation = layer.kinds[0]
+        out = np.tanh(out) if activation == 2 else np.maximum(out, 0) if activation else out
+        g = g * (1 - out**2) if activation == 2 else g * (out > 0) if activation else g
+        by_weight, by_bias, given, below, _ = layer.computed(kind)
+        for wanted, one in ((out, given), (g @ w, below), (g.T @ x, by_weight), (g.sum(0), by_bias)):
+            assert np.abs(wanted - one).max() <= 4e-6 * max(1.0, np.abs(wanted).max()) * math.sqrt(max(rows, inputs, 4))
+
+
+def test_what_is_no_number_spreads() -> None:
+    rng = np.random.default_rng(0)
+    for activation in range(3):
+        layer = Layers(rng, 70, [9, 5], [activation], [0])
+        layer.inputs[66, 3] = np.nan
+        by_weight, _, out, _, _ = layer.computed(KINDS[0])
+        assert np.isnan(out[66]).all() and np.isfinite(np.delete(out, 66, 0)).all()
+        assert np.isnan(by_weight[:, 3]).all()
+
+
+def test_inputs_whose_rows_lie_apart() -> None:
+    rng = np.random.default_rng(0)
+    layer = Layers(rng, 70, [9, 6], [1], [0])
+    wanted = layer.computed(KINDS[0])
+    wide = normal(rng, 70, 12)
+    wide[:, :9] = layer.inputs
+    layer.inputs = wide[:, :9]
+    assert all(map(same_bits, layer.computed(KINDS[0]), wanted))
+
+
+@pytest.mark.parametrize("rows", [1, 64, 100, 192, 256, 300, 1000, 1024])
+def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    layer = Layers(rng, rows, [40, 33], [0], [0])
+    wanted = layer.computed(KINDS[0])[:2]
+    parts = []
+    for at in range(0, rows, LEAF):
+        part = Layers(rng, len(layer.inputs[at : at + LEAF]), [40, 33], [0], [0])
+        part.weights, part.biases = layer.weights, layer.biases
+        part.inputs, part.gradient = layer.inputs[at : at + LEAF].copy(), layer.gradient[at : at + LEAF].copy()
+        parts.append(part.computed(KINDS[0])[:2])
+    for number, whole in enumerate(wanted):
+        assert same_bits(tree([part[number] for part in parts]), whole)
+
+
+def elementwise(kind: str) -> list[Any]:
+    """What losses and optimisers compute, of random numbers."""
+    products.use(kind)
+    rng = np.random.default_rng(1)
+    rows, n = 150, 3
+    found: list[Any] = []
+
+    def room(*shape: int) -> Array:
+        found.append(np.full(shape, 7, np.float32))
+        return found[-1]  # type: ignore[no-any-return]
+
+    mean, raw, noise, by = (2 * normal(rng, rows, n) for _ in range(4))
+    mean[0, 0] = 30.0
+    made = [room(rows, n) for _ in range(3)]
+    log_prob = room(rows)
+    products.squash(mean, 5 * raw, noise, *made, log_prob, room(rows, n), -20.0, 2.0)
+    products.unsquash(by, 0.1, *made, 5 * raw, room(rows, n), room(rows, n), -20.0, 2.0)
+    sizes, masks = np.array([1, 2]), rng.random((rows, n)) < 0.7
+    masks[:, 0] = True
+    taken = np.stack([np.zeros(rows, np.int64), rng.integers(0, 2, rows)], 1)
+    for mask in (None, masks):
+        logs, probabilities, entropies = room(rows, n), room(rows, n), room(rows, 2)
+        products.choose(sizes, mean, taken, mask, logs, probabilities, entropies, room(rows), room(rows))
+        products.unchoose(sizes, taken, mask, logs, probabilities, entropies, by[:, 0].copy(), 0.01, room(rows, n))
+    probabilities, heads = room(rows, n), masks.astype(np.float32)
+    products.toss(mean, heads, probabilities, room(rows, n), room(rows), room(rows))
+    products.untoss(mean, heads, probabilities, by[:, 0].copy(), 0.01, room(rows, n))
+    inverse, distances = room(n), room(rows, n)
+    products.draw(mean, noise, raw[0], inverse, distances, room(rows), room(rows))
+    products.undraw(inverse, distances, by[:, 0].copy(), 0.01, room(rows, n), room(rows, n), room(n))
+    columns = [normal(rng, rows) for _ in range(6)]
+    for old_values in (None, columns[5]):
+        products.surrogate(
+            *columns[:5], 0.3 * columns[0], old_values, 0.2, 0.3, 0.01, 0.5, 1 / rows, room(rows), room(rows), room(6)
+        )
+    values, following = normal(rng, 2, rows), normal(rng, 2, rows)
+    chosen = taken[:, 1].copy()
+    dones = (rng.random(rows) < 0.1).astype(np.float32)
+    found += [products.td(values, following, columns[0], 0.2, dones, columns[1], None, 0.99, 0.5 / rows, room(2, rows))]
+    found += [products.taken(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
+    found += [products.total(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
+    products.standardise(columns[3], room(rows))
+    weights, target, gradients, first, second = (np.abs(normal(rng, 301)) for _ in range(5))
+    for kind_of_adam, decoupled, decay, steps in (
+        (0, False, 0.0, 1),
+        (0, False, 0.1, 7),
+        (0, True, 0.1, 7),
+        (1, False, 0.1, 3),
+        (1, True, 0.1, 90),
+    ):
+        products.adam(kind_of_adam, decoupled, weights, gradients, first, second, steps, 1e-2, 0.9, 0.999, 1e-8, decay)
+        found += [weights.copy(), first.copy(), second.copy()]
+    products.blend(target, weights, 0.005)
+    return [np.atleast_1d(np.asarray(one, np.float32)) for one in (*found, target)]
+
+
+def test_losses_and_optimisers_have_the_same_bits() -> None:
+    found = {kind: elementwise(kind) for kind in KINDS}
+    for kind in KINDS:
+        assert all(map(same_bits, found[kind], found["portable"])), kind
+    assert all(np.isfinite(one).all() for one in found[KINDS[0]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exponentials(kind: str) -> None:
+    products.use(kind)
+    given = [-200.0, -87.0, -3.3, -1e-8, 0.0, 0.7, 1.0, 20.1, 88.3, 200.0, math.inf, -math.inf, math.nan]
+    found = [products.exp(one) for one in given]
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(found, np.exp(np.array(given, np.float32)), rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "RAdam"])
+def test_optimisers_are_torch_s(optimizer: str) -> None:
+    torch.manual_seed(0)
+    weights = torch.nn.Parameter(torch.randn(33))
+    theirs = getattr(torch.optim, optimizer)([weights], lr=1e-2, weight_decay=0.1)
+    ours, first, second = weights.detach().clone().numpy(), np.zeros(33, np.float32), np.zeros(33, np.float32)
+    for steps in range(1, 12):
+        weights.grad = torch.randn(33)
+        gradient = weights.grad.numpy().copy()
+        theirs.step()
+        decoupled = optimizer == "AdamW"
+        products.adam(optimizer == "RAdam", decoupled, ours, gradient, first, second, steps, 1e-2, 0.9, 0.999, 1e-8, 0.1)
+        np.testing.assert_allclose(ours, weights.detach().numpy(), rtol=2e-6, atol=2e-6)
+
+
+def test_masked_choices_have_no_probability() -> None:
+    logits = np.zeros((2, 3), np.float32)
+    masks = np.array([[True, False, True], [False, False, True]])
+    logs, probabilities, gradient = (np.zeros((2, 3), np.float32) for _ in range(3))
+    entropies, log_prob, entropy = np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32)
+    sizes, taken = np.array([3]), np.array([0, 2])
+    products.choose(sizes, logits, taken, masks, logs, probabilities, entropies, log_prob, entropy)
+    np.testing.assert_allclose(probabilities, [[0.5, 0, 0.5], [0, 0, 1]], atol=1e-6)
+    np.testing.assert_allclose(entropy, [math.log(2), 0], atol=1e-6)
+    products.unchoose(sizes, taken, masks, logs, probabilities, entropies, np.ones(2, np.float32), 0.0, gradient)
+    np.testing.assert_allclose(gradient, [[0.5, 0, -0.5], [0, 0, 0]], atol=1e-6)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    weight, out = np.zeros((2, 3), np.float32), np.zeros((4, 2), np.float32)
+    layer = (0, 0, 3, 2, 0.0, weight, None, None, None, out, None)
+    network = products.Network(4, (layer,))
+    with pytest.raises(ValueError, match=r"inputs must be float32 of the shape \(4, 3\)"):
+        network.run(np.zeros((4, 3)))
+    with pytest.raises(ValueError, match=r"inputs must be float32 of the shape \(4, 3\)"):
+        network.run(np.zeros((5, 3), np.float32))
+    with pytest.raises(ValueError, match="does not learn"):
+        network.back(np.zeros((4, 2), np.float32))
+    with pytest.raises(ValueError, match=r"weight must be float32 of the shape \(5, 3\)"):
+        products.Network(4, ((0, 0, 3, 5, 0.0, weight, None, None, None, out, None),))
+    with pytest.raises(ValueError, match="cannot follow"):
+        products.Network(4, (layer, (0, 0, 3, 2, 0.0, weight, None, None, None, out, np.zeros((4, 3), np.float32))))
+    with pytest.raises(IndexError, match="none with the number 4"):
+        network.slopes(np.ones((1, 2), np.float32), np.array([4]), 0, np.zeros((1, 3), np.float32))
+    with pytest.raises(TypeError, match="weights must be of the type float32, got d"):
+        products.adam(0, False, np.zeros(3), *[None] * 3, 1, *[0.0] * 5)
+    with pytest.raises(IndexError, match="action 2 is not one of 2"):
+        products.taken(out, np.full(4, 2), np.zeros(4, np.float32), False, 1.0, out.copy())
+    with pytest.raises(ValueError, match="this processor has no 'mmx'"):
+        products.use("mmx")
+
+
+# ---------------------------------------------------------------------- the kind that is chosen
+
+
+def said(variable: str) -> subprocess.CompletedProcess[str]:
+    code = "from reactor_torch import differentiating; print(differentiating())"
+    environment = os.environ | {kernels.VARIABLE: variable}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.slow
+def test_a_variable_names_the_kind() -> None:
+    assert said("portable").stdout.strip() == "compiled, portable"
+    assert "REACTOR_RL_ISA must be one of avx512, avx2, neon, portable, got 'mmx'" in said("mmx").stderr
+    for kind in {"avx512", "avx2", "neon"} - set(KINDS):
+        assert f"REACTOR_RL_ISA={kind}: this processor has {', '.join(KINDS)}" in said(kind).stderr
+
+
+class Wrong:
+    """An extension whose fastest kind has other bits."""
+
+    LEAF = LEAF
+
+    def __init__(self) -> None:
+        self.kind = ""
+
+    def kinds(self) -> list[str]:
+        return ["avx512", "avx2", "portable"]
+
+    def check(self, kind: str) -> bool:
+        return kind != "avx512"
+
+    def use(self, kind: str) -> None:
+        self.kind = kind
+
+
+def test_a_kind_with_other_bits_is_not_used() -> None:
+    found, wrong = kernels._chosen(Wrong(), "")
+    assert found.kind == "avx2" and wrong == ["avx512"]
+    assert kernels._chosen(Wrong(), "avx512") == (None, ["avx512"])
+    assert kernels._chosen(None, "") == (None, [])
