@@ -42,7 +42,7 @@ class PPOFormula:
         if buffers is None:
             buffers = self._of_rows[rows] = _Buffers(rows, self.device)
         if self.kernels is not None:
-            return self._by_kernels(buffers, batch, values, log_prob, entropy, share)
+            return self._by_kernels(self.kernels, buffers, batch, values, log_prob, entropy, share)
         policy_loss, kl, clipped = self._surrogate(buffers, array_of(log_prob), batch, share)
         value_loss = self._value_loss(buffers, array_of(values), batch, share)
         by_entropy = -self.loss.ent_coef * share
@@ -57,6 +57,7 @@ class PPOFormula:
 
     def _by_kernels(
         self,
+        kernels: Any,
         buffers: _Buffers,
         batch: Any,
         values: torch.Tensor,
@@ -70,7 +71,7 @@ class PPOFormula:
         arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
         numbers_of_loss = (loss.clip_range, loss.clip_range_vf or 0.0, loss.ent_coef, loss.vf_coef, share)
         out = buffers.value_gradient, buffers.log_prob_gradient, statistics
-        self.kernels.surrogate(values.numpy(), *arrays, *numbers_of_loss, *out)
+        kernels.surrogate(values.numpy(), *arrays, *numbers_of_loss, *out)
         self.policy.backward(buffers.by_values, buffers.by_log_prob, 0.0 if entropy is None else -loss.ent_coef * share)
         return statistics
 

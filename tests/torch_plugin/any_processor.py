@@ -1,0 +1,133 @@
+"""Trainings of dense networks that depend on no processor: writes a fingerprint of the weights of each, as JSON.
+
+Initial weights, transitions and noise are numpy's normal numbers, rounded to sixteenths, so that no library's last bits are in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_plugin.continuous_models import Learner, model_of
+from torch_plugin.sb3_models import dqn, ppo
+
+from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
+from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
+from reactor_torch import Network, Networks, QBatch, TransitionBatch, normalized
+
+ROWS, UPDATES = 200, 12
+
+
+class Numbers:
+    """Random numbers that are the same everywhere."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        drawn = np.clip(np.round(self.rng.standard_normal(shape) * 16), -48, 48)
+        return torch.from_numpy((drawn / 16).astype(np.float32))
+
+    def integers(self, below: int, *shape: int) -> torch.Tensor:
+        return torch.from_numpy(self.rng.integers(0, below, shape))
+
+    def transitions(self, actions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        dones, rewards = (self.integers(8, ROWS, 1) == 0).float(), self.normal(ROWS, 1)
+        return self.normal(ROWS, 5), actions, self.normal(ROWS, 5), dones, rewards
+
+    def fill(self, nets: Networks) -> None:
+        """Other weights for all networks."""
+        for name in nets:
+            nets.flat(name).data.copy_(self.normal(len(nets.flat(name).data)) / 8)
+        nets.bind()
+
+
+def trained(nets: Networks, batch: Any, targets: dict[str, str], model: Any = None) -> str:
+    """A fingerprint of the weights after some updates."""
+    assert nets.dense
+    Numbers(3).fill(nets)
+    for _ in range(UPDATES):
+        if model is not None:
+            batch.ent_coef = present_coefficient(model)
+        for name in nets.losses:
+            statistics = nets.named(name, nets.gradients(name, batch))
+            nets.step(nets.loss(name).learns)
+            if "log_prob" in statistics and model is not None:
+                learn_entropy(model, statistics["log_prob"], batch.ent_coef)
+        for target, source in targets.items():
+            nets.follow(target, source, 0.005)
+    digest = hashlib.sha256()
+    for name in sorted(nets):
+        digest.update(nets.flat(name).data.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def sac() -> str:
+    model, draw = model_of("sac", policy_kwargs={"net_arch": [64, 33]}), Numbers(1)
+    losses = {"critic": sync_sac.CriticLoss(), "actor": sync_sac.ActorLoss()}
+    policy = model.policy
+    model.nets = Networks(
+        {
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
+            "actor": Network(policy.actor, policy.actor.optimizer),
+            "critic_target": Network(policy.critic_target),
+            **entropy_network(model),
+        },
+        losses,
+    )
+    parts = draw.transitions(draw.normal(ROWS, 2) / 4)
+    batch = sync_sac.SACBatch(*parts, 0.99, draw.normal(ROWS, 2), draw.normal(ROWS, 2), 0.0)
+    return trained(model.nets, batch, {"critic_target": "critic"}, model)
+
+
+def td3() -> str:
+    nets, draw = Learner(model_of("td3", policy_kwargs={"net_arch": [64, 33]})).nets, Numbers(1)
+    batch = sync_td3.TD3Batch(*draw.transitions(draw.normal(ROWS, 2) / 4), 0.99, draw.normal(ROWS, 2) / 8)
+    return trained(nets, batch, {"critic_target": "critic", "actor_target": "actor"})
+
+
+def deep_q() -> str:
+    policy, draw = dqn(policy_kwargs={"net_arch": [64, 33]}).policy, Numbers(1)
+    parts = {"q_net": Network(policy.q_net, policy.optimizer, 10.0), "q_net_target": Network(policy.q_net_target, fixed=True)}
+    batch = TransitionBatch(*draw.transitions(draw.integers(3, ROWS, 1)), 0.99)
+    return trained(Networks(parts, {"q_net": sync_dqn.DQNLoss(True, "huber")}), batch, {"q_net_target": "q_net"})
+
+
+def returns_of_q() -> str:
+    policy = dqn(policy_kwargs={"net_arch": [64, 33], "activation_fn": torch.nn.Tanh}).policy
+    draw, optimizer = Numbers(1), torch.optim.RAdam(policy.q_net.parameters(), lr=1e-2)
+    batch = QBatch(draw.normal(ROWS, 5), draw.integers(3, ROWS), draw.normal(ROWS))
+    return trained(Networks({"q_net": Network(policy.q_net, optimizer)}, {"q_net": pqn.QLoss()}), batch, {})
+
+
+def surrogate(kind: str) -> str:
+    policy, draw = ppo(kind).policy, Numbers(1)
+    nets = Networks({"policy": Network(policy, policy.optimizer, 0.5)}, {"policy": PPOLoss(0.2, 0.2, 0.01, 0.5)})
+    actions = {
+        "discrete": lambda: draw.integers(3, ROWS),
+        "multi-discrete": lambda: draw.integers(2, ROWS, 3),
+        "multi-binary": lambda: draw.integers(2, ROWS, 4).float(),
+        "box": lambda: draw.normal(ROWS, 2),
+    }[kind]()
+    advantages = normalized(draw.normal(ROWS), 150, nets.kernels("policy"))
+    batch = PPOBatch(draw.normal(ROWS, 5), actions, advantages, draw.normal(ROWS), draw.normal(ROWS) - 2, draw.normal(ROWS))
+    return trained(nets, batch, {})
+
+
+TRAININGS = {
+    "SAC": sac,
+    "TD3": td3,
+    "DQN": deep_q,
+    "PQN": returns_of_q,
+    **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},
+}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.stdout.write(json.dumps({name: training() for name, training in TRAININGS.items()}) + "\n")

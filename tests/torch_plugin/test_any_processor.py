@@ -1,0 +1,53 @@
+"""Trainings of dense networks have one fingerprint, whatever code the extension and torch use: that of every x86-64 with FMA."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reactor_torch import kernels
+
+products = pytest.importorskip("reactor_torch._products")
+
+TESTS = Path(__file__).parent.parent
+WANTED = {
+    "SAC": "b560f334e3ba62b8",
+    "TD3": "e45112c6cf6407ce",
+    "DQN": "19a54d0ac632b7a0",
+    "PQN": "6a7e6c944859f0c2",
+    "PPO, discrete": "c84c123602a2da09",
+    "PPO, multi-discrete": "4344b9ab6229c539",
+    "PPO, multi-binary": "a11cdbfbfa33a93a",
+    "PPO, box": "ff7bc662f1cf9207",
+}
+"""They change where a loss, an optimiser or the order of a sum does: CHANGELOG says so then."""
+
+
+def fingerprints(**variables: str) -> dict[str, str]:
+    path = os.pathsep.join([*sys.path, str(TESTS)])
+    command = [sys.executable, str(TESTS / "torch_plugin" / "any_processor.py")]
+    environment = os.environ | {"PYTHONPATH": path} | variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.skipif(kernels.compiled is None, reason="torch computes dense layers here")
+def test_the_fingerprint_of_this_processor() -> None:
+    assert fingerprints() == WANTED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("torch_s", ["default", "avx2"])
+@pytest.mark.parametrize("kind", products.kinds())
+def test_the_fingerprint_of_any_other(kind: str, torch_s: str) -> None:
+    """With numpy's code for few processors, too."""
+    few = {"NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3"} if torch_s == "default" else {}
+    assert fingerprints(REACTOR_RL_ISA=kind, ATEN_CPU_CAPABILITY=torch_s, MKL_CBWR="COMPATIBLE", **few) == WANTED
