@@ -11,7 +11,7 @@ from typing import Any
 
 from reactor_rl.plugin import extension
 
-__all__ = ["compiled", "differentiating", "disagreeing", "kernels_for", "leaf"]
+__all__ = ["compiled", "differentiating", "disagreeing", "kernels_for"]
 
 VARIABLE = "REACTOR_RL_ISA"
 KINDS = ("avx512", "avx2", "neon", "portable")
@@ -53,8 +53,3 @@ def kernels_for(device: Any) -> Any:
 def differentiating() -> str:
     """What computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
     return "torch" if compiled is None else _LABELS[compiled.using()]
-
-
-def leaf() -> int | None:
-    """Rows of the leaves of sums over rows; ``None`` if torch adds them up in an order of its own."""
-    return None if compiled is None else int(compiled.LEAF)

@@ -390,11 +390,10 @@ class SACCriticFormula:
         actor: What chooses next actions.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, actor: SquashedActor) -> None:
         self.loss, self.dense, self.critics, self.target, self.actor = loss, dense, critics, target, actor
         self.kernels = kernels_for(critics.flat.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: half the mean squared error, added up over the critics, ``(1,)``."""
@@ -413,11 +412,10 @@ class SACActorFormula:
         critics: What values its actions.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, actor: SquashedActor, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
         self.kernels = kernels_for(actor.flat.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, and the mean log-probability of the actions, ``(2,)``."""
@@ -448,11 +446,10 @@ class TD3CriticFormula:
         target_actor: What chooses next actions, in [-1, 1].
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, critics: Critics, target: Critics, target_actor: Function) -> None:
         self.loss, self.dense, self.critics, self.target, self.target_actor = loss, dense, critics, target, target_actor
         self.kernels = kernels_for(critics.flat.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the mean squared error, added up over the critics, ``(1,)``."""
@@ -471,11 +468,10 @@ class TD3ActorFormula:
         critics: What values its actions.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, actor: Function, critics: Critics) -> None:
         self.loss, self.dense, self.actor, self.critics = loss, dense, actor, critics
         self.kernels = kernels_for(actor.flat.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""

@@ -27,12 +27,11 @@ class QFormula:
         weight: Weight of the loss: PQN takes half the squared error.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, q_net: Function, weight: float = 1.0) -> None:
         self.loss, self.dense, self.q_net, self.weight = loss, dense, q_net, weight
         self._by_values = torch.empty(0)
         self.kernels = kernels_for(q_net.flat.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
@@ -82,11 +81,10 @@ class DQNFormula:
         target: The target network.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, q_net: Function, target: Function) -> None:
         self.loss, self.dense, self.q_net, self.target = loss, dense, q_net, target
         self._errors = QFormula(loss, dense, q_net)
+        self.block = self._errors.block
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""

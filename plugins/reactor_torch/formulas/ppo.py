@@ -26,11 +26,10 @@ class PPOFormula:
         policy: Actor and critic.
     """
 
-    block: int | None = None
-
     def __init__(self, loss: Any, dense: bool, policy: ActorCritic) -> None:
         self.loss, self.dense, self.policy, self.device = loss, dense, policy, policy.flat.device
         self.kernels = kernels_for(self.device) if dense else None
+        self.block: int | None = None if self.kernels is None else self.kernels.LEAF
         self._of_rows: dict[int, _Buffers] = {}
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
