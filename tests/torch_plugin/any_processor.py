@@ -1,6 +1,6 @@
 """Trainings of dense networks that depend on no processor: writes a fingerprint of the weights of each, as JSON.
 
-Initial weights, transitions and noise are numpy's normal numbers, rounded to sixteenths, so that no library's last bits are in them.
+Initial weights, transitions and noise are normal numbers of numpy, rounded to sixteenths: no library has its last bits in them.
 """
 
 from __future__ import annotations
