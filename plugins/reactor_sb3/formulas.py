@@ -189,13 +189,17 @@ def _dense_actor_critic(policy: nn.Module, flat: FlatParameters) -> DenseActorCr
     return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)
 
 
-def check_squashed(actor: SACActor) -> None:
+def check_squashed(actor: Any, kind: Any = SACActor) -> None:
     """Refuse an actor whose actions are no squashed normal ones of SB3's.
+
+    Args:
+        actor: The actor.
+        kind: The class that it derives from.
 
     Raises:
         ValueError: If it has a distribution of its own, or batch normalisation.
     """
-    own, distribution = type(actor).action_log_prob is not SACActor.action_log_prob, type(actor.action_dist)
+    own, distribution = type(actor).action_log_prob is not kind.action_log_prob, type(actor.action_dist)
     if own or not issubclass(distribution, SquashedDiagGaussianDistribution):
         raise ValueError(
             f"{type(actor).__name__} with {distribution.__name__}: the noise of an update's actions is drawn by the trainer, so "

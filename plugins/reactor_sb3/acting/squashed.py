@@ -33,9 +33,14 @@ Array = npt.NDArray[Any]
 _METHODS = ("forward", "_predict", "extract_features", "get_action_dist_params")
 
 
-def is_plain_actor(actor: nn.Module) -> bool:
-    """Whether an actor is SB3's own, and does nothing else with its layers."""
-    kind: type[nn.Module] = SACActor if isinstance(actor, SACActor) else TD3Actor
+def is_plain_actor(actor: nn.Module, gaussian: type[nn.Module] = SACActor) -> bool:
+    """Whether an actor is SB3's own, and does nothing else with its layers.
+
+    Args:
+        actor: The actor.
+        gaussian: A class with the methods and layers of SAC's actor, whose actions are squashed normal ones.
+    """
+    kind: type[nn.Module] = gaussian if isinstance(actor, gaussian) else TD3Actor
     own = any(getattr(type(actor), name, None) is not getattr(kind, name, None) for name in _METHODS)
     squashed = type(getattr(actor, "action_dist", None)) in (type(None), SquashedDiagGaussianDistribution)
     return isinstance(actor, kind) and squashed and not own
@@ -71,16 +76,19 @@ class SquashedPolicy:
     action_noise: ActionNoise | None
 
     @classmethod
-    def of(cls, policy: Any, plain: type[BasePolicy], action_noise: ActionNoise | None) -> tuple[nn.Module, SquashedPolicy]:
+    def of(
+        cls, policy: Any, plain: type[BasePolicy], action_noise: ActionNoise | None, gaussian: type[nn.Module] = SACActor
+    ) -> tuple[nn.Module, SquashedPolicy]:
         """The network that acts, and its structure, as light to evaluate as possible.
 
         Args:
             policy: One of SB3's.
             plain: The class of SB3's that it derives from: if it predicts in a way of its own, the whole of it acts.
             action_noise: See :attr:`action_noise`.
+            gaussian: See :func:`is_plain_actor`.
         """
         acting: BasePolicy = policy.actor if type(policy)._predict is plain._predict else policy
-        return acting, cls(_dense_actor(acting) or torch_forward(acting), policy.action_space, action_noise)
+        return acting, cls(_dense_actor(acting, gaussian) or torch_forward(acting), policy.action_space, action_noise)
 
     @property
     def bounds(self) -> Bounds:
@@ -105,10 +113,10 @@ class SquashedPolicy:
                 return BoundSquashedPolicy(self.bounds, BoundTorchActor(self.actor, weights, rollout), rollout)
 
 
-def _dense_actor(actor: Any) -> GaussianActor | DenseForward | None:
-    if not is_plain_actor(actor):
+def _dense_actor(actor: Any, gaussian: type[nn.Module]) -> GaussianActor | DenseForward | None:
+    if not is_plain_actor(actor, gaussian):
         return None
-    if not isinstance(actor, SACActor):
+    if not isinstance(actor, gaussian):
         return dense_forward(actor, actor.observation_space, "mu")
     body = dense_forward(actor, actor.observation_space, "latent_pi")
     if body is None or not body.layers:
