@@ -4,5 +4,6 @@ from reactor_rl.plugin import needs
 
 with needs("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
+    from reactor_sb3.algorithms.sync_tqc import SyncTQC
 
-__all__ = ["SyncQRDQN"]
+__all__ = ["SyncQRDQN", "SyncTQC"]

@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from reactor_sb3.contrib import SyncQRDQN
+from reactor_sb3.contrib import SyncQRDQN, SyncTQC
 from reactor_sb3.trainers.verify_targets import Training
 
-__all__ = ["sync_qrdqn"]
+__all__ = ["sync_qrdqn", "sync_tqc"]
 
 _shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "pipeline": 1, "evaluate_every": 10, "evaluate_episodes": 3}
 sync_qrdqn = partial(
     Training, SyncQRDQN, "CartPole-v1", rollout_steps=16, gradient_steps=4, policy_kwargs={"n_quantiles": 25}, **_shared
 )
+_pendulum: dict[str, Any] = {
+    **_shared, "train_freq": 25, "gradient_steps": 10, "batch_size": 32, "learning_starts": 64, "evaluate_steps": 200,
+    "policy_kwargs": {"net_arch": [32, 32]},
+}  # fmt: skip
+sync_tqc = partial(Training, SyncTQC, "Pendulum-v1", **_pendulum)

@@ -6,45 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sb3_contrib import QRDQN
+from sb3_contrib import QRDQN, TQC
 from trainers import BOX, CHOICE, INLINE, Toy
 
-from reactor_sb3.contrib import SyncQRDQN
+from reactor_sb3.contrib import SyncQRDQN, SyncTQC
 
 _OFF_POLICY: dict[str, Any] = {
     "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
-    """An algorithm.
-
-    Attributes:
-        trainer: Ours.
-        host: sb3-contrib's.
-        arguments: Of ours, for short trainings.
-        env: An environment for it.
-        policy: Its usual policy.
-        network: Arguments of that, for small networks.
-        policies: By the kind of observations, other policies.
-    """
-
-    trainer: Any
-    host: Any
-    arguments: dict[str, Any]
-    env: Any = "CartPole-v1"
-    policy: str = "MlpPolicy"
-    network: dict[str, Any] = field(default_factory=lambda: {"net_arch": [32]})
-    policies: dict[str, str] = field(default_factory=lambda: {"image": "CnnPolicy", "dict": "MultiInputPolicy"})
-
-
-CONTRIB: dict[str, Row] = {
-    "qrdqn": Row(
-        SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
-    ),
-}  # fmt: skip
-each = pytest.mark.parametrize("algorithm", sorted(CONTRIB))
 CONTINUOUS = ("crossq", "tqc")
 
 
@@ -56,6 +27,42 @@ class ToyOf:
 
     def __call__(self) -> Toy:
         return Toy(self.space, BOX if self.algorithm in CONTINUOUS else CHOICE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An algorithm.
+
+    Attributes:
+        trainer: Ours.
+        host: sb3-contrib's.
+        arguments: Of ours, for short trainings.
+        env: An environment for it.
+        shown: One that can be watched.
+        policy: Its usual policy.
+        network: Arguments of that, for small networks.
+        policies: By the kind of observations, other policies.
+    """
+
+    trainer: Any
+    host: Any
+    arguments: dict[str, Any]
+    env: Any = "CartPole-v1"
+    shown: Any = "CartPole-v1"
+    policy: str = "MlpPolicy"
+    network: dict[str, Any] = field(default_factory=lambda: {"net_arch": [32]})
+    policies: dict[str, str] = field(default_factory=lambda: {"image": "CnnPolicy", "dict": "MultiInputPolicy"})
+
+
+CONTRIB: dict[str, Row] = {
+    "qrdqn": Row(
+        SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
+    ),
+    "tqc": Row(
+        SyncTQC, TQC, _OFF_POLICY, ToyOf("tqc"), "Pendulum-v1", network={"net_arch": [32], "n_quantiles": 5},
+    ),
+}  # fmt: skip
+each = pytest.mark.parametrize("algorithm", sorted(CONTRIB))
 
 
 def make(algorithm: str, env: Any = None, policy: str | None = None, **changed: Any) -> Any:
