@@ -3,7 +3,8 @@
 from reactor_rl.plugin import needs
 
 with needs("contrib", "reactor_sb3.contrib"):
+    from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
     from reactor_sb3.algorithms.sync_tqc import SyncTQC
 
-__all__ = ["SyncQRDQN", "SyncTQC"]
+__all__ = ["SyncCrossQ", "SyncQRDQN", "SyncTQC"]

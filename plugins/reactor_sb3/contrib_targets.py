@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from reactor_sb3.contrib import SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncQRDQN, SyncTQC
 from reactor_sb3.trainers.verify_targets import Training
 
-__all__ = ["sync_qrdqn", "sync_tqc"]
+__all__ = ["sync_crossq", "sync_qrdqn", "sync_tqc"]
 
 _shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "pipeline": 1, "evaluate_every": 10, "evaluate_episodes": 3}
 sync_qrdqn = partial(
@@ -19,3 +19,4 @@ _pendulum: dict[str, Any] = {
     "policy_kwargs": {"net_arch": [32, 32]},
 }  # fmt: skip
 sync_tqc = partial(Training, SyncTQC, "Pendulum-v1", **_pendulum)
+sync_crossq = partial(Training, SyncCrossQ, "Pendulum-v1", **_pendulum)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sb3_contrib import QRDQN, TQC
+from sb3_contrib import QRDQN, TQC, CrossQ
 from trainers import BOX, CHOICE, INLINE, Toy
 
-from reactor_sb3.contrib import SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncQRDQN, SyncTQC
 
 _OFF_POLICY: dict[str, Any] = {
     "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
@@ -55,6 +55,9 @@ class Row:
 
 
 CONTRIB: dict[str, Row] = {
+    "crossq": Row(
+        SyncCrossQ, CrossQ, {**_OFF_POLICY, "policy_delay": 2}, ToyOf("crossq"), "Pendulum-v1", policies={},
+    ),
     "qrdqn": Row(
         SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
     ),

@@ -1,0 +1,165 @@
+"""``SyncCrossQ``: batch normalisation in the place of targets (Bhatt et al. 2024), sb3-contrib's ``CrossQ`` on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack, cast
+
+import gymnasium
+import torch
+from sb3_contrib import CrossQ
+from sb3_contrib.crossq.policies import Actor, CrossQPolicy
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.type_aliases import Schedule
+from torch.nn.functional import mse_loss
+
+from reactor_sb3 import formulas
+from reactor_sb3.acting.policy import Policy
+from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
+from reactor_sb3.algorithms.sync_sac import SACBatch
+from reactor_sb3.trainers.learner import shares_of
+from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
+from reactor_torch import Loss, Network, Update, squashed_sample
+
+__all__ = ["ActorLoss", "CriticLoss", "SyncCrossQ"]
+
+
+@dataclass(frozen=True)
+class CriticLoss(Loss):
+    """Squared difference of critics and what they say themselves of the next observations, all in one pass."""
+
+    learns, reads, statistics = "critic", ("actor",), ("critic_loss",)
+
+    def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
+        """The loss; what is normalised is the mixture of both halves."""
+        nets["actor"].set_bn_training_mode(False)
+        nets["critic"].set_bn_training_mode(True)
+        with torch.no_grad():
+            actions, log_prob = squashed_sample(nets["actor"], batch.next_observations, batch.next_noise)
+        seen, done = torch.cat((batch.observations, batch.next_observations)), torch.cat((batch.actions, actions))
+        values, following = torch.cat(nets["critic"](seen, done), 1).chunk(2)
+        with torch.no_grad():
+            following = following.amin(1, keepdim=True) - batch.ent_coef * log_prob[:, None]
+            returns = batch.rewards + (1 - batch.dones) * batch.discounts * following
+        losses = [mse_loss(one, returns) for one in values.split(1, 1)]
+        return (0.5 * torch.stack(losses).sum(),)
+
+
+@dataclass(frozen=True)
+class ActorLoss(Loss):
+    """That of SAC; the critics' running statistics stay as they are."""
+
+    learns, reads, statistics, fields = "actor", ("critic",), ("actor_loss", "log_prob"), ("observations", "noise", "ent_coef")
+
+    def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
+        """The loss, and the mean log-probability, from which the entropy coefficient learns."""
+        nets["actor"].set_bn_training_mode(True)
+        nets["critic"].set_bn_training_mode(False)
+        actions, log_prob = squashed_sample(nets["actor"], batch.observations, batch.noise)
+        values = torch.cat(nets["critic"](batch.observations, actions), 1).amin(1)
+        return (batch.ent_coef * log_prob - values).mean(), log_prob.mean()
+
+
+class SyncCrossQ(OffPolicyTrainer, CrossQ):
+    """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
+
+    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. With ``n_learners``, each slice of a
+    minibatch is normalised by its own statistics, and the running ones become the mean of what the slices make of them.
+
+    Args:
+        policy: As for sb3-contrib's ``CrossQ``, and so is every parameter that is not named here.
+        env, train_freq, gradient_steps, action_noise, use_sde, device: As for :class:`~reactor_sb3.SyncSAC`.
+        **options: As for :class:`~reactor_sb3.SyncSAC`.
+
+    Raises:
+        TypeError, AssertionError, ValueError: As by :class:`~reactor_sb3.SyncSAC`.
+
+    Example:
+        >>> from reactor_sb3.contrib import SyncCrossQ
+        >>> with SyncCrossQ("MlpPolicy", "Pendulum-v1", n_actors=2, train_freq=16, gradient_steps=4, seed=0, workers=2) as model:
+        ...     _ = model.learn(128)
+        ...     model.num_timesteps
+        128
+    """
+
+    default_log_name: ClassVar[str] = "CrossQ"
+
+    @keeps_arguments
+    def __init__(
+        self,
+        policy: str | type[CrossQPolicy],
+        env: gymnasium.Env[Any, Any] | str | Any,
+        learning_rate: float | Schedule = 1e-3,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 256,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 1,
+        gradient_steps: int | None = None,
+        action_noise: ActionNoise | None = None,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        ent_coef: str | float = "auto",
+        target_entropy: str | float = "auto",
+        policy_delay: int = 3,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        use_sde_at_warmup: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        **options: Unpack[SplitOptions],
+    ) -> None:
+        if use_sde:
+            raise ValueError(
+                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
+                "policy; use sb3-contrib's CrossQ, with ReactorVecEnv"
+            )
+        self.construct(CrossQ)
+
+    def networks(self) -> dict[str, Network]:
+        """Critics, actor and, where it is learned, the entropy coefficient; no targets."""
+        policy: Any = self.policy
+        return {
+            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor, buffers=True),
+            "actor": Network(policy.actor, policy.actor.optimizer, buffers=True),
+            **entropy_network(self),
+        }
+
+    def losses(self) -> dict[str, Loss]:
+        """The critics' and the actor's."""
+        return {"critic": CriticLoss(), "actor": ActorLoss()}
+
+    def acting(self) -> tuple[torch.nn.Module, Policy]:
+        """The actor, and how actions are drawn."""
+        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
+        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor)
+
+    def batch(self, transitions: dict[str, Any]) -> SACBatch:
+        """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""
+        actions = transitions["actions"]
+        noise = next_noise = torch.randn(actions.shape).to(actions.device)
+        if self._n_updates % self.policy_delay == 0:
+            noise = torch.randn(actions.shape).to(actions.device)
+        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
+
+    def update(self, batch: SACBatch) -> Update:
+        """The critics, and every ``policy_delay`` updates the actor and the coefficient."""
+        if self._n_updates % self.policy_delay:
+            return {**(yield from self.descend(critic=batch)), "ent_coef": batch.ent_coef}
+        found = yield from self.descend(critic=batch, actor=batch)
+        return found | learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
+
+    def shares(self) -> tuple[float, ...]:
+        """The actor learns in every ``policy_delay``-th update only."""
+        return shares_of(self.nets, self.policy_delay)
