@@ -15,7 +15,7 @@ sync_qrdqn = partial(
     Training, SyncQRDQN, "CartPole-v1", rollout_steps=16, gradient_steps=4, policy_kwargs={"n_quantiles": 25}, **_shared
 )
 _pendulum: dict[str, Any] = {
-    **_shared, "train_freq": 25, "gradient_steps": 10, "batch_size": 32, "learning_starts": 64, "evaluate_steps": 200,
+    **_shared, "train_freq": 25, "gradient_steps": 3, "batch_size": 32, "learning_starts": 64, "evaluate_steps": 200,
     "policy_kwargs": {"net_arch": [32, 32]},
 }  # fmt: skip
 sync_tqc = partial(Training, SyncTQC, "Pendulum-v1", **_pendulum)
