@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import cloudpickle
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
@@ -403,11 +404,31 @@ def _onwards(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
 def _walk(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
     seen = []
     for action in actions:
-        given = env.step(deepcopy(action))[:4]
+        given = env.step(_allowed(env, deepcopy(action)))[:4]
         seen.append(deepcopy(given))  # some use their arrays again
         if np.any(given[2]) or np.any(given[3]):
             seen.append(deepcopy(env.reset()[0]))
     return seen
+
+
+def _allowed(env: gymnasium.Env[Any, Any], action: Any) -> Any:
+    """An action, with the first allowed choice where ``action_masks()``, as sb3-contrib has it, forbids what it has."""
+    try:
+        masks = np.asarray(env.get_wrapper_attr("action_masks")(), bool).ravel()
+    except Exception:  # nothing is forbidden, or it is for the training to say
+        return action
+    match env.action_space:
+        case spaces.Discrete(n=n, start=start):
+            sizes, start = [int(n)], int(start)
+        case spaces.MultiDiscrete(nvec=sizes):
+            sizes, start = sizes.ravel().tolist(), 0
+        case _:
+            return action
+    chosen = np.array(action).ravel() - start
+    for number, allowed in enumerate(np.split(masks, np.cumsum(sizes[:-1]))):
+        if not allowed[chosen[number]]:
+            chosen[number] = np.argmax(allowed)
+    return type(action)(chosen[0] + start) if np.ndim(action) == 0 else chosen.reshape(action.shape)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -103,6 +103,14 @@ def _of_step(parts: Mapping[str, Array], step: int) -> dict[str, Array]:
     return {key: part[step] for key, part in parts.items()}
 
 
+def _after(ask: Callable[[int], None], act: Callable[[int], Array]) -> Callable[[int], Array]:
+    def asked(step: int) -> Array:
+        ask(step)
+        return act(step)
+
+    return asked
+
+
 class Actor(Reactor):
     """Takes the steps of a round in its own environments."""
 
@@ -134,6 +142,7 @@ class Actor(Reactor):
         config = self.config
         self.random = stream(config.seed, Purpose.EXPLORATION, self.index)
         self.memory = config.policy.memory(self.numbers)
+        self.asked = {field.name: field.asked for field in config.policy.fields if field.asked}
         self.slots: dict[int, Slot] = {}
         self.bound: dict[tuple[int, int], tuple[Array, BoundPolicy]] = {}
         self.envs = SeededEnvs(config.makes, config.seed, Purpose.EPISODES, self.numbers.start)
@@ -163,7 +172,10 @@ class Actor(Reactor):
             self.memory = self.config.policy.memory(self.numbers)
         turn = Turn(self.random, self.exploration.value, self.memory, self.index, self.config.actors)
         normalizing = None if self.config.normalization is None else self.config.normalization.by(parameters)
-        ended = self._roll(slot, envs, policy.begin(turn), watched, normalizing)
+        act = policy.begin(turn)
+        if self.asked:
+            act = _after(envs.asking(slot.rollout, self.asked), act)
+        ended = self._roll(slot, envs, act, watched, normalizing)
         self._check(slot)
         if normalizing is not None:
             normalizing.observations(slot.given_nexts, slot.nexts)

@@ -9,6 +9,7 @@ generator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -21,12 +22,12 @@ from stable_baselines3.common import distributions as sb3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 
-from reactor_sb3.acting.action_distributions import ActionDistribution, distribution_of
+from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
 from reactor_sb3.acting.forwards import features_of, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
 from reactor_torch import DenseForward, TorchForward, layers_of, torch_state, torch_stream
 
-__all__ = ["DenseNetworks", "SampledPolicy", "advantages", "dense_networks_of", "finish", "is_plain"]
+__all__ = ["Base", "DenseNetworks", "MASKS", "SB3", "SampledPolicy", "advantages", "dense_networks_of", "finish", "is_plain"]
 
 Array = npt.NDArray[Any]
 _DISTRIBUTIONS = (
@@ -38,10 +39,25 @@ _METHODS = (
 )  # fmt: skip
 
 
-def is_plain(policy: ActorCriticPolicy) -> bool:
-    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them."""
-    own = any(getattr(type(policy), name) is not getattr(ActorCriticPolicy, name) for name in _METHODS)
-    return type(policy.action_dist) in _DISTRIBUTIONS and not own
+class Base(NamedTuple):
+    """A class of policies, and the distributions that its actions may have."""
+
+    policy: type[Any]
+    distributions: tuple[type[Any], ...]
+
+
+SB3 = Base(ActorCriticPolicy, _DISTRIBUTIONS)
+
+
+def is_plain(policy: Any, base: Base = SB3) -> bool:
+    """Whether a policy is two networks and a distribution of SB3's, and does nothing of its own with them.
+
+    Args:
+        policy: The policy.
+        base: What it derives from.
+    """
+    own = any(getattr(type(policy), name) is not getattr(base.policy, name) for name in _METHODS)
+    return type(policy.action_dist) in base.distributions and not own
 
 
 class DenseNetworks(NamedTuple):
@@ -51,7 +67,7 @@ class DenseNetworks(NamedTuple):
     critic: DenseForward
 
 
-def dense_networks_of(policy: ActorCriticPolicy) -> DenseNetworks | None:
+def dense_networks_of(policy: Any) -> DenseNetworks | None:
     """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
     extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
     body = policy.mlp_extractor
@@ -81,6 +97,7 @@ class SampledPolicy:
         gamma: Discount.
         gae_lambda: Weight of longer returns.
         sde_sample_freq: Steps between two draws of state-dependent noise, -1 for one a round.
+        masked: Method of environments that says which choices are allowed, ``(choices,)``, bool; empty if all are.
     """
 
     networks: DenseNetworks | TorchForward
@@ -90,9 +107,12 @@ class SampledPolicy:
     gamma: float
     gae_lambda: float
     sde_sample_freq: int
+    masked: str = ""
 
     @classmethod
-    def of(cls, policy: ActorCriticPolicy, gamma: float, gae_lambda: float, sde_sample_freq: int = -1) -> SampledPolicy:
+    def of(
+        cls, policy: Any, gamma: float, gae_lambda: float, sde_sample_freq: int = -1, base: Base = SB3, masked: str = ""
+    ) -> SampledPolicy:
         """The structure of a policy of SB3's, as light to evaluate as possible.
 
         Args:
@@ -100,19 +120,33 @@ class SampledPolicy:
             gamma: See :attr:`gamma`.
             gae_lambda: See :attr:`gae_lambda`.
             sde_sample_freq: See :attr:`sde_sample_freq`.
+            base: What the policy derives from.
+            masked: See :attr:`masked`; then bits are choices between two.
         """
         space = policy.action_space
         bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
-        plain = is_plain(policy)
+        plain, bits = is_plain(policy, base), isinstance(space, spaces.MultiBinary) and base is not SB3
         networks = (dense_networks_of(policy) if plain else None) or torch_forward(policy)
-        return cls(networks, distribution_of(space) if plain else None, space, bounds, gamma, gae_lambda, sde_sample_freq)
+        distribution = Categorical((2,) * math.prod(space.shape), several=True) if bits else distribution_of(space)
+        return cls(networks, distribution if plain else None, space, bounds, gamma, gae_lambda, sde_sample_freq, masked)
 
     @property
     def fields(self) -> tuple[Field, ...]:
         space = self.action_space
         assert space.shape is not None
         actions = Bounds.fields(space) if isinstance(space, spaces.Box) else (Field("actions", np.dtype(space.dtype), space.shape),)
-        return (*actions, *(Field(name, np.dtype(np.float32), ()) for name in ("log_probs", "values", "advantages")))
+        masks = (Field(MASKS, np.dtype(np.bool_), (sum(self.choices),), asked=self.masked),) if self.masked else ()
+        return (*actions, *masks, *(Field(name, np.dtype(np.float32), ()) for name in ("log_probs", "values", "advantages")))
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Among how many is chosen, for each choice of an action that may be masked."""
+        match self.action_space:
+            case spaces.Discrete(n=n):
+                return (int(n),)
+            case spaces.MultiDiscrete(nvec=sizes):
+                return tuple(map(int, sizes.flat))
+        return (2,) * math.prod(self.action_space.shape or ())
 
     def memory(self, envs: range) -> None:
         """Nothing outlives a round."""
@@ -146,13 +180,15 @@ class BoundSampledPolicy:
         assert policy.distribution is not None
         self.policy, self.distribution, self.networks = policy, policy.distribution, networks
         self.weights, self.rollout = weights, rollout
+        self.outputs = masked_outputs(networks.outputs, policy, rollout) if policy.masked else networks.outputs
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
-        rollout, bounds, outputs, choose = self.rollout, self.policy.bounds, self.networks.outputs, self.distribution.choose
+        rollout, bounds, choose = self.rollout, self.policy.bounds, self.distribution.choose
         noise = self.distribution.noise(turn.random, rollout.steps, rollout.envs, self.weights)
         actions = rollout["actions"]
         drawn = self.drawn = actions if bounds is None else rollout["policy_actions"]
         scores = self.scores = np.empty_like(noise)
+        outputs = self.outputs
 
         def act(step: int) -> Array:
             of_step = scores[step] = outputs(step)
@@ -168,7 +204,7 @@ class BoundSampledPolicy:
         finish(self.rollout, self.networks.values(), self.networks.values_of, self.policy.gamma, self.policy.gae_lambda)
 
     def greedy(self, step: int, memory: Any) -> Array:
-        actions, bounds = self.distribution.mode(self.networks.outputs(step)), self.policy.bounds
+        actions, bounds = self.distribution.mode(self.outputs(step)), self.policy.bounds
         return actions if bounds is None else bounds(actions)
 
 
@@ -229,9 +265,9 @@ class BoundOwnPolicy:
 
         def act(step: int) -> Array:
             with torch_stream(stream), torch.inference_mode():
-                if module.use_sde and (step == 0 or (every > 0 and step % every == 0)):
+                if getattr(module, "use_sde", False) and (step == 0 or (every > 0 and step % every == 0)):
                     module.reset_noise(self.rollout.envs)
-                chosen, values, of_chosen = module(steps(step))
+                chosen, values, of_chosen = module(steps(step), **self.masks(step))
             self.values[step], log_probs[step] = values.flatten().numpy(), of_chosen.numpy()
             drawn[step] = chosen.numpy()
             if bounds is not None:
@@ -243,13 +279,21 @@ class BoundOwnPolicy:
     def end(self, turn: Turn) -> None:
         finish(self.rollout, self.values, self.values_of, self.policy.gamma, self.policy.gae_lambda)
 
+    def masks(self, step: int) -> dict[str, Array]:
+        """What the policy is given besides observations."""
+        if not self.policy.masked:
+            return {}
+        masks = self.rollout[MASKS][step]
+        check_masks(masks, self.policy.choices, step)
+        return {MASKS: masks}
+
     def values_of(self, observations: Mapping[str, Array]) -> Array:
         """The critic's values of other observations ``(count, ...)``, by key, ``(count,)``, float32."""
         return _values_of(self.module, self.copies(observations))
 
     def greedy(self, step: int, memory: Any) -> Array:
         with torch.inference_mode():
-            actions: Array = self.module._predict(self.steps(step), deterministic=True).numpy()
+            actions: Array = self.module._predict(self.steps(step), deterministic=True, **self.masks(step)).numpy()
         actions = actions.reshape(-1, *(self.module.action_space.shape or ()))
         return actions if self.policy.bounds is None else self.policy.bounds(actions)
 
@@ -257,6 +301,49 @@ class BoundOwnPolicy:
 def _values_of(policy: Any, observations: Any) -> Array:
     with torch.inference_mode():
         return policy.predict_values(observations).flatten().numpy()  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------- choices that are forbidden
+
+MASKS = "action_masks"
+"""Field of the record for them, and argument of policies."""
+FORBIDDEN = np.float32(-1e8)
+"""sb3-contrib's logit of what is forbidden."""
+
+
+def masked_outputs(outputs: Callable[[int], Array], policy: SampledPolicy, rollout: Rollout) -> Callable[[int], Array]:
+    """The logits of a step, of which those are low that its masks forbid."""
+    masks, choices = rollout[MASKS], policy.choices
+
+    def masked(step: int) -> Array:
+        allowed = masks[step]
+        check_masks(allowed, choices, step)
+        return np.where(allowed, outputs(step), FORBIDDEN)
+
+    return masked
+
+
+def check_masks(allowed: Array, choices: tuple[int, ...], step: int) -> None:
+    """Refuse masks that forbid everything.
+
+    Args:
+        allowed: ``(envs, sum(choices))``, bool.
+        choices: Among how many is chosen, for each choice.
+        step: For the error.
+
+    Raises:
+        ValueError: If an environment has nothing left to choose.
+    """
+    there = allowed.any(1) if len(choices) == 1 else np.logical_or.reduceat(allowed, _begins(choices), 1).all(1)
+    if not there.all():
+        raise ValueError(
+            f"the masks of this actor's environment {int(np.argmin(there))} forbid every choice at step {step} of this round: "
+            "action_masks() has to allow one at least; an episode that has nothing left to do should have ended"
+        )
+
+
+def _begins(choices: tuple[int, ...]) -> Array:
+    return np.cumsum((0, *choices[:-1]))
 
 
 # ---------------------------------------------------------------------- what is made of a round

@@ -84,7 +84,9 @@ class Evaluator(Reactor):
         if self.player is None:
             return self.__dict__.copy()
         player = self.player
+        memory = {} if player.memory is None else {"memory": player.memory}
         return {
+            **memory,
             "envs": player.envs.saved(), "snapshot": player.snapshot.copy(), "began": player.began, "wait": player.wait,
             "returns": self.returns, "lengths": self.lengths,
         }  # fmt: skip
@@ -97,5 +99,5 @@ class Evaluator(Reactor):
         assert player is not None
         player.envs.put_back(state["envs"])
         player.snapshot[...] = state["snapshot"]
-        player.began, player.wait = state["began"], state["wait"]
+        player.began, player.wait, player.memory = state["began"], state["wait"], state.get("memory")
         self.returns, self.lengths = list(state["returns"]), list(state["lengths"])

@@ -18,7 +18,7 @@ from reactor_sb3.acting.records import Observations
 from reactor_sb3.environments.seeded_envs import SeededEnvs, kept_info
 from reactor_sb3.streams import Purpose
 
-__all__ = ["Episode", "PlayConfig", "Player"]
+__all__ = ["Episode", "PlayConfig", "Player", "remembered"]
 
 Array = npt.NDArray[Any]
 
@@ -55,6 +55,12 @@ class Episode(NamedTuple):
     length: int
 
 
+def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
+    """What greedy actions depend on besides observations, when episodes begin; ``None`` if there is nothing."""
+    memory = policy.memory(range(envs))
+    return memory if type(memory) is dict else None
+
+
 class Player:
     """Plays series of greedy episodes, each with the parameters as they were when it began.
 
@@ -68,6 +74,7 @@ class Player:
         began: Steps of training that the parameters of a series have seen, ``None`` between two of them.
         wait: Rounds until the next one may begin.
         snapshot: The parameters.
+        memory: What the policy remembers of the episode.
     """
 
     def __init__(self, plan: PlayConfig, purpose: Purpose, parameters: npt.DTypeLike) -> None:
@@ -82,7 +89,11 @@ class Player:
         layout = plan.observations if plan.normalization is None else plan.normalization.originals
         given = {key: part[0] for key, part in self.given.items()}
         self.put, self.out = layout.writer(given), BoundRows(layout, given)
-        self.policy = plan.policy.bind(self.snapshot, Rollout({}, self.rows, {}))
+        fields = [field for field in plan.policy.fields if field.asked]
+        self.asked = {field.name: field.asked for field in fields}
+        self.rollout = Rollout({one.name: np.zeros((1, 1, *one.shape), one.dtype) for one in fields}, self.rows, {})
+        self.policy = plan.policy.bind(self.snapshot, self.rollout)
+        self.memory = remembered(plan.policy, 1)
         self.began: int | None = None
         self.wait = 0
 
@@ -124,14 +135,18 @@ class Player:
         actions: list[Array] = []
         ended: list[Episode] = []
         self.put(0, envs.block.observations[0])
+        ask = envs.asking(self.rollout, self.asked) if self.asked else None
         for _ in range(steps):
             if show is not None:
                 show()
             if normalizing is not None:
                 normalizing.observations(self.given, self.rows)
-            actions.append(greedy(0, None).copy())  # the next ones may be in the same array
+            if ask is not None:
+                ask(0)
+            actions.append(greedy(0, self.memory).copy())  # the next ones may be in the same array
             envs.step(actions[-1], self.out)
             if envs.ended:
+                self.memory = remembered(plan.policy, 1)
                 _, total, length = envs.ended[0]
                 # A Monitor's, which knows of other wrappers' changes.
                 found = envs.block.finals[0][1].get("episode", {"r": total, "l": length})

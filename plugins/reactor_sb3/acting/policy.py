@@ -26,11 +26,15 @@ class Field(NamedTuple):
         name: Name of the field.
         dtype: Type of its numbers.
         shape: For one step of one environment.
+        asked: Name of a method of the environment whose answer is written here before each action; empty for what policies write.
+        per_step: Whether each step has one: ``(steps, envs, *shape)``; else a round has one, ``(envs, *shape)``.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    asked: str = ""
+    per_step: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ class Rollout(Mapping[str, Array]):
     """A round of one actor: views of the fields of its record by name, ``(steps, envs, ...)``, to be written.
 
     Args:
-        record: Fields of :attr:`Policy.fields`, and ``"rewards"``, ``"dones"`` and ``"timeouts"``; empty where nobody learns.
+        record: Fields of :attr:`Policy.fields`, and ``"rewards"``, ``"dones"`` and ``"timeouts"``; where nobody learns, only those
+            that environments are asked for.
         observations: By key, ``(steps, envs, *shape)``; an observation that is an array has the key ``""``.
         next_observations: Likewise; of an episode that has ended, its last ones.
 
@@ -141,7 +146,10 @@ class Policy(Protocol):
         """Fields of a round's record: ``"actions"``, and whatever the learner wants to know besides."""
 
     def memory(self, envs: range) -> Any:
-        """State that outlives a round, for environments of these numbers; picklable. ``None`` if there is nothing."""
+        """State that outlives a round, for environments of these numbers; picklable. ``None`` if there is nothing.
+
+        If greedy actions depend on it, it is a dict of arrays, as it is when episodes begin: an evaluator has one too.
+        """
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundPolicy:
         """The policy with weights.

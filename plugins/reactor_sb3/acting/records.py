@@ -138,7 +138,7 @@ def transition_record(
         *of_originals,
         *observations.fields("observations", steps, envs),
         *observations.fields("next_observations", steps, envs),
-        *((name, dtype, (steps, envs, *shape)) for name, dtype, shape in of_actions),
+        *((one.name, one.dtype, (*(steps, envs)[not one.per_step :], *one.shape)) for one in of_actions),
         ("rewards", np.dtype(np.float32), (steps, envs)),
         ("dones", np.dtype(np.bool_), (steps, envs)),
         ("timeouts", np.dtype(np.bool_), (steps, envs)),

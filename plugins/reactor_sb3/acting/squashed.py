@@ -113,7 +113,7 @@ class SquashedPolicy:
                 return BoundSquashedPolicy(self.bounds, BoundTorchActor(self.actor, weights, rollout), rollout)
 
 
-def _dense_actor(actor: Any, gaussian: type[nn.Module]) -> GaussianActor | DenseForward | None:
+def _dense_actor(actor: Any, gaussian: Any) -> GaussianActor | DenseForward | None:
     if not is_plain_actor(actor, gaussian):
         return None
     if not isinstance(actor, gaussian):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.utils import explained_variance
 from torch.nn.functional import mse_loss
 
+from reactor_gymnasium.plugin import checked_number
 from reactor_sb3 import formulas
 from reactor_sb3.trainers.learner import Minibatch
-from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of
+from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, mean_of, usual_steps
 from reactor_torch import Batch, Formula, Loss, Network, Networks, Update, normalized
 
 __all__ = ["PPOBatch", "PPOLoss", "PPOTrainer"]
@@ -88,6 +90,11 @@ class PPOLoss(Loss):
 class PPOTrainer(OnPolicyTrainer):
     """What every kind of PPO does with a round."""
 
+    log_unit: ClassVar[str] = "iterations"
+    draws_noise: ClassVar[bool] = False
+    loss_class: ClassVar[type[PPOLoss]] = PPOLoss
+    policy_base: ClassVar[type[Any]] = ActorCriticPolicy  # what policies derive from
+
     # the attributes of SB3's PPO
     clip_range: Any
     clip_range_vf: Any
@@ -99,9 +106,32 @@ class PPOTrainer(OnPolicyTrainer):
     batch_size: int
     rollout_buffer: Any
 
+    def _set_options(self, env: Any) -> None:
+        for name in ("n_steps", "batch_size", "n_epochs"):
+            if self.arguments[name] is not None:
+                checked_number(name, self.arguments[name], 1)
+        super()._set_options(env)
+
+    def _for_host(self) -> dict[str, Any]:
+        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
+        usual = usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
+        return {**super()._for_host(), "n_steps": usual}
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+
     def _setup_policy(self) -> None:
-        if not issubclass(self.policy_class, ActorCriticPolicy):
-            raise TypeError(f"{type(self).__name__} needs an ActorCriticPolicy, got {self.policy_class.__name__}")
+        if not issubclass(self.policy_class, self.policy_base):
+            raise TypeError(f"{type(self).__name__} needs a {self.policy_base.__name__}, got {self.policy_class.__name__}")
         super()._setup_policy()
 
     def networks(self) -> dict[str, Network]:
@@ -112,11 +142,10 @@ class PPOTrainer(OnPolicyTrainer):
     def losses(self) -> dict[str, Loss]:
         """The loss, with the numbers that its schedules have come to."""
         left, vf = self._current_progress_remaining, self.clip_range_vf
-        return {"policy": PPOLoss(self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef)}
+        return {"policy": self.loss_class(self.clip_range(left), None if vf is None else vf(left), self.ent_coef, self.vf_coef)}
 
     @property
     def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
         return self.batch_size
 
     @property

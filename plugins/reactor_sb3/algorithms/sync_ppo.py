@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import Schedule
 
-from reactor_gymnasium.plugin import checked_number
 from reactor_sb3.acting.actor_critic import SampledPolicy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.ppo import PPOTrainer
 from reactor_sb3.trainers.options import Options, keeps_arguments
-
-USUAL_ROLLOUT = 2048
-"""Steps of a round, in all environments together, unless told otherwise: those of SB3's PPO with one environment."""
 
 __all__ = ["SyncPPO"]
 
@@ -56,8 +51,6 @@ class SyncPPO(PPOTrainer, PPO):
     """
 
     default_log_name: ClassVar[str] = "PPO"
-    log_unit: ClassVar[str] = "iterations"
-    draws_noise: ClassVar[bool] = False
 
     @keeps_arguments
     def __init__(
@@ -90,43 +83,9 @@ class SyncPPO(PPOTrainer, PPO):
         _init_setup_model: bool = True,
         **options: Unpack[Options],
     ) -> None:
-        for name, number in (("n_steps", n_steps), ("batch_size", batch_size), ("n_epochs", n_epochs)):
-            if number is not None:
-                checked_number(name, number, 1)
-        if rollout_buffer_class not in (None, RolloutBuffer, DictRolloutBuffer) or rollout_buffer_kwargs:
-            raise ValueError(
-                "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
-                "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use SB3's PPO "
-                "with ReactorVecEnv"
-            )
+        self.check_buffer(RolloutBuffer, DictRolloutBuffer)
         self.construct(PPO)
-
-    def _for_host(self) -> dict[str, Any]:
-        n_steps, n_envs = self.arguments["n_steps"], self.n_actors * self.envs_per_actor
-        usual = _usual_steps(n_envs, self.arguments["batch_size"]) if n_steps is None else n_steps
-        return {**super()._for_host(), "n_steps": usual}
-
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int | None = 1,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
-        """As every trainer's; but for ``log_interval``, which here counts rounds, as SB3's ``PPO`` does."""
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The policy, from whose distributions actions are drawn."""
         return self.policy, SampledPolicy.of(self.policy, self.gamma, self.gae_lambda, self.sde_sample_freq)
-
-
-def _usual_steps(n_envs: int, batch_size: int) -> int:
-    """Steps of each environment in rounds as long as SB3's with one environment."""
-    steps = max(USUAL_ROLLOUT // n_envs, 1)
-    if USUAL_ROLLOUT % n_envs == 0:
-        return steps
-    whole = batch_size // math.gcd(batch_size, n_envs)  # steps that make whole minibatches, for which SB3 asks
-    return steps // whole * whole or steps

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from reactor_rl.plugin import Pickled, WorkerState
+from reactor_sb3.acting.player import remembered
 from reactor_sb3.checkpoints.alike import LARGE, Each, alike, anything, at_least, is_count, is_number, is_stream, want
 from reactor_sb3.checkpoints.parts import columns
 from reactor_sb3.environments import seeded_envs
@@ -212,7 +213,14 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
         whole_infos: Whether infos are kept, which are objects.
     """
     actors = config.actors
-    actions, memory = actors.record["actions"].base, actors.policy.memory(range(actors.envs))
+    actions = actors.record["actions"].base
+
+    fresh = actors.policy.memory(range(actors.envs))
+
+    def is_memory(saved: Any) -> bool:
+        if type(fresh) is dict:
+            alike(saved, fresh, "what a policy remembers")
+        return type(saved) is type(fresh)
 
     def is_env(saved: Any) -> bool:
         seeded_envs.check(saved, actors.action_space, actions)
@@ -225,11 +233,12 @@ def expected_run(config: ProgramConfig, whole_infos: bool) -> dict[str, Any]:
             "began": lambda began: began is None or is_count(began),
             "wait": at_least(-LARGE),
             **dict.fromkeys(("returns", "lengths"), anything),
+            **({} if (memory := remembered(actors.policy, 1)) is None else {"memory": memory}),
         }
         alike(saved, evaluator, "the evaluator")
         return _are_episodes(saved["returns"], saved["lengths"])
 
-    actor = {"random": is_stream, "memory": lambda saved: type(saved) is type(memory), "envs": [is_env] * actors.envs}
+    actor = {"random": is_stream, "memory": is_memory, "envs": [is_env] * actors.envs}
     kinds: dict[str, Any] = {"Actor": actor, "Evaluator": is_evaluator}
     topology = program_of(config.saved).topology()
     named = saved_parts(topology, topology)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -92,6 +92,41 @@ class SeededEnvs:
             with block.opened():
                 for row in rows:
                     self._begin(row)
+
+    def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
+        """What asks every environment, before the actions of a step; to be called when a round has begun.
+
+        Args:
+            fields: Where answers go, by name, ``(steps, n, ...)``.
+            methods: The method to ask for each.
+
+        Raises:
+            AttributeError: If an environment has no such method.
+        """
+        asked = [
+            (fields[name], row, self._method(row, method)) for name, method in methods.items() for row in range(len(self.makers))
+        ]
+
+        def ask(step: int) -> None:
+            for field, row, method in asked:
+                try:
+                    field[step, row] = method()
+                except Exception as error:
+                    error.add_note(f"raised in environment {self.first + row}")
+                    raise
+
+        return ask
+
+    def _method(self, row: int, name: str) -> Callable[[], Any]:
+        env = self.block.envs[row].env
+        try:
+            method: Callable[[], Any] = env.get_wrapper_attr(name)
+        except AttributeError:
+            raise AttributeError(
+                f"environment {self.first + row} has no {name}(), which is asked before each action: give it that method, "
+                "or wrap it so that it has one"
+            ) from None
+        return method
 
     def step(self, actions: Array, out: BoundRows) -> None:
         """Take a step in each environment.

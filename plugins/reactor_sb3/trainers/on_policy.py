@@ -21,9 +21,11 @@ from reactor_sb3.trainers.report import counted
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_torch import Update, torch_state, torch_stream
 
-__all__ = ["OnPolicyTrainer", "Rollouts", "lambda_returns", "mean_of"]
+__all__ = ["OnPolicyTrainer", "Rollouts", "lambda_returns", "mean_of", "usual_steps"]
 
 Array = npt.NDArray[Any]
+USUAL_ROLLOUT = 2048
+"""Steps of a round, in all environments together, unless told otherwise: those of SB3's PPO with one environment."""
 
 
 class Rollouts:
@@ -55,6 +57,11 @@ class Rollouts:
         """A field, ``(envs * steps, ...)``, in the order of SB3's rollout buffer: all steps of an environment, then the next."""
         return torch.from_numpy(self._rows(name)).to(self._device)
 
+    def once(self, name: str) -> Array:
+        """A field that each round has once, ``(envs, ...)``."""
+        field = self._record[name]
+        return field.reshape(-1, *field.shape[2:])
+
     def observations(self) -> Any:
         """Observations in that order; of a ``Dict`` by key."""
         return self._layout.outside({key: self.rows("observations" + key) for key in self._layout.parts})
@@ -63,11 +70,12 @@ class Rollouts:
         """Actions in that order, as the policy has drawn them."""
         return self.rows(self._drawn)
 
-    def fill(self, buffer: RolloutBuffer) -> None:
+    def fill(self, buffer: RolloutBuffer, *more: str) -> None:
         """Make a rollout buffer one that is full of this round.
 
         Args:
             buffer: SB3's. Its arrays become views, ``(steps, envs, ...)``, of such in the order of :meth:`rows`.
+            *more: Fields that it has besides those of SB3's own, by the same name.
         """
         target: Any = buffer
         steps, envs = buffer.buffer_size, buffer.n_envs
@@ -78,7 +86,7 @@ class Rollouts:
 
         target.observations = self._layout.outside({key: view("observations" + key) for key in self._layout.parts})
         target.actions = view(self._drawn).reshape(steps, envs, -1)
-        for name in ("rewards", "values", "log_probs", "advantages"):
+        for name in ("rewards", "values", "log_probs", "advantages", *more):
             setattr(target, name, view(name))
         target.returns = target.advantages + target.values
         target.episode_starts = np.concatenate([np.ones((1, envs)), view("dones")[:-1]]).astype(np.float32)
@@ -127,6 +135,23 @@ class OnPolicyTrainer(Trainer):
         self.set_random_seed(self.seed)
         policy: Any = self.policy_class
         self.policy = policy(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
+
+    def check_buffer(self, *usual: Any) -> None:
+        """Refuse rollout buffers of other classes, or with other arguments.
+
+        Args:
+            *usual: The classes that SB3 has itself.
+
+        Raises:
+            ValueError: If there is one.
+        """
+        kind, kwargs = self.arguments["rollout_buffer_class"], self.arguments["rollout_buffer_kwargs"]
+        if kind not in (None, *usual) or kwargs:
+            raise ValueError(
+                "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
+                "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use "
+                f"SB3's {self.default_log_name} with ReactorVecEnv"
+            )
 
     # ------------------------------------------------------------------ what an algorithm says
 
@@ -218,6 +243,15 @@ class OnPolicyTrainer(Trainer):
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []
+
+
+def usual_steps(n_envs: int, batch_size: int) -> int:
+    """Steps of each environment in rounds as long as SB3's with one environment."""
+    steps = max(USUAL_ROLLOUT // n_envs, 1)
+    if USUAL_ROLLOUT % n_envs == 0:
+        return steps
+    whole = batch_size // math.gcd(batch_size, n_envs)  # steps that make whole minibatches, for which SB3 asks
+    return steps // whole * whole or steps
 
 
 def mean_of(found: list[dict[str, float]], name: str) -> float:
