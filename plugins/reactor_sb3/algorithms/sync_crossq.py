@@ -45,7 +45,7 @@ class CriticLoss(Loss):
         with torch.no_grad():
             following = following.amin(1, keepdim=True) - batch.ent_coef * log_prob[:, None]
             returns = batch.rewards + (1 - batch.dones) * batch.discounts * following
-        losses = [mse_loss(one, returns) for one in values.split(1, 1)]
+        losses = [mse_loss(one, returns) for one in values.chunk(values.shape[1], 1)]
         return (0.5 * torch.stack(losses).sum(),)
 
 

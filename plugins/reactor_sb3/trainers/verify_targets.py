@@ -23,17 +23,18 @@ class Training(Target[Trainer]):
     Args:
         trainer: The class.
         env: The environment, as the trainer takes it.
+        policy: Its policy, likewise.
         **arguments: Of its constructor.
     """
 
-    def __init__(self, trainer: type[Trainer], env: Any, **arguments: Any) -> None:
-        self.trainer, self.env, self.arguments = trainer, env, arguments
+    def __init__(self, trainer: type[Trainer], env: Any, policy: str = "MlpPolicy", **arguments: Any) -> None:
+        self.trainer, self.env, self.policy, self.arguments = trainer, env, policy, arguments
 
     def make(self, executor: Any = "auto", workers: int | None = None) -> Trainer:
         """The trainer."""
         trainer: Any = self.trainer
         with global_random_state():  # SB3 seeds the process's generators; the training itself leaves them alone
-            model: Trainer = trainer("MlpPolicy", self.env, executor=executor, workers=workers, **self.arguments)
+            model: Trainer = trainer(self.policy, self.env, executor=executor, workers=workers, **self.arguments)
         return model
 
     def play(self, model: Trainer, ticks: int) -> Iterator[Any]:

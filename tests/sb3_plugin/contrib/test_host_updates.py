@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, make
+from gymnasium import spaces
 from trainers import SPACES, same_draws
 
 from reactor_sb3.streams import Purpose, stream
@@ -47,3 +50,24 @@ def test_off_policy(algorithm: str, changed: dict[str, Any], tmp_path: Path) -> 
         assert ours.fingerprint() != before
         close(ours, theirs)
         assert ours._n_updates == theirs._n_updates
+
+
+@pytest.mark.parametrize("actions", [spaces.Discrete(7), spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3)], ids=str)
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
+    policy, space = SPACES[kind]
+    env = ToyOf("maskable_ppo", space, actions)
+    with make("maskable_ppo", env, policy, batch_size=64, n_epochs=3, ent_coef=0.01, clip_range_vf=0.2, n_steps=16) as ours:
+        ours.learn(128)
+        ours.save(tmp_path / "model")
+        theirs = CONTRIB["maskable_ppo"].host.load(tmp_path / "model", device="cpu")
+        theirs._logger, theirs.rollout_buffer = ours.logger, deepcopy(ours.rollout_buffer)
+        assert not theirs.rollout_buffer.action_masks.all()
+        before = ours.fingerprint()
+        ours.train()
+        theirs.train()
+        assert ours.fingerprint() != before
+        close(ours, theirs)
+        # with the probabilities that sb3-contrib has for them
+        buffer = ours.rollout_buffer
+        assert np.isfinite(buffer.log_probs).all() and (buffer.log_probs > -50).all()

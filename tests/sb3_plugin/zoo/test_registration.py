@@ -14,7 +14,7 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from reactor_sb3 import PQN, ReactorVecEnv, SyncDQN, SyncPPO, SyncSAC, SyncTD3
-from reactor_sb3.contrib import SyncCrossQ, SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncTQC
 
 FILES: dict[str, dict[str, Any]] = {
     "ppo": {"default": {"n_timesteps": 1000, "n_steps": 512}},
@@ -74,7 +74,7 @@ def zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 def test_trainers_are_algorithms_and_environments_are_ours(zoo: SimpleNamespace) -> None:
     assert zoo.algos == {
         "ppo": "SB3's", "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
-        "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ,
+        "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ, "sync_ppo_mask": SyncMaskablePPO,
     }  # fmt: skip
     assert zoo.manager.default_vec_env_cls is ReactorVecEnv
     assert zoo.HYPERPARAMS_SAMPLER["sync_sac"] == "SAMPLER of sac" and zoo.HYPERPARAMS_CONVERTER["sync_dqn"] == "CONVERTER of dqn"
