@@ -67,8 +67,8 @@ class ActorLoss(Loss):
 class SyncCrossQ(OffPolicyTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
-    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. With ``n_learners``, each slice of a
-    minibatch is normalised by its own statistics, and the running ones become the mean of what the slices make of them.
+    One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
+    so with ``n_learners`` its gradients are not shared out; with ``split=True`` the actor learns beside the critics.
 
     Args:
         policy: As for sb3-contrib's ``CrossQ``, and so is every parameter that is not named here.

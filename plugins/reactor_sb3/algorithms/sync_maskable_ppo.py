@@ -58,7 +58,7 @@ class MaskedLoss(PPOLoss):
         return None
 
 
-class SyncMaskablePPO(PPOTrainer, MaskablePPO):
+class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     """PPO with masks, whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncPPO` runs too. Each actor asks its environments for
@@ -149,6 +149,8 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):
 
     def batch(self, rollouts: Rollouts) -> MaskedBatch:
         """A whole round, in the order of sb3-contrib's rollout buffer."""
-        plain, choices = super().batch(rollouts), self.acting()[1].choices
-        everything = torch.ones(len(plain), sum(choices), dtype=torch.bool, device=self.device)
-        return MaskedBatch(**vars(plain), action_masks=rollouts.rows(MASKS) if self.use_masking else everything)
+        plain = super().batch(rollouts)
+        if self.use_masking:
+            return MaskedBatch(**vars(plain), action_masks=rollouts.rows(MASKS))
+        choices = self.policy.action_net.out_features
+        return MaskedBatch(**vars(plain), action_masks=torch.ones(len(plain), choices, dtype=torch.bool, device=self.device))
