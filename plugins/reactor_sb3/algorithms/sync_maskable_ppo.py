@@ -152,5 +152,5 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
         plain = super().batch(rollouts)
         if self.use_masking:
             return MaskedBatch(**vars(plain), action_masks=rollouts.rows(MASKS))
-        choices = self.policy.action_net.out_features
+        choices = int(cast(Any, self.policy).action_net.out_features)
         return MaskedBatch(**vars(plain), action_masks=torch.ones(len(plain), choices, dtype=torch.bool, device=self.device))
