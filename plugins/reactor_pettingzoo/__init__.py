@@ -6,13 +6,14 @@ from reactor_rl import __version__
 from reactor_rl.plugin import needs, preload
 
 with needs("pettingzoo", "reactor_pettingzoo"):
+    from reactor_pettingzoo.evaluation import evaluate
     from reactor_pettingzoo.runner.policies import RandomPolicy
     from reactor_pettingzoo.runner.report import Report
     from reactor_pettingzoo.runner.runner import MultiAgentRunner
     from reactor_pettingzoo.runner.tournament import Tournament, tournament
     from reactor_pettingzoo.vector.vector_env import ParallelVectorEnv
 
-__all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "Tournament", "tournament", "__version__"]
+__all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "Tournament", "evaluate", "tournament", "__version__"]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import AskedPolicy, Noise, PolicyContext, Seeded, Turn, adapted, is_plain
+from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Seeded, Turn, adapted, is_plain
 from reactor_rl.plugin import aligned_zeros, generator_states, global_random_state, moved, one_numeric_thread
 
 __all__ = ["BATCH", "Asking", "Chosen", "choose_batch", "noise_of", "seed_of"]
@@ -176,16 +175,13 @@ def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int 
         Exception: What the policy raises.
     """
     asked = adapted(policy, context)
-    observations = _observations(env, _SAMPLES)
-    layout = ObservationLayout(context.observation_space)
     with one_numeric_thread(), global_random_state():
-        return _chosen(asked, context, layout, observations, batch_size)
+        trial = _Trial(context, env)
+        trial.look_around(asked)
+        return _chosen(asked, trial, batch_size)
 
 
-def _chosen(
-    asked: AskedPolicy, context: PolicyContext, layout: ObservationLayout, observations: list[Any], batch_size: int | None
-) -> Chosen:
-    trial = _Trial(context, layout, observations)
+def _chosen(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen:
     if asked.by_row:
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "every row by itself, by construction")
@@ -210,14 +206,41 @@ def _chosen(
 
 
 class _Trial:
-    """Asks a policy about a few observations."""
+    """Asks a policy about a few observations.
 
-    def __init__(self, context: PolicyContext, layout: ObservationLayout, observations: list[Any]) -> None:
-        self.context, self.layout, self.observations = context, layout, observations
+    Args:
+        context: What it is to act in.
+        env: An environment that is thrown away.
+    """
+
+    def __init__(self, context: PolicyContext, env: Any) -> None:
+        self.env, self.layout = env, ObservationLayout(context.observation_space, "unsafe")
+        self.observations = [own(env.reset(seed=0)[0])]
         self.remembers = False
+
+    def look_around(self, policy: AskedPolicy) -> None:
+        """Take a few steps with the policy; fewer if the environment fails, which is to be seen later."""
+        while len(self.observations) < _SAMPLES:
+            before = len(self.observations)
+            turn, ask = self._asked(policy, 1, [before - 1])
+            action = ask(turn)[0]
+            try:
+                observation, _, terminated, truncated, _ = self.env.step(action)
+                if terminated or truncated:
+                    observation, _ = self.env.reset()
+            except Exception:
+                return
+            self.observations.append(own(observation))
 
     def answers(self, policy: AskedPolicy, batch: int, which: Sequence[int]) -> list[Any]:
         """What it is chosen by, for the observations of these numbers, which fill a batch."""
+        turn, ask = self._asked(policy, batch, which, raw=True)
+        found = ask(turn)
+        self.remembers = self.remembers or any(one is not None for one in turn.memory)
+        return [own(one) for one in found]
+
+    def _asked(self, policy: AskedPolicy, batch: int, which: Sequence[int], raw: bool = False) -> tuple[Turn, BoundPolicy]:
+        """A turn, and the policy bound to the observations of these numbers."""
         layout, rows = self.layout, None
         if layout.arrays:
             shape, dtype = layout.storage()
@@ -228,10 +251,7 @@ class _Trial:
         objects = [layout.take_objects(self.observations[number]) for number in which] if layout.objects else None
         observations = layout.batched(rows, objects, copy=False)
         turn = Turn(_trial_noise(policy.noise, which), [None] * batch)
-        policy.bind(observations, batch)(Turn(_trial_noise(policy.noise, which), [None] * batch))  # its mistakes are named here
-        found = policy.raw(observations, batch)(turn)
-        self.remembers = self.remembers or any(one is not None for one in turn.memory)
-        return [own(one) for one in found]
+        return turn, (policy.raw if raw else policy.bind)(observations, batch)
 
     def is_alone(self, policy: AskedPolicy, batch: int) -> bool:
         """Whether it answers the same for an observation wherever it is in a batch, and beside whichever others."""
@@ -257,17 +277,3 @@ def _trial_noise(noise: Noise | None, which: Sequence[int]) -> Any:
 
 def _bytes(answer: Any) -> bytes:
     return np.asarray(answer).tobytes() if isinstance(answer, np.ndarray | np.generic) else repr(answer).encode()
-
-
-def _observations(env: Any, count: int) -> list[Any]:
-    """Some that an environment shows, after a reset and in a few steps at random; fewer if it fails, which is to be seen later."""
-    with global_random_state():
-        env.action_space.seed(0)
-        seen = [own(env.reset(seed=0)[0])]
-        with contextlib.suppress(Exception):
-            while len(seen) < count:
-                observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-                seen.append(own(observation))
-                if terminated or truncated:
-                    seen.append(own(env.reset()[0]))
-    return seen[:count]

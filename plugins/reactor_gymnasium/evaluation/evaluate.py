@@ -174,7 +174,7 @@ class Evaluator:
             if not isinstance(probe, gymnasium.Env):
                 raise TypeError(f"env must make a gymnasium.Env, got {probe!r}")
             try:
-                self.name = self.name or (probe.spec.id if probe.spec is not None else type(probe.unwrapped).__name__)
+                self.name = self.name or _name_of(probe)
                 context = PolicyContext(probe.observation_space, probe.action_space, deterministic)
                 chosen = choose_batch(policy, context, probe, batch_size)
                 if record:
@@ -277,6 +277,14 @@ def env_maker(env: Any) -> tuple[Callable[[], gymnasium.Env[Any, Any]], str]:
     if isinstance(env, gymnasium.Env) or not callable(env):
         raise TypeError(f"env must be an id, a spec, or a function that makes an environment, got {env!r}")
     return env, ""
+
+
+def _name_of(env: gymnasium.Env[Any, Any]) -> str:
+    """Its id; of one that was made without one, its name or that of its class."""
+    if env.spec is not None:
+        return env.spec.id
+    name = getattr(env.unwrapped, "name", None)
+    return name if isinstance(name, str) else type(env.unwrapped).__name__
 
 
 def report_of(

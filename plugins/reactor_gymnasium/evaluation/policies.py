@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -202,6 +203,10 @@ class PredictPolicy(AskedPolicy):
         return ask
 
 
+_generators = threading.RLock()
+"""The threads of a process share its generators."""
+
+
 class Seeded(AskedPolicy):
     """A policy that draws from the generators of the process: they are seeded by episode and step before it is asked."""
 
@@ -213,17 +218,24 @@ class Seeded(AskedPolicy):
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
-        ask = self.policy.bind(observations, rows)
+        ask, needed = self.policy.bind(observations, rows), self.policy.noise
 
         def seeded(turn: Turn) -> Any:
-            word = int(turn.noise[0].integers(2**32))
-            with global_random_state():
+            generators = turn.noise
+            word = int(generators[0].integers(2**32))
+            inner = Turn(generators, turn.memory)
+            if needed is None:
+                inner.noise = None
+            elif needed.kind != "generator":
+                draw = generators[0].random if needed.kind == "uniform" else generators[0].standard_normal
+                inner.noise = draw((rows, needed.width))
+            with _generators, global_random_state():
                 random.seed(word)
                 np.random.seed(word)
                 torch = sys.modules.get("torch")
                 if torch is not None:
                     torch.manual_seed(word)
-                return ask(turn)
+                return ask(inner)
 
         return seeded
 

@@ -78,6 +78,7 @@ def test_one_report_on_workers(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CASES)
 def test_one_report_on_anything(name: str) -> None:
     policy, env = CASES[name]
