@@ -28,7 +28,7 @@ Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 OURS = (
     "shared_memory", "copy", "context", "daemon", "observation_mode", "autoreset_mode", "max_concurrency", "workers", "executor",
     "nodes", "caller_works", "batch_size", "restarts",
-    "step_timeout",
+    "step_timeout", "kernels",
 )  # fmt: skip
 """Keywords that are meant for :class:`ReactorVectorEnv` and not for the environment."""
 

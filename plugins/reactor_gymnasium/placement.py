@@ -12,11 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
+from reactor_gymnasium.native.takeover import take_over, within
 from reactor_rl.plugin import (
     DAEMONIC,
     DEFAULT_COST,
@@ -52,18 +54,39 @@ __all__ = [
 
 STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
+KERNEL_ROWS = 64
 INFOS, TIMES = 8, 5
 """Infos that are timed together, and how often."""
 
 
-def step_cost(env: gymnasium.Env[Any, Any]) -> float | None:
-    """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`."""
+def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | None:
+    """Median seconds of a step of an environment that is thrown away afterwards; see :func:`median_step`.
+
+    Args:
+        env: The environment.
+        kernels: Whether a kernel will step it, where there is one.
+    """
 
     def step(action: Any) -> bool:
         *_, terminated, truncated, _ = env.step(action)
         return bool(terminated or truncated)
 
-    return median_step(lambda seed: env.reset(seed=seed), random_actions(env.action_space).__next__, step)
+    seconds = median_step(lambda seed: env.reset(seed=seed), random_actions(env.action_space).__next__, step)
+    return (_kernel_cost(env) if kernels else None) or seconds
+
+
+def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
+    """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
+    with global_random_state(), contextlib.suppress(Exception, SystemExit):
+        observation, _ = env.reset(seed=0)
+        inner = within(env)
+        n = KERNEL_ROWS  # of one environment: all draw from its generator, which does not matter for the time
+        kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
+        if isinstance(kernel, str) or not kernel.timed:
+            return None
+        actions = kernel.draw(inner, np.random.default_rng(0), n)
+        return _shortest(lambda: kernel.step(actions, None, None)) / n
+    return None
 
 
 def median_step(reset: Callable[[int | None], object], sample: Callable[[], Any], step: Callable[[Any], bool]) -> float | None:

@@ -18,6 +18,9 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
+from reactor_gymnasium.native.guards import changed
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
+from reactor_gymnasium.native.takeover import take_over
 from reactor_rl.plugin import Pickled, decode
 
 __all__ = ["IDLE", "close_all", "BoundRows", "EnvBlock", "RowLayout", "marked"]
@@ -71,12 +74,18 @@ class BoundRows:
             them.
     """
 
-    __slots__ = ("copies", "put", "put_all", "put_next")
+    __slots__ = ("copies", "kind", "led_to", "put", "put_all", "put_next", "rows", "shown")
 
     def __init__(self, layout: RowLayout, observations: Any, next_observations: Mapping[str, Array] | None = None) -> None:
         rows = next_observations if observations is None else observations
         self.put, self.put_all = layout.writer(rows), layout.batch_writer(rows)
         self.put_next = None if next_observations is None else layout.writer(next_observations)
+        self.rows = observations
+        # For kernels: where all is one contiguous array of plain numbers.
+        self.shown, self.led_to = _whole_array(observations), _whole_array(next_observations)
+        arrays = [array for given, array in ((observations, self.shown), (next_observations, self.led_to)) if given is not None]
+        kinds = {None if array is None else (array.dtype, array.shape) for array in arrays}
+        self.kind = kinds.pop() if len(kinds) == 1 else None
         self.copies: tuple[tuple[Array, Array], ...] = ()
         if next_observations is not None and observations is not None:
             self.copies = tuple((part, observations[name]) for name, part in next_observations.items())
@@ -97,6 +106,12 @@ class BoundRows:
         return failures
 
 
+def _whole_array(rows: Any) -> Array | None:
+    if isinstance(rows, Mapping):
+        rows = next(iter(rows.values())) if len(rows) == 1 else None
+    return rows if isinstance(rows, np.ndarray) and rows.dtype.names is None and rows.flags.c_contiguous else None
+
+
 class EnvBlock:
     """Environments ``first`` to ``first + n - 1``, which are stepped together.
 
@@ -108,6 +123,9 @@ class EnvBlock:
         autoreset: When an environment whose episode has ended is reset.
         seeds: From a row to the arguments of a reset that follows an episode; by default there are none. ``None`` for no reset: the
             row is idle then.
+        kernels: Whether a kernel may step all of them in one call, where there is one, with the same results; see
+            :mod:`reactor_gymnasium.native`.
+        columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.
 
     Attributes:
         envs: The environments; nobody else may refer to one.
@@ -121,13 +139,20 @@ class EnvBlock:
         keep_infos: Whether they are kept.
         last_info: From the row and the last info of an episode to what is kept of it; called before a reset in the same step.
         failures: Row and exception of what failed in the last step, while the others took theirs.
+        stepped: The kernel that took the last step; ``None`` if Python did.
+        why_not: Why no kernel takes them over, as far as is known.
         mark: If it is set, the row that is being stepped is written here, counted from 1, and 0 after the step.
     """
 
     def __init__(
-        self, first: int, autoreset: AutoresetMode, seeds: Callable[[int], Mapping[str, Any] | None] | None = None
+        self,
+        first: int,
+        autoreset: AutoresetMode,
+        seeds: Callable[[int], Mapping[str, Any] | None] | None = None,
+        kernels: bool = True,
+        columns: bool = False,
     ) -> None:
-        self.first, self.autoreset, self.seeds = first, autoreset, seeds
+        self.first, self.autoreset, self.seeds, self.columns = first, autoreset, seeds, columns
         self.envs: list[WrapperBypass] = []
         self.observations: list[Any] = []
         self.pending: list[int] = []
@@ -146,6 +171,11 @@ class EnvBlock:
         self._targets: list[Env] = []  # what to step
         self._bypassing = False  # whether wrappers are left out
         self._unsettled = True  # whether there may be more to leave out
+        self.stepped: BlockKernel | None = None
+        self.why_not = "" if kernels else "kernels=False"
+        self._kernel: BlockKernel | None = None  # what has taken the environments over
+        self._taken_at, self._wait = 0, 1
+        self._take_at = 0 if kernels else NEVER  # the value of `_now` at which a kernel is looked for
 
     def build(self, makers: Sequence[Pickled], construct: Callable[[Callable[[], Env]], Env] | None = None) -> None:
         """Make the environments, here where they will live.
@@ -183,12 +213,15 @@ class EnvBlock:
             actions: One for each environment; rows of an array are copied.
             out: Where to write the observations; ``None`` if no part of them is an array.
         """
+        if (self._kernel is not None or self._now == self._take_at) and self._step_by_kernel(actions, out):
+            return
         if isinstance(actions, np.ndarray) and actions.ndim > 1:  # what an array of one axis gives are scalars
             actions = actions.copy()
         if self._unsettled or (self._bypassing and not steps_pristine()):
             self._write_back()
             self._settle()
         self._now = now = self._now + 1
+        self.stepped = None
         envs, pending, last, due = self._targets, self.pending, self.observations, self._due
         rewards: list[Any] = [0.0] * len(envs)
         self.rewards = rewards
@@ -251,6 +284,117 @@ class EnvBlock:
                 part[...] = shown
             if finals and out.put_next:
                 self._write_finals(out.put_next)
+
+    def _step_by_kernel(self, actions: Any, out: BoundRows | None) -> bool:
+        """Take the step by the kernel that has taken the environments over, or may now; ``False`` if Python has to."""
+        kernel = self._kernel
+        if kernel is None:
+            kernel = self._take_over()
+        elif not wrappers_pristine() or changed(type(kernel)):
+            self._give_back()
+            return False
+        if kernel is None:
+            return False
+        if type(actions) is not np.ndarray or actions.dtype not in kernel.actions or not actions.flags.c_contiguous:
+            self._give_back()
+            return False
+        shown, led_to, known = None, None, out is None
+        if out is not None and out.kind == kernel.kind:
+            shown, led_to, known = out.shown, out.led_to, True
+        count = kernel.step(actions, shown, led_to)
+        if count == REFUSED:
+            self._give_back()
+            return False
+        self._now += 1
+        self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, [], [], {}, {}
+        if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
+            self._end_episodes(kernel, shown)
+        if out is not None and not known and not (out.rows is not None and kernel.write(out.rows)):
+            self._write_rows(out)
+        if not self.columns:
+            self._tell(kernel)
+        return True
+
+    def _end_episodes(self, kernel: BlockKernel, shown: Array | None) -> None:
+        """Note which episodes the kernel's step has ended, and reset those that need a seed."""
+        over = np.flatnonzero(kernel.terminated | kernel.truncated).tolist()
+        if self.autoreset is AutoresetMode.SAME_STEP and over:
+            if self.seeds is None:
+                self.finals = {row: (kernel.final(row), self.last_info(row, kernel.final_info(row))) for row in over}
+            else:
+                last, infos = kernel.rows(), kernel.infos_by_row()
+                self.finals = {row: (kernel.own(last[row]), self.last_info(row, infos.get(row, {}))) for row in over}
+                resets = {row: self.seeds(row) for row in over}
+                kernel.reset({row: dict(kwargs) for row, kwargs in resets.items() if kwargs is not None})
+                if shown is not None:
+                    shown[...] = kernel.observations
+                if idle := [row for row, kwargs in resets.items() if kwargs is None]:
+                    self._give_back()
+                    for row in idle:
+                        self.pending[row], self._due[row] = IDLE, NO_LIMIT
+        if not self.columns:
+            terminated, truncated = kernel.terminated.tolist(), kernel.truncated.tolist()
+            self.ended = [(row, terminated[row], truncated[row]) for row in over]
+
+    def _write_rows(self, out: BoundRows) -> None:
+        """Write the observations of a kernel's step where they are not laid out as the kernel has them."""
+        self.failures += out.write_each(self.observations)
+        for part, shown in out.copies:
+            part[...] = shown
+        if self.finals and out.put_next:
+            self._write_finals(out.put_next)
+
+    def _tell(self, kernel: BlockKernel) -> None:
+        """Let the owner have what a kernel's step brought, row by row."""
+        self.rewards = kernel.rewards.tolist()
+        if self.keep_infos:
+            self.infos = kernel.infos_by_row()
+
+    # ------------------------------------------------------------------ kernels
+
+    def _take_over(self) -> BlockKernel | None:
+        """Let a kernel take the environments over, if there is one."""
+        self._take_at = NEVER
+        if self._unsettled or not wrappers_pristine():
+            self._take_at = self._now + 1
+            return None
+        envs, self.stepped, self.failures = self._targets, None, []
+        if any(counted > _REFERENCES for counted in [getrefcount(env) for env in envs]):
+            self.why_not = "somebody else refers to one of them"
+            self._later()
+            return None
+        if IDLE in self.pending or (self.seeds is not None and self.autoreset is not AutoresetMode.SAME_STEP):
+            self._later()
+            return None
+        mode = AutoresetMode.DISABLED if self.seeds is not None else self.autoreset
+        left = [due - self._now for due in self._due]
+        limits = [held.limit for held in self.envs]
+        kernel = take_over(envs, left, limits, self.pending, self.observations, mode)
+        if isinstance(kernel, str):
+            self.why_not = kernel
+            self._later()
+            return None
+        self._kernel, self._taken_at, self.why_not = kernel, self._now, ""
+        self.observations[:] = kernel.rows()
+        return kernel
+
+    def _later(self) -> None:
+        """Look for a kernel again, in twice as many steps as the last time."""
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+        self._take_at = self._now + self._wait
+
+    def _give_back(self) -> None:
+        """Let the environments have what a kernel has made of them, and look for one later."""
+        kernel, self._kernel, self.stepped = self._kernel, None, None
+        if kernel is None:
+            return
+        self.observations[:] = kernel.give_back()
+        self.pending[:] = kernel.pending.tolist()
+        self._due = [self._now + left for left in kernel.left.tolist()]
+        self._soonest = min(self._due)
+        if self._now - self._taken_at >= WORTH_IT:
+            self._wait = 1
+        self._later()
 
     def _begin(self, row: int, env: Env, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Reset an environment whose episode has ended."""
@@ -319,6 +463,7 @@ class EnvBlock:
 
     def _write_back(self) -> None:
         """Write the counts of time limits that are left out back into the wrappers, before anybody looks at them."""
+        self._give_back()
         for held, due in zip(self.envs, self._due, strict=True):
             held.write_back(held.limit - (due - self._now))
 
@@ -333,6 +478,25 @@ class EnvBlock:
         self._soonest = min(self._due)
         self._bypassing = any(held.engaged for held in self.envs)
         self._unsettled = not all(held.final for held in self.envs)
+
+
+NEVER = -1
+WORTH_IT = 64
+"""Steps that a kernel has to take for it to be worth taking the environments over again at once."""
+LONGEST_WAIT = 256
+"""Steps after which a kernel is looked for again at the latest."""
+
+
+def _references() -> int:
+    """What is counted of an environment, if nobody but the block refers to it: a wrapper, a bypass and the list of targets do."""
+    wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
+    wrapper.env = bypass.target = env
+    targets = [env]
+    del env
+    return max([getrefcount(env) for env in targets])
+
+
+_REFERENCES = _references()
 
 
 def _copied(row: int, info: Any) -> Any:

@@ -19,7 +19,19 @@ from gymnasium.vector import VectorEnv
 
 from reactor_rl.plugin import dumps
 
-__all__ = ["Block", "stack_infos", "Packed", "merge_infos", "note_whose_info", "pack_infos", "together", "infos_by_row"]
+__all__ = [
+    "Block",
+    "InfoColumns",
+    "pack_columns",
+    "together_columns",
+    "stack_infos",
+    "Packed",
+    "merge_infos",
+    "note_whose_info",
+    "pack_infos",
+    "together",
+    "infos_by_row",
+]
 
 Block = tuple[int, int, dict[str, Any]]
 """The first row, how many rows, and their batched infos: columns of so many values, and masks ``_key`` for some of them."""
@@ -211,6 +223,43 @@ def _array_column(values: list[Any]) -> _Column:
         return spec, b"".join(values)
     except (BufferError, TypeError, ValueError):  # some are views that are not contiguous
         return spec, b"".join([value.tobytes() for value in values])
+
+
+InfoColumns = tuple[npt.NDArray[Any] | None, dict[str, tuple[str, npt.NDArray[Any]]]]
+"""Infos of some rows, ``None`` for all: by key whether values are Python's or numpy's numbers, or arrays, and one of each row."""
+
+
+def pack_columns(
+    first: int, rows: int, ended: dict[int, Any], blocks: Sequence[InfoColumns], *, split_finals: bool = True
+) -> Packed:
+    """What :func:`pack_infos` gives, for infos of a step that are columns already.
+
+    Args:
+        first: Index of the shard's first environment.
+        rows: How many it has.
+        ended: As for :func:`pack_infos`.
+        blocks: Infos, each of other rows.
+        split_finals: As for :func:`pack_infos`.
+    """
+    finals, _ = pack_infos(first, ended, {}, split_finals=split_finals)
+    groups: list[_Group] = []
+    for of_block, columns in blocks:
+        where: _Rows = (first, first + rows) if of_block is None else (of_block + first).tolist()
+        packed = [((form, values.dtype.str, values.shape[1:]), values.tobytes()) for form, values in columns.values()]
+        groups.append((where, tuple(columns), packed))
+    return finals, groups
+
+
+def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:
+    """What :func:`together` gives, for infos that are columns already; ``None`` unless all rows have the same keys."""
+    if len(blocks) != 1 or blocks[0][0] is not None:
+        return None
+    merged: dict[str, Any] = {}
+    everybody = _everybody(rows)
+    for key, (_, values) in blocks[0][1].items():
+        merged[key] = values.copy()
+        merged[f"_{key}"] = everybody.copy()
+    return merged
 
 
 def together(infos: dict[int, Any], rows: int) -> dict[str, Any] | None:

@@ -201,8 +201,13 @@ class ProgramVectorEnv(VectorEnv[Any, Any, Any]):
         name = f"{self._name()}, " if self._name() else ""
         batches = f", batch_size={self.num_envs // len(self._batches)}" if len(self._batches) > 1 else ""
         how = f", executor={self.executor!r}, workers={self.workers}" if hasattr(self, "_run") else ""
-        why = f" [{self._why}]" if how and self._why else ""
+        notes = [note for note in (self._why, self._stepped_by()) if note] if how else []
+        why = f" [{', '.join(notes)}]" if notes else ""
         return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
+
+    def _stepped_by(self) -> str:
+        """What steps the environments, if there is something to say."""
+        return ""
 
     @property
     def _title(self) -> str:

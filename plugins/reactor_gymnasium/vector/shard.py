@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all, marked
 from reactor_gymnasium.environments.bypass import WrapperBypass
-from reactor_gymnasium.environments.infos import note_whose_info, pack_infos, together
+from reactor_gymnasium.environments.infos import note_whose_info, pack_columns, pack_infos, together, together_columns
 from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
+from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads
 
@@ -212,6 +213,7 @@ class EnvShard(Shard):
         watched: Whether to tell at any time which environment is being stepped.
         strategies: How each of them can be saved, if that is known already.
         whole: Whether it has every environment, in the caller's process.
+        kernels: Whether a kernel may step them.
     """
 
     envs: list[WrapperBypass]
@@ -231,7 +233,9 @@ class EnvShard(Shard):
         watched: bool = False,
         strategies: Sequence[str | None] = (),
         whole: bool = False,
+        kernels: bool = True,
     ) -> None:
+        self.kernels = kernels
         super().__init__(first, row, len(env_fns), ObservationLayout(single_observation_space, casting), watched, strategies)
         self.split_finals, self.owner, self.env_fns, self.whole = split_finals, owner, tuple(env_fns), whole
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
@@ -240,7 +244,7 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ start and end
 
     def build(self) -> None:
-        block = self.block = EnvBlock(self.first, self.autoreset_mode)
+        block = self.block = EnvBlock(self.first, self.autoreset_mode, kernels=self.kernels, columns=True)
         self.envs, self.last = block.envs, block.observations
         block.build(self.env_fns)
         self._check_spaces()
@@ -275,6 +279,9 @@ class EnvShard(Shard):
         if self.watched:
             block.mark = self.at.buffer
         block.step(self.actions.value if self.actions.present else self.items.value, self._bound())
+        if block.stepped is not None:
+            self._take_columns(block.stepped)
+            return
         failures: Failures = []
         if block.failures:  # a comprehension over nothing costs a call
             failures = [self._failure(row, error) for row, error in block.failures]
@@ -289,6 +296,22 @@ class EnvShard(Shard):
             finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in block.finals.items()}
         if finals or block.infos or failures or self.layout.objects:
             self._send(finals, block.infos, failures)
+
+    def _take_columns(self, kernel: BlockKernel) -> None:
+        """Send what a kernel's step brought."""
+        self.rewards.buffer[...] = kernel.rewards
+        self.terminations.buffer[...] = kernel.terminated
+        self.truncations.buffer[...] = kernel.truncated
+        infos, failures = kernel.infos(), self.block.failures
+        if not (infos or self.block.finals or failures):
+            return
+        finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in self.block.finals.items()}
+        rows = len(self.envs)
+        if self.whole and not (finals or failures) and (merged := together_columns(infos, rows)) is not None:
+            self.extras.set(Handed(merged))
+            return
+        packed = pack_columns(self.row, rows, finals, infos, split_finals=self.split_finals)
+        self.extras.set((packed, [self._failure(row, error) for row, error in failures]))
 
     def _write_rewards(self, rewards: list[Any], failures: Failures) -> None:
         out = self.rewards.buffer

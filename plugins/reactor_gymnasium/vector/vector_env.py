@@ -29,7 +29,8 @@ from reactor_gymnasium.arguments import (
 from reactor_gymnasium.environments.infos import merge_infos
 from reactor_gymnasium.environments.saving import recover_for
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, check_shared_memory
-from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers
+from reactor_gymnasium.native.takeover import forecast, within
+from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, step_cost
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
@@ -82,6 +83,8 @@ class ReactorVectorEnv(CallingVectorEnv):
         step_timeout: Seconds that a step, or a reset or a call, may take on a worker process at most. After that it is a
             :class:`reactor_rl.WorkerHungError` that names the environment, or, with ``restarts``, the worker is replaced. The
             calling thread's own environments are not timed: ``caller_works=False`` leaves it none.
+        kernels: Whether Gymnasium's own environments may be stepped by kernels, many rows in one call, with the same results to the
+            last bit; ``REACTOR_RL_KERNELS=0`` in the environment says no for all. ``repr()`` says which kernel it is.
 
     Raises:
         ValueError: If there are no environments, ``worker`` is given, a number makes no sense, or there are ``restarts`` and
@@ -184,6 +187,7 @@ class ReactorVectorEnv(CallingVectorEnv):
         batch_size: int | None = None,
         restarts: int = 0,
         step_timeout: float | None = None,
+        kernels: bool = True,
     ) -> None:
         super().__init__()
         self.env_fns = env_fns = tuple(env_fns)
@@ -216,7 +220,9 @@ class ReactorVectorEnv(CallingVectorEnv):
             )
             if shared_memory:
                 check_shared_memory(self.single_observation_space)
-            costs = partial(env_costs, dummy, self._encoded, workers, infos=info_cost if self._split_finals else None)
+            self._inner = type(within(dummy)) if kernels else None
+            cost = partial(step_cost, kernels=kernels)
+            costs = partial(env_costs, dummy, self._encoded, workers, cost, info_cost if self._split_finals else None)
             helper_cost = late_helpers(context, self._spin)
             choice = choose_executor(costs, self.batch_size, workers, executor, caller_works, helper_cost, restarts)
         finally:
@@ -246,11 +252,15 @@ class ReactorVectorEnv(CallingVectorEnv):
                 watched=step_timeout is not None,
                 strategies=self._strategies(self._encoded[lo:hi]),
                 whole=self._split_finals and choice.executor == "inline" and hi - lo == self.batch_size,
+                kernels=kernels,
             )
 
         self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
         if not self.copy:
             self._make_views()
+
+    def _stepped_by(self) -> str:
+        return forecast(self._inner) if self._inner else "no kernel: kernels=False"
 
     # ------------------------------------------------------------------ reset
 

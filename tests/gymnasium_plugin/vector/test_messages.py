@@ -118,8 +118,8 @@ def test_the_demo_prints_spreads_and_what_was_chosen(capsys: pytest.CaptureFixtu
 
 
 def test_the_demo_says_what_its_vector_environment_runs_on() -> None:
-    with contextlib.closing(ReactorVectorEnv([cartpole], workers=1)) as envs:
-        assert demo._choice(envs) == "one core: one worker"
+    with contextlib.closing(ReactorVectorEnv([cartpole], workers=1, kernels=False)) as envs:
+        assert demo._choice(envs) == "one core: one worker, no kernel: kernels=False"
 
 
 def test_the_demo_says_where_it_is_every_five_seconds_without_a_terminal(

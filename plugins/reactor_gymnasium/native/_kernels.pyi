@@ -1,0 +1,29 @@
+from typing import Any
+
+import numpy.typing as npt
+
+ACROBOT_WORK: int
+
+class Batch:
+    def __new__(
+        cls,
+        name: str,
+        mode: int,
+        arrays: tuple[npt.NDArray[Any] | None, ...],
+        generators: list[Any],
+        bounds: tuple[float, ...],
+        constants: tuple[float, ...],
+        numbers: tuple[int, ...],
+        loops: tuple[tuple[int, int], ...],
+        /,
+    ) -> Batch: ...
+    def step(
+        self,
+        actions: npt.NDArray[Any],
+        wide: bool,
+        observations: npt.NDArray[Any] | None,
+        next_observations: npt.NDArray[Any] | None,
+        /,
+    ) -> int: ...
+    def reset(self, mask: npt.NDArray[Any], /) -> None: ...
+    def set_generator(self, row: int, capsule: Any, /) -> None: ...

@@ -1,0 +1,256 @@
+"""Kernels of classic control."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from reactor_gymnasium.native.compiled import CompiledKernel
+
+__all__ = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum", "discrete"]
+
+Env = gymnasium.Env[Any, Any]
+
+SCREEN = frozenset({"screen", "clock", "isopen", "screen_width", "screen_height", "screen_dim", "surf", "last_u"})
+UTILS = "gymnasium.envs.classic_control.utils"
+PAIR, AN_ARRAY, STOPPED = range(3)
+
+
+def numbers(values: tuple[Any, ...]) -> str | None:
+    """Complain of constants that are not floats or ints."""
+    for value in values:
+        if type(value) not in (float, int, bool):
+            return f"one of its constants is {value!r}"
+    return None
+
+
+def discrete(env: Env, n: int) -> str | None:
+    """Complain of an action space that is not the usual one."""
+    space = env.action_space
+    return None if type(space) is spaces.Discrete and space.n == n and space.start == 0 else f"its action space is {space}"
+
+
+class Classic(CompiledKernel):
+    names: ClassVar[tuple[str, ...]]
+    """Of constants."""
+    sources = (UTILS,)
+    helpers: ClassVar[tuple[tuple[str, str], ...]] = ((UTILS, "maybe_parse_reset_bounds"),)
+    choices: ClassVar[int] = 0
+    """How many actions there are, 0 where they are floats."""
+
+    @classmethod
+    def constants(cls, env: Env) -> tuple[Any, ...]:
+        return tuple([getattr(env, name) for name in cls.names])
+
+    @classmethod
+    def strange(cls, env: Env) -> str | None:
+        complaint = discrete(env, cls.choices) if cls.choices else None
+        return complaint or numbers(cls.constants(env)) or cls.strange_state(env)
+
+    @classmethod
+    def strange_state(cls, env: Env) -> str | None:
+        state: Any = env.state  # type: ignore[attr-defined]
+        known = type(state) is np.ndarray and state.dtype == np.float64 and state.ndim == 1
+        return None if known else f"its state is {state!r}"
+
+
+class CartPole(Classic):
+    title, code = "CartPole", "cartpole"
+    module, owner = "gymnasium.envs.classic_control.cartpole", "CartPoleEnv"
+    names = (
+        "gravity", "masspole", "total_mass", "length", "polemass_length", "force_mag", "tau", "theta_threshold_radians",
+        "x_threshold", "_sutton_barto_reward",
+    )  # fmt: skip
+    known = SCREEN | frozenset((*names, "masscart", "kinematics_integrator", "state", "steps_beyond_terminated"))
+    states = ("state", "steps_beyond_terminated")
+    bounds = (-0.05, 0.05)
+    shape, choices = (4,), 2
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        if env.kinematics_integrator != "euler":
+            return f"its kinematics_integrator is {env.kinematics_integrator!r}"
+        if env.steps_beyond_terminated not in (None, 0):
+            return "it is stepped after the end of its episode"
+        return super().strange_state(env)
+
+    def load(self) -> None:
+        envs: Any = self.envs
+        self.state = np.array([env.state for env in envs]).T.copy()
+        self.work = np.zeros(2 * len(envs))
+        self.places = np.array([env.steps_beyond_terminated is not None for env in envs], np.uint8)
+
+    def floats(self) -> tuple[float, ...]:
+        return self.constant[:-1]
+
+    def numbers(self) -> tuple[int, ...]:
+        return (int(self.constant[-1]),)
+
+    def unload(self) -> None:
+        assert self.state is not None
+        for env, state, over in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+            env.state, env.steps_beyond_terminated = state.copy(), 0 if over else None  # type: ignore[attr-defined]
+
+
+class Pendulum(Classic):
+    title, code = "Pendulum", "pendulum"
+    module, owner = "gymnasium.envs.classic_control.pendulum", "PendulumEnv"
+    names = ("max_speed", "max_torque", "dt", "g", "m", "l")
+    known = SCREEN | frozenset((*names, "state"))
+    states = ("state", "last_u")
+    methods = ("step", "reset", "_get_obs")
+    helpers = ((UTILS, "verify_number_and_cast"), (module, "angle_normalize"), (module, "DEFAULT_X"), (module, "DEFAULT_Y"))
+    actions = (np.dtype(np.float32), np.dtype(np.float64))
+    bounds = (-pi, pi, -1.0, 1.0)
+    shape = (3,)
+    kinds = (None, np.float32, np.float64)
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        if type(env.last_u) not in (type(None), np.float32, np.float64):
+            return f"its last torque is {env.last_u!r}"
+        if env.max_speed < 0 or env.max_torque < 0:
+            return "one of its constants is negative"
+        return super().strange_state(env)
+
+    def load(self) -> None:
+        envs: Any = self.envs
+        pairs = np.array([env.state for env in envs])
+        torques = [env.last_u for env in envs]
+        self.state = np.array([*pairs.T, [0.0 if torque is None else torque for torque in torques]])
+        self.places = np.array([0 if torque is None else self.kinds.index(type(torque)) for torque in torques], np.uint8)
+
+    def floats(self) -> tuple[float, ...]:
+        max_speed, max_torque, dt, g, m, length = self.constant
+        return max_speed, max_torque, dt, 3 * g / (2 * length), 3.0 / (m * length**2), np.pi
+
+    def unload(self) -> None:
+        assert self.state is not None
+        for env, theta, speed, torque, place in zip(self.envs, *self.state, self.places.tolist(), strict=True):
+            kind = self.kinds[place]
+            env.state, env.last_u = np.array([theta, speed]), kind and kind(torque)
+
+
+class MountainCar(Classic):
+    title, code = "MountainCar", "car"
+    module, owner = "gymnasium.envs.classic_control.mountain_car", "MountainCarEnv"
+    names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "force", "gravity")
+    known = SCREEN | frozenset((*names, "low", "high", "state"))
+    states = ("state",)
+    bounds = (-0.6, -0.4)
+    shape, choices = (2,), 3
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        if type(env.state) is tuple and tuple(map(type, env.state)) in ((np.float64, np.float64), (np.float64, int)):
+            return None
+        return super().strange_state(env)
+
+    def load(self) -> None:
+        envs: Any = self.envs
+        self.state = np.array([env.state for env in envs]).T.copy()
+        kinds = [AN_ARRAY if type(env.state) is np.ndarray else STOPPED if type(env.state[1]) is int else PAIR for env in envs]
+        self.places = np.array(kinds, np.uint8)
+
+    def floats(self) -> tuple[float, ...]:
+        return self.constant
+
+    def unload(self) -> None:
+        assert self.state is not None
+        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+            given = state.copy() if kind == AN_ARRAY else (state[0], 0 if kind == STOPPED else state[1])
+            env.state = given  # type: ignore[attr-defined]
+
+
+class MountainCarContinuous(Classic):
+    title, code = "MountainCarContinuous", "engine"
+    module, owner = "gymnasium.envs.classic_control.continuous_mountain_car", "Continuous_MountainCarEnv"
+    names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "power")
+    known = SCREEN | frozenset((*names, "low_state", "high_state", "state", "min_action", "max_action"))
+    states = ("state",)
+    actions = (np.dtype(np.float32),)
+    bounds = (-0.6, -0.4)
+    shape = (2,)
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        if (env.min_action, env.max_action) != (-1.0, 1.0):
+            return "its actions have other bounds"
+        if type(env.state) is np.ndarray and env.state.dtype == np.float32 and env.state.shape == (2,):
+            return None
+        return super().strange_state(env)
+
+    def load(self) -> None:
+        envs: Any = self.envs
+        self.state = np.array([env.state for env in envs], np.float64).T.copy()
+        self.places = np.array([AN_ARRAY if env.state.dtype == np.float64 else PAIR for env in envs], np.uint8)
+
+    def floats(self) -> tuple[float, ...]:
+        return self.constant
+
+    def unload(self) -> None:
+        assert self.state is not None
+        for env, state, kind in zip(self.envs, self.state.T, self.places.tolist(), strict=True):
+            env.state = state.astype(np.float64 if kind == AN_ARRAY else np.float32)  # type: ignore[attr-defined]
+
+
+class Acrobot(Classic):
+    title, code = "Acrobot", "acrobot"
+    module, owner = "gymnasium.envs.classic_control.acrobot", "AcrobotEnv"
+    names = (
+        "LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_COM_POS_1", "LINK_COM_POS_2", "LINK_MOI", "dt", "MAX_VEL_1",
+        "MAX_VEL_2",
+    )  # fmt: skip
+    known = SCREEN | frozenset((*names, "state", "LINK_LENGTH_2", "book_or_nips"))
+    states = ("state",)
+    methods = ("step", "reset", "_get_ob", "_terminal", "_dsdt")
+    helpers = (
+        (UTILS, "maybe_parse_reset_bounds"), (module, "rk4"), (module, "bound"), (module, "wrap"), (module, "sin"), (module, "cos"),
+        (module, "pi"),
+    )  # fmt: skip
+    bounds = (-0.1, 0.1)
+    shape, choices = (6,), 3
+
+    @classmethod
+    def constants(cls, env: Any) -> tuple[Any, ...]:
+        return (*super().constants(env), env.book_or_nips)
+
+    @classmethod
+    def strange(cls, env: Any) -> str | None:
+        if env.AVAIL_TORQUE != [-1.0, 0.0, 1.0] or env.torque_noise_max != 0.0:
+            return "its torques are not the usual ones"
+        return discrete(env, cls.choices) or numbers(cls.constants(env)[:-1]) or cls.strange_state(env)
+
+    @classmethod
+    def strange_state(cls, env: Any) -> str | None:
+        state = env.state
+        known = type(state) is np.ndarray and state.dtype in (np.float32, np.float64) and state.shape == (4,)
+        return None if known and np.isfinite(state).all() else f"its state is {state!r}"
+
+    def load(self) -> None:
+        from reactor_gymnasium.native import _kernels
+
+        envs: Any = self.envs
+        self.state = np.array([env.state for env in envs], np.float64)
+        self.places = np.array([AN_ARRAY if env.state.dtype == np.float32 else PAIR for env in envs], np.uint8)
+        self.work = np.zeros(_kernels.ACROBOT_WORK * len(envs))
+
+    def floats(self) -> tuple[float, ...]:
+        m1, m2, l1, lc1, lc2, moi, dt, fast1, fast2, _ = self.constant
+        g = 9.8
+        return (
+            m1 * lc1**2, l1**2 + lc2**2, 2 * l1 * lc2, m2, moi, lc2**2, l1 * lc2, m2 * lc2 * g, -m2 * l1 * lc2, 2 * m2 * l1 * lc2,
+            (m1 * lc1 + m2 * l1) * g, m2 * l1 * lc2, m2 * lc2**2, dt, fast1, fast2, pi,
+        )  # fmt: skip
+
+    def numbers(self) -> tuple[int, ...]:
+        return (int(self.constant[-1] == "nips"),)
+
+    def unload(self) -> None:
+        assert self.state is not None
+        for env, state, kind in zip(self.envs, self.state, self.places.tolist(), strict=True):
+            env.state = state.astype(np.float32 if kind == AN_ARRAY else np.float64)  # type: ignore[attr-defined]

@@ -1,0 +1,143 @@
+"""What the kernels in C have in common."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, reseeded
+from reactor_rl.plugin import extension
+
+__all__ = ["CompiledKernel", "missing"]
+
+Array = npt.NDArray[Any]
+Loop = tuple[int, int]
+
+_kernels = extension("reactor_gymnasium.native._kernels")  # else Python steps them
+
+MODES = {AutoresetMode.NEXT_STEP: 0, AutoresetMode.SAME_STEP: 1, AutoresetMode.DISABLED: 2}
+FLOAT64 = np.dtype(np.float64)
+
+
+class _UFunc(ctypes.Structure):
+    """The beginning of numpy's PyUFuncObject, which is public."""
+
+    _fields_ = (
+        ("refcount", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("nin", ctypes.c_int), ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int), ("identity", ctypes.c_int), ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
+    )  # fmt: skip
+
+
+@cache
+def loops() -> tuple[Loop, ...] | None:
+    """Addresses of numpy's inner loops of sin and cos, and of what they are given; ``None`` if ufuncs look otherwise here."""
+    found = []
+    for types in ("d->d", "f->f"):
+        for ufunc in (np.sin, np.cos):
+            raw = _UFunc.from_address(id(ufunc))
+            if (raw.nin, raw.nout, raw.nargs, raw.ntypes) != (1, 1, 2, ufunc.ntypes) or types not in ufunc.types:
+                return None
+            index = ufunc.types.index(types)
+            found.append((raw.functions[index] or 0, (raw.data[index] or 0) if raw.data else 0))
+    return tuple(found) if all(address for address, _ in found) else None
+
+
+def missing() -> str | None:
+    """Why kernels in C cannot be used, ``None`` if they can."""
+    if _kernels is None:
+        return "the kernels were not compiled"
+    return None if loops() else "numpy's functions look otherwise on this Python"
+
+
+class CompiledKernel(BlockKernel):
+    """Rows that C steps."""
+
+    code: ClassVar[str]
+    """Its name in ``_kernels.c``."""
+    shape: ClassVar[tuple[int, ...]]
+    """Of an observation."""
+    dtype: ClassVar[Any] = np.float32
+    places_dtype: ClassVar[Any] = np.uint8
+    bounds: ClassVar[tuple[float, ...]] = ()
+    """Low and high of each number that a reset draws."""
+
+    def __init__(self, taken: Taken) -> None:
+        envs = self.envs = taken.envs
+        n = len(envs)
+        self.mode = taken.mode
+        self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
+        self.pending, self.fresh = np.array(taken.pending, np.bool_), np.zeros(n, np.bool_)
+        self.observations, self.finals = np.zeros((2, n, *self.shape), self.dtype)
+        self.kind = self.observations.dtype, self.observations.shape
+        self.rewards = np.zeros(n)
+        self.terminated, self.truncated, self.was_reset = (np.zeros(n, np.bool_) for _ in range(3))
+        self.state: Array | None = None
+        self.work: Array | None = None
+        self.probs: Array | None = None
+        self.final_probs: Array | None = None
+        self.tables: tuple[Array | None, Array | None, Array | None] = (None, None, None)
+        self.places: Array = np.zeros(n, self.places_dtype)
+        self.constant = self.constants(envs[0])
+        self.load()
+        self.observations[...] = taken.observations
+        self.generators = [env.np_random for env in envs]
+        self.wide = False
+        arrays = (
+            self.state, self.places, self.left, self.limits, self.pending, self.fresh, self.observations, self.finals, self.rewards,
+            self.terminated, self.truncated, self.was_reset, self.work, self.probs, self.final_probs, *self.tables,
+        )  # fmt: skip
+        self.batch = _kernels.Batch(
+            self.code, MODES[taken.mode], arrays, [generator.bit_generator.capsule for generator in self.generators], self.bounds,
+            self.floats(), self.numbers(), loops(),
+        )  # fmt: skip
+        self._step = self.batch.step
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        return missing()
+
+    def load(self) -> None:
+        """Take the states of the environments."""
+        raise NotImplementedError
+
+    def unload(self) -> None:
+        """Give the states back."""
+        raise NotImplementedError
+
+    def give_back(self) -> list[Any]:
+        self.unload()
+        return list(self.observations.copy())
+
+    def floats(self) -> tuple[float, ...]:
+        """The constants that C is given, ``p`` there."""
+        return ()
+
+    def numbers(self) -> tuple[int, ...]:
+        """Likewise ``q``."""
+        return ()
+
+    def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
+        self.wide = wide = actions.dtype is FLOAT64
+        count: int = self._step(actions, wide, shown, led_to)
+        return count
+
+    def final(self, row: int) -> Any:
+        return self.finals[row].copy()
+
+    def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
+        mask = np.zeros(len(self.envs), np.bool_)
+        for row, kwargs in seeds.items():
+            mask[row] = True
+            if kwargs.get("seed") is not None:
+                generator = self.generators[row] = reseeded(self.envs[row], kwargs["seed"])
+                self.batch.set_generator(row, generator.bit_generator.capsule)
+        self.batch.reset(mask)
+
+
+assert REFUSED == -1  # in C, too

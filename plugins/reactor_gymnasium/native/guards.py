@@ -1,0 +1,125 @@
+"""Whether a kernel is true here: written from these sources, and equal to what Python does on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.native.kernel import BlockKernel, Taken, as_written, parts_of
+from reactor_gymnasium.native.sources import KNOWN
+from reactor_rl.plugin import global_random_state
+
+__all__ = ["changed", "digest", "distrusted"]
+
+STEPS, ROWS, LIMIT, EVERY = 60, 3, 17, 10
+"""Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
+
+
+@cache
+def digest(path: Path) -> str:
+    """What stands for the content of a source file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def sources_of(kernel: type[BlockKernel]) -> list[Path]:
+    """The files that a kernel was written from."""
+    modules = [import_module(name) for name in (kernel.module, *kernel.sources)]
+    return [Path(module.__file__ or "") for module in modules]
+
+
+def distrusted(kernel: type[BlockKernel]) -> str | None:
+    """Why a kernel may not be used here, ``None`` if it may. Found out once a process, but for what somebody may change later."""
+    return _untrue(kernel) or changed(kernel)
+
+
+@cache
+def _originals(kernel: type[BlockKernel]) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    return tuple(parts_of(import_module(kernel.module), kernel))
+
+
+def changed(kernel: type[BlockKernel]) -> str | None:
+    """Complain of methods and functions that somebody has changed."""
+    for namespace, name, value in _originals(kernel):
+        if namespace.get(name) is not value:
+            return f"somebody has changed {name} of {kernel.module}"
+    return None
+
+
+@cache
+def _untrue(kernel: type[BlockKernel]) -> str | None:
+    if why := kernel.unavailable():
+        return why
+    if not as_written(import_module(kernel.module), kernel):
+        return f"somebody has changed {kernel.module}"
+    try:
+        for path in sources_of(kernel):
+            if digest(path) not in KNOWN.get(path.name, ()):
+                return f"it was not written from this version of {path.name}"
+        with global_random_state(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            different = _compared(kernel)
+    except Exception as error:
+        return f"it could not be compared with Python: {error!r}"
+    return f"it does not do here what Python does: {different}" if different else None
+
+
+def _compared(kernel: type[BlockKernel]) -> str | None:
+    """Step throw-away environments in Python and by the kernel; what differs, ``None`` if nothing does."""
+    theirs, ours = kernel.make(ROWS), kernel.make(ROWS)
+    random = np.random.default_rng(0)
+    shown = [env.reset(seed=row)[0] for row, env in enumerate(theirs)]
+    last = [env.reset(seed=row)[0] for row, env in enumerate(ours)]
+    left = [LIMIT - 3 * row for row in range(ROWS)]
+    taken = kernel(Taken(ours, list(left), [LIMIT] * ROWS, [False] * ROWS, last, AutoresetMode.SAME_STEP))
+    for step in range(STEPS):
+        actions = kernel.draw(theirs[0], random, ROWS)
+        count = taken.step(actions, None, None)
+        ended = 0
+        for row, env in enumerate(theirs):
+            shown[row], reward, terminated, truncated, _ = env.step(actions[row])
+            left[row] -= 1
+            cut = truncated or left[row] <= 0
+            given = float(taken.rewards[row]), bool(taken.terminated[row]), bool(taken.truncated[row])
+            if given != (float(reward), bool(terminated), bool(cut)):
+                return f"{given} and {reward, terminated, cut} in step {step}"
+            if terminated or cut:
+                ended += 1
+                shown[row], _ = env.reset()
+                left[row] = LIMIT
+            if np.asarray(shown[row]).tobytes() != np.ascontiguousarray(taken.observations[row]).tobytes():
+                return f"the observation of step {step}"
+        if ended != count:
+            return f"{count} episodes, not {ended}, in step {step}"
+        if step % EVERY == EVERY - 1:
+            last = taken.give_back()
+            for one, other in zip(theirs, ours, strict=True):
+                if name := differing(kernel, one, other):
+                    return f"the {name} after step {step}"
+            taken = kernel(Taken(ours, list(left), [LIMIT] * ROWS, [False] * ROWS, last, AutoresetMode.SAME_STEP))
+    return None
+
+
+def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
+    """The first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
+    for name in kernel.states:
+        if not _same(getattr(one, name), getattr(other, name)):
+            return name
+    same = one.np_random.bit_generator.state == other.np_random.bit_generator.state
+    return None if same else "random generator"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, (np.ndarray, np.generic)):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    return bool(one == other)

@@ -1,0 +1,238 @@
+"""What a kernel is: all rows of a block, taken over from Python environments, and given back before anybody looks at those."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode
+
+__all__ = ["REFUSED", "BlockKernel", "Columns", "Taken", "as_written", "parts_of", "reseeded"]
+
+Array = npt.NDArray[Any]
+Env = gymnasium.Env[Any, Any]
+
+REFUSED = -1
+"""What a kernel answers if Python has to take a step."""
+
+COMMON = frozenset({"action_space", "observation_space", "render_mode", "spec", "_np_random", "_np_random_seed", "metadata"})
+"""Attributes that any environment may have."""
+
+Columns = tuple[Array | None, dict[str, tuple[str, Array]]]
+"""Infos of some rows, ``None`` for all: by key whether values are Python's or numpy's numbers, or arrays, and one of each row."""
+
+
+@dataclass
+class Taken:
+    """What a block knows of its rows besides their environments.
+
+    Attributes:
+        envs: The environments, without wrappers.
+        left: Steps until the time limit truncates each one's episode.
+        limits: That of a new episode.
+        pending: Whether the next step resets it.
+        observations: What it shows.
+        mode: When that happens: ``DISABLED`` if somebody else does it.
+    """
+
+    envs: Sequence[Env]
+    left: Sequence[int]
+    limits: Sequence[int]
+    pending: Sequence[bool]
+    observations: Sequence[Any]
+    mode: AutoresetMode
+
+
+class BlockKernel(ABC):
+    """Rows that are stepped together in the place of their environments, whose generators they draw from.
+
+    Args:
+        taken: The rows; each fits, and :meth:`constants` of all are equal.
+
+    Attributes:
+        observations: What each row shows, ``(n, ...)``; likewise ``rewards``, ``terminated`` and ``truncated``.
+        was_reset: Which rows the last step has reset.
+        left: Steps until the time limit truncates each row's episode.
+        pending: Which rows the next step resets.
+    """
+
+    title: ClassVar[str]
+    """Name of the environment that it steps."""
+    module: ClassVar[str]
+    """Module of that environment's class."""
+    owner: ClassVar[str]
+    """Name of the class."""
+    known: ClassVar[frozenset[str]]
+    """Attributes that an environment may have besides those that any may."""
+    states: ClassVar[tuple[str, ...]]
+    """Those that steps change."""
+    methods: ClassVar[tuple[str, ...]] = ("step", "reset")
+    """Methods of the class that the kernel stands for; nobody may have changed one."""
+    helpers: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Modules and names of what these call, likewise."""
+    sources: ClassVar[tuple[str, ...]] = ()
+    """Modules besides the environment's own that the kernel was written from."""
+    actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
+    """The dtypes of actions that it knows."""
+
+    timed: ClassVar[bool] = True
+    """Whether it takes a time for a row that is not at all that of Python."""
+
+    observations: Array
+    kind: tuple[np.dtype[Any], tuple[int, ...]]
+    """Dtype and shape of ``observations``."""
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    was_reset: Array
+    left: Array
+    pending: Array
+
+    # ------------------------------------------------------------------ what fits
+
+    @classmethod
+    def misfit(cls, env: Env) -> str | None:
+        """Why it does not fit an environment of its class, ``None`` if it does."""
+        own = vars(env)
+        if env.render_mode == "human":
+            return "it is rendered for a human at every step"
+        if strange := sorted(own.keys() - cls.known - COMMON):
+            return f"it has an attribute {strange[0]!r} of its own"
+        if type(own.get("_np_random")) is not np.random.Generator:
+            return "it was not reset" if own.get("_np_random") is None else "its random generator is not numpy's"
+        return cls.strange(env)
+
+    @classmethod
+    @abstractmethod
+    def strange(cls, env: Env) -> str | None:
+        """What about an environment is not as Gymnasium makes it, ``None`` if nothing is."""
+
+    @classmethod
+    def strange_constants(cls, env: Env) -> str | None:
+        """The same of what all rows have in common; asked of the first one only."""
+        return None
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Why it cannot be used at all, ``None`` if it can."""
+        return None
+
+    @classmethod
+    def make(cls, n: int) -> list[Any]:
+        """Environments to compare it with."""
+        return [getattr(import_module(cls.module), cls.owner)() for _ in range(n)]
+
+    @classmethod
+    def draw(cls, env: Env, random: np.random.Generator, n: int) -> Array:
+        """Actions to compare it with."""
+        space: Any = env.action_space
+        if cls.actions[0].kind == "i":
+            return random.integers(0, space.n, n)
+        return random.uniform(space.low * 1.3, space.high * 1.3, (n, *space.shape)).astype(cls.actions[0])
+
+    @classmethod
+    @abstractmethod
+    def constants(cls, env: Env) -> tuple[Any, ...]:
+        """Everything that rows must have in common."""
+
+    # ------------------------------------------------------------------ steps
+
+    @abstractmethod
+    def __init__(self, taken: Taken) -> None: ...
+
+    @abstractmethod
+    def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
+        """Step all rows.
+
+        Args:
+            actions: ``(n, ...)``, of a dtype that the kernel knows.
+            shown: Where to write what is seen afterwards, like ``observations``; ``None`` for nowhere.
+            led_to: Where to write what the step led to, before a reset, likewise.
+
+        Returns:
+            How many rows ended or were reset; ``REFUSED`` if nothing has happened, and Python has to take this step.
+        """
+
+    @abstractmethod
+    def final(self, row: int) -> Any:
+        """The last observation of an episode, if its row was reset in the same step: a copy, of the environment's own type."""
+
+    def infos(self) -> list[Columns]:
+        """The infos of the last step, of those rows that have one."""
+        return []
+
+    def final_info(self, row: int) -> dict[str, Any]:
+        """The last info of an episode, if its row was reset in the same step."""
+        return {}
+
+    def own(self, observation: Any) -> Any:
+        """A copy of what a row shows, of its environment's own type."""
+        return observation.copy()
+
+    def infos_by_row(self) -> dict[int, dict[str, Any]]:
+        """The infos of the last step as environments give them, by row."""
+        by_row: dict[int, dict[str, Any]] = {}
+        for rows, columns in self.infos():
+            for key, (form, values) in columns.items():
+                of_rows = values.tolist() if form == "python" else list(values)
+                for row, value in zip(range(len(of_rows)) if rows is None else rows.tolist(), of_rows, strict=True):
+                    by_row.setdefault(row, {})[key] = value
+        return by_row
+
+    def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
+        """Reset some rows, as environments are reset at the end of an episode.
+
+        Args:
+            seeds: By row the arguments of ``reset()``: nothing, or a ``seed``.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def give_back(self) -> list[Any]:
+        """Let the environments have what the rows have become. Returns what each shows, of its own type."""
+
+    def write(self, rows: Array) -> bool:
+        """Write what is seen into rows of another layout than ``observations``; ``False`` if it is not a known one."""
+        return False
+
+    def rows(self) -> list[Any]:
+        """What each row shows: views."""
+        shown = self.observations
+        return list(shown) if shown.ndim > 1 else [shown[row : row + 1].reshape(()) for row in range(len(shown))]
+
+
+def reseeded(env: Env, seed: int) -> np.random.Generator:
+    """A generator in the place of an environment's own, as its ``reset(seed=...)`` makes it."""
+    generator: np.random.Generator
+    generator, env._np_random_seed = seeding.np_random(seed)
+    env._np_random = generator
+    return generator
+
+
+def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """What a kernel stands for: where it is, its name there and its value now."""
+    namespace: Any = vars(getattr(module, kernel.owner))
+    for name in kernel.methods:
+        yield namespace, name, namespace[name]
+    for where, name in kernel.helpers:
+        namespace = vars(sys.modules[where])
+        yield namespace, name, namespace[name]
+
+
+def as_written(module: ModuleType, kernel: type[BlockKernel]) -> bool:
+    """Whether the functions that a kernel stands for are those of their files."""
+    for _, _, value in parts_of(module, kernel):
+        if isinstance(value, FunctionType):
+            home = sys.modules.get(value.__module__)
+            if home is None or value.__code__.co_filename != getattr(home, "__file__", None) or hasattr(value, "__wrapped__"):
+                return False
+    return True

@@ -1,0 +1,123 @@
+"""Which kernel steps a block of environments, or why none does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from reactor_gymnasium.native.guards import distrusted
+from reactor_gymnasium.native.kernel import BlockKernel, Taken
+
+__all__ = ["KERNELS", "choose_kernel", "forecast", "kernel_class", "switched_off", "take_over", "within"]
+
+Env = gymnasium.Env[Any, Any]
+
+_CLASSIC = "gymnasium.envs.classic_control."
+_TOY_TEXT = "gymnasium.envs.toy_text."
+KERNELS = {
+    (_CLASSIC + "cartpole", "CartPoleEnv"): "classic:CartPole",
+    (_CLASSIC + "pendulum", "PendulumEnv"): "classic:Pendulum",
+    (_CLASSIC + "mountain_car", "MountainCarEnv"): "classic:MountainCar",
+    (_CLASSIC + "continuous_mountain_car", "Continuous_MountainCarEnv"): "classic:MountainCarContinuous",
+    (_CLASSIC + "acrobot", "AcrobotEnv"): "classic:Acrobot",
+    (_TOY_TEXT + "frozen_lake", "FrozenLakeEnv"): "toy_text:FrozenLake",
+    (_TOY_TEXT + "cliffwalking", "CliffWalkingEnv"): "toy_text:CliffWalking",
+    (_TOY_TEXT + "taxi", "TaxiEnv"): "toy_text:Taxi",
+    (_TOY_TEXT + "blackjack", "BlackjackEnv"): "toy_text:Blackjack",
+}
+"""By module and name of an environment's class, where its kernel is."""
+
+VARIABLE = "REACTOR_RL_KERNELS"
+
+
+def switched_off() -> str | None:
+    """What says that no kernel may be used, ``None`` if nothing does."""
+    return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
+
+
+def kernel_class(kind: type) -> type[BlockKernel] | None:
+    """The kernel for environments of a very class; ``None`` if there is none."""
+    place = KERNELS.get((kind.__module__, kind.__qualname__))
+    if place is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
+        return None
+    return _loaded(place)
+
+
+@cache
+def _loaded(place: str) -> type[BlockKernel]:
+    file, _, name = place.partition(":")
+    kernel: type[BlockKernel] = getattr(import_module(f"reactor_gymnasium.native.{file}"), name)
+    return kernel
+
+
+def within(env: Env) -> Env:
+    """What is inside of the wrappers that a block leaves out."""
+    for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+        if type(env) is wrapper:
+            env = env.env
+    return env
+
+
+def forecast(kind: type) -> str:
+    """What will step environments of a class, for people."""
+    kernel = choose_kernel(kind)
+    return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
+
+
+def choose_kernel(kind: type) -> type[BlockKernel] | str:
+    """The kernel that may step environments of a class, without wrappers, or why none may."""
+    if off := switched_off():
+        return off
+    kernel = kernel_class(kind)
+    if kernel is None:
+        return f"there is none for {kind.__name__}"
+    return distrusted(kernel) or kernel
+
+
+def take_over(
+    envs: Sequence[Env],
+    left: Sequence[int],
+    limits: Sequence[int],
+    pending: Sequence[bool],
+    observations: Sequence[Any],
+    mode: AutoresetMode,
+) -> BlockKernel | str:
+    """Let a kernel take environments over.
+
+    Args:
+        envs: All of a block, without wrappers; nobody else refers to one.
+        left: Steps until the time limit truncates each one's episode.
+        limits: That of a new episode.
+        pending: Whether the next step resets it.
+        observations: What it shows.
+        mode: When it is reset: ``DISABLED`` if somebody else does it.
+
+    Returns:
+        The kernel, or why there is none: they stay as they are.
+    """
+    kernel = choose_kernel(type(envs[0]))
+    if isinstance(kernel, str):
+        return kernel
+    if any(observation is None for observation in observations):
+        return "they were not reset yet"
+    kind = type(envs[0])
+    for env in envs:
+        if type(env) is not kind:
+            return "they are of several classes"
+        if why := kernel.misfit(env):
+            return why
+    if why := kernel.strange_constants(envs[0]):
+        return why
+    first = kernel.constants(envs[0])
+    for env in envs[1:]:
+        if kernel.constants(env) != first:
+            return "their constants differ"
+    return kernel(Taken(envs, left, limits, pending, observations, mode))

@@ -1,0 +1,168 @@
+"""Environments that kernels step, policies that bring about every kind of end, and comparisons to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium.environments.block import EnvBlock
+from reactor_gymnasium.native.takeover import kernel_class
+
+Array = npt.NDArray[Any]
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "CartPole-v1": ("CartPole-v1", {"max_episode_steps": 60}),
+    "CartPole-v0": ("CartPole-v0", {}),
+    "CartPole, sutton_barto_reward": ("CartPole-v1", {"sutton_barto_reward": True}),
+    "MountainCar-v0": ("MountainCar-v0", {"max_episode_steps": 150}),
+    "MountainCarContinuous-v0": ("MountainCarContinuous-v0", {"max_episode_steps": 140}),
+    "Pendulum-v1": ("Pendulum-v1", {"max_episode_steps": 70}),
+    "Pendulum, g=9.81": ("Pendulum-v1", {"g": 9.81, "max_episode_steps": 50}),
+    "Acrobot-v1": ("Acrobot-v1", {"max_episode_steps": 130}),
+    "FrozenLake-v1": ("FrozenLake-v1", {"max_episode_steps": 9}),
+    "FrozenLake, not slippery": ("FrozenLake-v1", {"is_slippery": False}),
+    "FrozenLake8x8-v1": ("FrozenLake8x8-v1", {"max_episode_steps": 40}),
+    "CliffWalking-v1": ("CliffWalking-v1", {"max_episode_steps": 30}),
+    "CliffWalkingSlippery-v1": ("CliffWalkingSlippery-v1", {"max_episode_steps": 90}),
+    "Taxi-v4": ("Taxi-v4", {"max_episode_steps": 60}),
+    "Taxi, rainy and fickle": ("Taxi-v4", {"max_episode_steps": 60, "is_rainy": True, "fickle_passenger": True}),
+    "Blackjack-v1": ("Blackjack-v1", {}),
+    "Blackjack, natural": ("Blackjack-v1", {"natural": True}),
+    "Blackjack, sab": ("Blackjack-v1", {"sab": True, "max_episode_steps": 2}),
+}
+
+MODES = list(AutoresetMode)
+ROWS = 5
+
+
+def maker(case: str) -> partial[Any]:
+    env_id, kwargs = CASES[case]
+    return partial(gymnasium.make, env_id, **kwargs)
+
+
+def same(ours: Any, theirs: Any, where: str = "") -> None:
+    """Equal to the bit; types, dtypes and the order of keys, too."""
+    assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
+    if isinstance(theirs, dict):
+        assert list(ours) == list(theirs), f"{where}: keys {list(ours)} are not {list(theirs)}"
+        for key in theirs:
+            same(ours[key], theirs[key], f"{where}[{key!r}]")
+    elif isinstance(theirs, (tuple, list)):
+        assert len(ours) == len(theirs), f"{where}: length {len(ours)} is not {len(theirs)}"
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            same(a, b, f"{where}[{i}]")
+    elif isinstance(theirs, (np.ndarray, np.generic)):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), f"{where}: {ours.dtype}{ours.shape}"
+        if theirs.dtype == object:
+            same(ours.tolist(), theirs.tolist(), where)
+        else:
+            assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours!r} is not {theirs!r}"
+    elif isinstance(theirs, np.random.Generator):
+        same(ours.bit_generator.state, theirs.bit_generator.state, where)
+    else:
+        assert ours == theirs, f"{where}: {ours!r} is not {theirs!r}"
+
+
+def same_states(ours: Any, theirs: Any, where: str) -> None:
+    """What steps change in the environments, their generators and their time limits."""
+    kernel = kernel_class(type(theirs.envs[0].unwrapped))
+    assert kernel is not None
+    for name in (*kernel.states, "np_random", "np_random_seed"):
+        same(list(ours.call("get_wrapper_attr", name)), list(theirs.call("get_wrapper_attr", name)), f"{where}: {name}")
+    if "_elapsed_steps" in vars(theirs.envs[0]):
+        same(list(ours.get_attr("_elapsed_steps")), list(theirs.get_attr("_elapsed_steps")), f"{where}: elapsed steps")
+
+
+class Policy:
+    """Random actions, and for some stretches those that lead to the ends which random ones do not find."""
+
+    def __init__(self, case: str, space: gymnasium.Space[Any], seed: int) -> None:
+        self.case, self.space, self.random = case, space, np.random.default_rng(seed)
+
+    def __call__(self, step: int, shown: Any, rows: int = ROWS) -> Array:
+        clever = step % 250 < 170
+        if not isinstance(self.space, gymnasium.spaces.Discrete):
+            space: Any = self.space
+            actions: Array = self.random.uniform(space.low * 1.4, space.high * 1.4, (rows, *space.shape))
+            if clever and self.case.startswith("MountainCar"):
+                actions = np.sign(shown[:, 1:] + 1e-9) * self.random.uniform(0.9, 1.2, (rows, 1))
+            return actions.astype(np.float64 if self.case.startswith("Pendulum") and step // 25 % 9 == 3 else np.float32)
+        actions = self.random.integers(0, self.space.n, rows)
+        if clever and self.case.startswith("CartPole"):
+            actions = (shown[:, 2] + 0.5 * shown[:, 3] > 0).astype(np.int64)
+        if clever and self.case.startswith("MountainCar"):
+            actions = np.where(shown[:, 1] >= 0, 2, 0)
+        if clever and self.case.startswith("Acrobot"):
+            actions = np.where(shown[:, 4] >= 0, 0, 2)
+        if clever and self.case.startswith("CliffWalking"):  # up, along the cliff, and down
+            row, column = shown // 12, shown % 12
+            actions = np.where(column == 11, 2, np.where(row == 3, 0, 1))
+        if clever and self.case.startswith("Taxi"):
+            actions = taxi()[shown]
+        return actions
+
+
+@cache
+def taxi() -> Array:
+    """The best action in each state."""
+    table: Any = gymnasium.make("Taxi-v4").unwrapped.P  # type: ignore[attr-defined]
+    (after, rewards, over) = np.array([[table[s][a][0][1:] for a in range(6)] for s in range(500)]).transpose(2, 0, 1)
+    values = np.zeros(500)
+    for _ in range(40):
+        gains = rewards + np.where(over, 0, values[after])
+        values = gains.max(axis=1)
+    best: Array = gains.argmax(axis=1)
+    return best
+
+
+class Counted:
+    """How many steps kernels took."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken = 0
+        original = EnvBlock._step_by_kernel
+
+        def counting(block: EnvBlock, actions: Any, out: Any) -> bool:
+            took = original(block, actions, out)
+            self.taken += took
+            return took
+
+        monkeypatch.setattr(EnvBlock, "_step_by_kernel", counting)
+
+
+def pair(case: str, mode: AutoresetMode, rows: int = ROWS, **kwargs: Any) -> tuple[ReactorVectorEnv, SyncVectorEnv]:
+    make = maker(case)
+    options: dict[str, Any] = {"workers": 1, **kwargs}
+    ours = ReactorVectorEnv([make] * rows, autoreset_mode=mode, **options)
+    return ours, SyncVectorEnv([make] * rows, autoreset_mode=mode)
+
+
+def walk(
+    case: str, ours: ReactorVectorEnv, theirs: SyncVectorEnv, mode: AutoresetMode, steps: int, seed: int, look: int = 97
+) -> Iterator[tuple[int, Any]]:
+    """Step both and compare all that they return; states every ``look`` steps. Yields each step and its results."""
+    policy = Policy(case, theirs.single_action_space, seed)
+    first = theirs.reset(seed=seed)
+    same(ours.reset(seed=seed), first, "reset")
+    shown = first[0]
+    for step in range(steps):
+        actions = policy(step, shown)
+        expected = theirs.step(actions)
+        same(ours.step(actions), expected, f"step {step}")
+        shown, over = expected[0], expected[2] | expected[3]
+        if mode is AutoresetMode.DISABLED and over.any():
+            one = int(policy.random.integers(1 << 30)) if policy.random.random() < 0.2 else None
+            again = theirs.reset(seed=one, options={"reset_mask": over.copy()})
+            same(ours.reset(seed=one, options={"reset_mask": over.copy()}), again, f"reset after step {step}")
+            shown = again[0]
+        if step % look == look - 1:
+            same_states(ours, theirs, f"after step {step}")
+        yield step, expected
