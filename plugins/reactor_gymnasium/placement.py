@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
-from reactor_gymnasium.native.takeover import take_over, within
+from reactor_gymnasium.native.takeover import kernel_class, take_over, within
 from reactor_rl.plugin import (
     DAEMONIC,
     DEFAULT_COST,
@@ -77,9 +77,11 @@ def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | Non
 
 def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
+    inner = within(env)
+    if kernel_class(type(inner)) is None:
+        return None
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
-        inner = within(env)
         n = KERNEL_ROWS  # of one environment: all draw from its generator, which does not matter for the time
         kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
         if isinstance(kernel, str) or not kernel.timed:

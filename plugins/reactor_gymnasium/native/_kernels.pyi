@@ -1,3 +1,5 @@
+"""Gymnasium's own environments, many rows in one call."""
+
 from typing import Any
 
 import numpy.typing as npt
