@@ -47,7 +47,7 @@ class Taken:
     envs: Sequence[Env]
     left: Sequence[int]
     limits: Sequence[int]
-    pending: Sequence[bool]
+    pending: Sequence[int]
     observations: Sequence[Any]
     mode: AutoresetMode
 

@@ -86,7 +86,7 @@ def take_over(
     envs: Sequence[Env],
     left: Sequence[int],
     limits: Sequence[int],
-    pending: Sequence[bool],
+    pending: Sequence[int],
     observations: Sequence[Any],
     mode: AutoresetMode,
 ) -> BlockKernel | str:
