@@ -28,7 +28,7 @@ class _UFunc(ctypes.Structure):
     """The beginning of numpy's PyUFuncObject, which is public."""
 
     _fields_ = (
-        ("refcount", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("nin", ctypes.c_int), ("nout", ctypes.c_int),
+        ("refcount", ctypes.c_ssize_t), ("type", ctypes.c_void_p), ("inputs", ctypes.c_int), ("outputs", ctypes.c_int),
         ("nargs", ctypes.c_int), ("identity", ctypes.c_int), ("functions", ctypes.POINTER(ctypes.c_void_p)),
         ("data", ctypes.POINTER(ctypes.c_void_p)), ("ntypes", ctypes.c_int),
     )  # fmt: skip
@@ -41,7 +41,7 @@ def loops() -> tuple[Loop, ...] | None:
     for types in ("d->d", "f->f"):
         for ufunc in (np.sin, np.cos):
             raw = _UFunc.from_address(id(ufunc))
-            if (raw.nin, raw.nout, raw.nargs, raw.ntypes) != (1, 1, 2, ufunc.ntypes) or types not in ufunc.types:
+            if (raw.inputs, raw.outputs, raw.nargs, raw.ntypes) != (1, 1, 2, ufunc.ntypes) or types not in ufunc.types:
                 return None
             index = ufunc.types.index(types)
             found.append((raw.functions[index] or 0, (raw.data[index] or 0) if raw.data else 0))
