@@ -12,7 +12,7 @@ from reactor_gymnasium.arguments import (
     make_probe,
 )
 from reactor_gymnasium.atari.game import AtariGame
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all
+from reactor_gymnasium.environments.block import BoundRows, EnvBlock, UnitBlock, close_all
 from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos, note_whose_info, pack_infos
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
@@ -54,6 +54,7 @@ __all__ = [
     "ObservationLayout",
     "Packed",
     "Shard",
+    "UnitBlock",
     "as_number",
     "check_actions",
     "check_encoder",

@@ -23,7 +23,6 @@ __all__ = [
     "EnvFn",
     "agents_of",
     "as_parallel",
-    "leave_dead",
     "padding",
     "probe_agents",
     "shared_space",
@@ -105,25 +104,6 @@ def padding(space: Space[Any]) -> Any:
         return tuple(padding(part) for part in space.spaces)
     empty = create_empty_array(space, 1)
     return empty[0] if isinstance(empty, tuple) and empty else empty
-
-
-def leave_dead(env: Any) -> None:
-    """Step an ``AECEnv`` with None while it is the turn of agents that are dead, as PettingZoo demands.
-
-    Raises:
-        ValueError: If they stay all the same.
-    """
-    kept = 0
-    while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
-        agent, before = env.agent_selection, list(env.agents)
-        env.step(None)
-        kept = kept + 1 if env.agents == before else 0
-        if kept > len(before):
-            raise ValueError(
-                f"the environment breaks PettingZoo's API: agent {agent!r} has ended, and env.step(None) leaves it in env.agents "
-                f"({before}). step() has to begin with: if self.terminations[self.agent_selection] or "
-                "self.truncations[self.agent_selection]: return self._was_dead_step(action)"
-            )
 
 
 @dataclass(frozen=True)

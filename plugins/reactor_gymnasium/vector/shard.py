@@ -102,8 +102,9 @@ class Shard(Reactor, ABC):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs, self.envs = self.envs, []
-        close_all(enumerate([held.env for held in envs], self.first), self.unit)
+        envs = [held.env for held in self.envs]
+        self.envs.clear()
+        close_all(enumerate(envs, self.first), self.unit)
 
     @reaction(actions, items, effects=(observations, objects, rewards, terminations, truncations, extras, at))
     @abstractmethod

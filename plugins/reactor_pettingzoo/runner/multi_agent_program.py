@@ -23,9 +23,9 @@ from reactor_gymnasium.plugin import (
 from reactor_pettingzoo.agents import AgentID, AgentSpecs, EnvFn
 from reactor_pettingzoo.runner.episode_log import EpisodeRecord, ShardResults
 from reactor_pettingzoo.runner.inference import PolicyGroup, PolicyReactor, groups_of
+from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
 from reactor_pettingzoo.runner.shards import BEGIN, PACE, ActingShard, ObservingShard, RunnerShard, RunSeeds
 from reactor_pettingzoo.runner.streams import normals_kept
-from reactor_pettingzoo.runner.tried_copy import ProbeCopy
 from reactor_rl import Program, RunError
 from reactor_rl.plugin import (
     FORKED,

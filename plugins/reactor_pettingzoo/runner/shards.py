@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from reactor_gymnasium.plugin import close_all
 from reactor_pettingzoo.agents import AgentSpecs
-from reactor_pettingzoo.runner.copies import AECCopy, Copy, ParallelCopy
 from reactor_pettingzoo.runner.episode_log import EpisodeLog, ShardResults
 from reactor_pettingzoo.runner.inference import GroupPolicies, PolicyGroup
+from reactor_pettingzoo.runner.recorded_copies import RecordedCopy, recorded_copy
 from reactor_rl import Input, Output, Reactor, RunError, Timer, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, decode
 
@@ -72,12 +72,11 @@ class RunnerShard(Reactor):
         self.env_fn, self.first, self.seeds, self.specs = env_fn, first, seeds, specs
         self.count = len(seeds.offsets)
         self.groups, self.source = tuple(groups), source
-        self.copies: list[Copy] = []
+        self.copies: list[RecordedCopy] = []
 
     @reaction(startup)
     def build(self) -> None:
         """Make the environments, here where they will live."""
-        kind = AECCopy if self.specs.turns else ParallelCopy
         agents = len(self.specs.agents)
         self.seen: Array = np.zeros(self.count, self.specs.record())
         self.none = [0.0] * agents
@@ -87,7 +86,7 @@ class RunnerShard(Reactor):
             try:
                 env = decode(self.env_fn)()
                 source = self.source[number].tolist()
-                self.copies.append(kind(env, self.specs, self.seen[number, ...], source, self.acting[number]))
+                self.copies.append(recorded_copy(env, self.specs, self.seen[number, ...], source, self.acting[number]))
             except Exception as error:
                 error.add_note(f"while environment {self.first + number} was constructed")
                 raise
@@ -95,8 +94,9 @@ class RunnerShard(Reactor):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        copies, self.copies = self.copies, []
-        close_all(((index, copy.env) for index, copy in enumerate(copies, self.first)))
+        envs = [copy.env for copy in self.copies]
+        self.copies.clear()
+        close_all(enumerate(envs, self.first))
 
     # ------------------------------------------------------------------ a run
 
@@ -126,7 +126,7 @@ class RunnerShard(Reactor):
         """Take a step in every copy.
 
         Args:
-            actions: For each copy what its :meth:`Copy.step` wants.
+            actions: For each copy what its :meth:`RecordedCopy.step` wants.
             renders: Whether the first copy is rendered.
         """
         rewards: list[float] = []
@@ -148,7 +148,7 @@ class RunnerShard(Reactor):
             raise
         self.episode_log.end_step(rewards)
 
-    def _end(self, number: int, copy: Copy) -> None:
+    def _end(self, number: int, copy: RecordedCopy) -> None:
         """End the episode of a copy, and begin its next one."""
         self.episode_log.ended(number, copy.took_part())
         self.played[number] += 1

@@ -1,22 +1,183 @@
-"""The reactor that holds a contiguous block of environments, each with a row for every agent: the unit of placement."""
+"""Copies whose agents are rows, and the reactor that holds a contiguous block of them: the unit of placement."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from pettingzoo import ParallelEnv
 
-from reactor_gymnasium.plugin import Failures, Infos, ObservationLayout, Shard, load_env, own
+from reactor_gymnasium.plugin import Failures, Infos, ObservationLayout, Shard, UnitBlock, load_env, make_probe, own
 from reactor_pettingzoo.agents import AgentID, as_parallel, padding
-from reactor_pettingzoo.vector.agent_rows import AgentRows
+from reactor_pettingzoo.copies import ParallelCopy, step_parallel
 from reactor_rl.plugin import decode, loads
 
-__all__ = ["ParallelShard", "call", "set_attribute"]
+__all__ = ["PaddedCopy", "ParallelShard", "ProbeRows", "call", "set_attribute"]
+
+
+class AgentStep(NamedTuple):
+    """What a step brought: observations and rewards of all rows, the rows that ended with how they did, and infos."""
+
+    observations: list[Any]
+    rewards: list[Any]
+    ends: list[tuple[int, bool, bool]]
+    infos: Infos
+
+
+class PaddedCopy(ParallelCopy):
+    """A ``ParallelEnv`` whose agents have a row each. A row whose agent is not there is padded.
+
+    Args:
+        env: The environment.
+        agents: The agents; row = index in it.
+        padding: The observation of padded rows.
+        check: Raises if an observation has not the shape that its space says; agents' first ones are checked.
+        name: What errors call the environment.
+    """
+
+    def __init__(self, env: ParallelEnv, agents: Sequence[AgentID], padding: Any, check: Callable[[Any], None], name: str) -> None:
+        super().__init__(env, agents)
+        self.padding, self.check, self.name = padding, check, name
+        self._live: list[tuple[int, AgentID]] = []
+        self._padded: list[int] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
+        return {name: value for name, value in vars(self).items() if name not in ("padding", "check", "observations", "infos")}
+
+    def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
+        """Begin an episode. Returns observations of all rows, and infos.
+
+        Raises:
+            RuntimeError: If the environment has no agents then, one that is not among its possible agents, or one that has no
+                observation.
+        """
+        self._reset(**kwargs)
+        observations = [self.padding] * len(self.agents)
+        for row, agent in self._live:
+            observations[row] = self._first(agent, "reset()")
+        return observations, self._infos(self._live, self._padded)
+
+    def step(self, actions: Sequence[Any]) -> AgentStep:
+        """Step the environment with the actions of those who are alive.
+
+        Args:
+            actions: One for each row; those of padded rows are ignored.
+
+        Raises:
+            RuntimeError: If the environment returns no observation, reward or flag for a live agent, or if its ``agents``
+                contradict the flags.
+        """
+        live, padded, n = self._live, self._padded, len(self.agents)
+        acts = {agent: actions[row] for row, agent in live}
+        of_agents, gains, terminations, truncations, self.infos = step_parallel(self.env, acts)
+        self.observations = of_agents
+        observations, rewards = [self.padding] * n, [0.0] * n
+        ends: list[tuple[int, bool, bool]] = []
+        agent = None
+        try:
+            for row, agent in live:
+                observations[row], rewards[row] = of_agents[agent], gains[agent]
+                terminated, truncated = terminations[agent], truncations[agent]
+                if terminated or truncated:
+                    ends.append((row, bool(terminated), bool(truncated)))
+        except KeyError:
+            parts = {"observation": of_agents, "reward": gains, "termination": terminations, "truncation": truncations}
+            missing = [part for part, values in parts.items() if agent not in values]
+            if not missing:
+                raise
+            raise RuntimeError(f"{self.name}: step() returned no {' and no '.join(missing)} for agent {agent!r}") from None
+        if ends or self.env.agents != self.live:
+            joined = self._change({row for row, _, _ in ends})
+            for row, agent in joined:
+                observations[row], rewards[row] = self._first(agent, "step()"), gains.get(agent, 0.0)
+            live = live + joined
+            padded = self._others(live)
+            if self.over:  # for a learner the padding ends here, too
+                ends += [(row, True, False) for row in padded]
+        return AgentStep(observations, rewards, ends, self._infos(live, padded))
+
+    def _change(self, ended: set[int]) -> list[tuple[int, AgentID]]:
+        """Take account of who died and who joined; returns the latter."""
+        names = list(self.env.agents)
+        before = {agent: row for row, agent in self._live}
+        left = [agent for agent, row in before.items() if row not in ended and agent not in names]
+        if left:
+            raise RuntimeError(f"{self.name}: agent {left[0]!r} left env.agents without being terminated or truncated")
+        back = [agent for agent in names if agent in self.present and agent not in before]
+        if back:
+            raise RuntimeError(f"{self.name}: agent {back[0]!r} came back within an episode, which PettingZoo does not allow")
+        kept = [agent for agent in names if before.get(agent) in ended]
+        self.over = len(kept) == len(names)
+        self._arrive(names)
+        if kept and not self.over:
+            raise RuntimeError(f"{self.name}: agent {kept[0]!r} was terminated or truncated, and step() left it in env.agents")
+        if self.over:
+            self._live, self._padded = [], list(self.index.values())
+        return [(row, agent) for row, agent in self._live if agent not in before]
+
+    def _arrive(self, names: Iterable[AgentID]) -> None:
+        super()._arrive(names)
+        self._live = [(self.index[agent], agent) for agent in self.live]
+        self._padded = self._others(self._live)
+
+    def _others(self, live: list[tuple[int, AgentID]]) -> list[int]:
+        there = {row for row, _ in live}
+        return [row for row in range(len(self.agents)) if row not in there]
+
+    def _first(self, agent: AgentID, call: str) -> Any:
+        if agent not in self.observations:
+            raise RuntimeError(f"{self.name}: {call} returned no observation for agent {agent!r}")
+        try:
+            self.check(self.observations[agent])
+        except Exception as error:
+            error.add_note(f"as {call} of {self.name} returned it for agent {agent!r}")
+            raise
+        return self.observations[agent]
+
+    def _infos(self, live: list[tuple[int, AgentID]], padded: list[int]) -> Infos:
+        of_rows = {row: info for row, agent in live if (info := self.infos.get(agent))}
+        of_rows.update((row, {"padded": True}) for row in padded)
+        return dict(sorted(of_rows.items()))
+
+    def _nobody(self) -> RuntimeError:
+        return RuntimeError(f"{self.name} has no agents after reset()")
+
+    def _stranger(self, agent: AgentID) -> RuntimeError:
+        return RuntimeError(f"{self.name}: agent {agent!r} is none of its possible agents {list(self.index)}")
+
+
+class ProbeRows(PaddedCopy):
+    """A copy as :func:`~reactor_gymnasium.environments.saving.probe_save_strategy` tries one: an action of all agents in, no infos
+    out.
+
+    Args:
+        env: The environment.
+        agents: The agents.
+        action_space: Every agent's action space.
+    """
+
+    def __init__(self, env: ParallelEnv, agents: Sequence[AgentID], action_space: Space[Any]) -> None:
+        super().__init__(env, agents, None, lambda observation: None, "environment 0")
+        self.action_space = spaces.Tuple([action_space] * len(self.agents))
+
+    @classmethod
+    def of(cls, env_fn: Any, agents: Sequence[AgentID], action_space: Space[Any]) -> ProbeRows:
+        """A throw-away one, of an encoded function."""
+        return cls(as_parallel(make_probe(decode(env_fn))), agents, action_space)
+
+    def step(self, actions: Sequence[Any]) -> Any:
+        """Observations, rewards, who has ended, and whether the episode is over."""
+        observations, rewards, ends, _ = super().step(actions)
+        return observations, rewards, ends, self.over
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
 
 
 class ParallelShard(Shard):
@@ -35,7 +196,7 @@ class ParallelShard(Shard):
         strategies: How each of them can be saved, if that is known already.
     """
 
-    envs: list[AgentRows]
+    envs: list[PaddedCopy]
 
     def __init__(
         self,
@@ -64,12 +225,13 @@ class ParallelShard(Shard):
         for index in range(self.first, self.first + self.n):
             try:
                 env = as_parallel(decode(self.env_fn)())
-                self.envs.append(AgentRows(env, self.agents, nobody, self.layout.check, f"environment {index}"))
+                self.envs.append(PaddedCopy(env, self.agents, nobody, self.layout.check, f"environment {index}"))
                 self._check_agents(env)
             except Exception as error:
                 error.add_note(f"while environment {index} was constructed")
                 raise
         self.last = [nobody] * (self.n * len(self.agents))
+        self.block = UnitBlock(self.envs, self._on_step, self._on_reset, self._on_end)
 
     def _check_agents(self, env: Any) -> None:
         named = tuple(getattr(env, "possible_agents", self.agents))
@@ -88,36 +250,43 @@ class ParallelShard(Shard):
     def step(self) -> None:
         # Environments may keep the actions that they were given, so they must not be views of the port.
         actions: Sequence[Any] = self.actions.value.copy() if self.actions.present else self.items.value
-        agents, rewards = len(self.agents), self.rewards.buffer
-        terminations, truncations = self.terminations.buffer, self.truncations.buffer
+        rewards, terminations, truncations = self.flags = self.rewards.buffer, self.terminations.buffer, self.truncations.buffer
         rewards.fill(0.0)
         terminations.fill(False)
         truncations.fill(False)
-        finals: Infos = {}
-        infos: Infos = {}
-        failures: Failures = []
-        for number, copy in zip(self._numbers(), self.envs, strict=True):
-            lo = number * agents
-            try:
-                if copy.over:
-                    # This is NEXT_STEP: with SAME_STEP it has been reset, and with DISABLED the caller does not come here.
-                    observations, of_rows = copy.reset()
-                else:
-                    observations, gains, ends, of_rows = copy.step(actions[lo : lo + agents])
-                    _write(rewards[lo : lo + agents], gains)
-                    for row, terminated, truncated in ends:
-                        terminations[lo + row], truncations[lo + row] = terminated, truncated
-                    if ends and self.autoreset_mode is AutoresetMode.SAME_STEP:
-                        for row in sorted(row for row, _, _ in ends):
-                            finals[lo + row] = own({"final_obs": observations[row], "final_info": of_rows.get(row, {})})
-                        if copy.over:
-                            observations, of_rows = copy.reset()
-                self._keep(number, observations, of_rows, infos)
-            except Exception as error:  # the others still take their step
-                failures.append(self._failure(number, error))
+        self.finals: Infos = {}
+        self.infos: Infos = {}
+        if self.watched:
+            self.block.mark = self.at.buffer
+        n = len(self.agents)
+        self.block.step([actions[lo : lo + n] for lo in range(0, len(self.last), n)])
+        failures: Failures = [self._failure(number, error) for number, error in self.block.failures]
         if self.layout.arrays:
             self._write_last(failures)
-        self._send(finals, infos, failures)
+        self._send(self.finals, self.infos, failures)
+
+    def _on_step(self, number: int, step: AgentStep) -> None:
+        """Take down what a step of a copy brought."""
+        observations, gains, ends, of_rows = step
+        lo = number * len(self.agents)
+        rewards, terminations, truncations = self.flags
+        _write(rewards[lo : lo + len(self.agents)], gains)
+        for row, terminated, truncated in ends:
+            terminations[lo + row], truncations[lo + row] = terminated, truncated
+        if ends and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            for row in sorted(row for row, _, _ in ends):
+                self.finals[lo + row] = own({"final_obs": observations[row], "final_info": of_rows.get(row, {})})
+            if self.envs[number].over:
+                return  # what a reset brings is seen, and not this
+        self._keep(number, observations, of_rows, self.infos)
+
+    def _on_reset(self, number: int, first: tuple[list[Any], Infos]) -> None:
+        """Take down what a reset of a copy within a step brought."""
+        self._keep(number, *first, self.infos)
+
+    def _on_end(self, number: int) -> dict[str, Any] | None:
+        """The arguments of a reset in the step that ended an episode; with NEXT_STEP it is the next step that resets."""
+        return {} if self.autoreset_mode is AutoresetMode.SAME_STEP else None
 
     def _write_last(self, failures: Failures) -> None:
         out = self._bound()

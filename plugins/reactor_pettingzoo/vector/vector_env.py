@@ -37,8 +37,7 @@ from reactor_gymnasium.plugin import (
     repeat_registrations,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
-from reactor_pettingzoo.vector.agent_rows import AgentRows, TriedRows
-from reactor_pettingzoo.vector.shard import ParallelShard, call, set_attribute
+from reactor_pettingzoo.vector.shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, encode, global_random_state, usable_cores
 
@@ -153,7 +152,7 @@ class ParallelVectorEnv(CallingVectorEnv):
         self._was_reset = False
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        (tried,) = encode_makers((partial(TriedRows.of, encoded_fn, self.agents, self.single_action_space),))
+        (tried,) = encode_makers((partial(ProbeRows.of, encoded_fn, self.agents, self.single_action_space),))
         self._replace(recover_for(restarts, choice.executor, [tried]), self.num_copies)
         self._step_timeout = step_timeout
         program = Program(f"ParallelVectorEnv of {self.num_copies}")
@@ -199,8 +198,8 @@ class ParallelVectorEnv(CallingVectorEnv):
 
     def _costs(self, dummy: ParallelEnv) -> StepCosts:
         """Time a throw-away copy."""
-        rows = AgentRows(dummy, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
-        actions = random_actions(spaces.Tuple([self.single_action_space] * rows.n))
+        rows = PaddedCopy(dummy, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
+        actions = random_actions(spaces.Tuple([self.single_action_space] * len(self.agents)))
 
         def step(action: Any) -> bool:
             rows.step(action)

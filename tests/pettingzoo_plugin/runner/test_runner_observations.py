@@ -16,7 +16,7 @@ from runner_envs import BOX, Herd, Still, message, ran
 from torch import nn
 
 from reactor_pettingzoo import ParallelVectorEnv, RandomPolicy
-from reactor_pettingzoo.vector.agent_rows import step_parallel
+from reactor_pettingzoo.copies import step_parallel
 
 TWO = spaces.Box(-9, 9, (2,), np.float32)
 

@@ -20,7 +20,7 @@ from stalling import check_named_or_replaced, stall
 from reactor_gymnasium.environments.saving import repeats_itself
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.agents import probe_agents
-from reactor_pettingzoo.runner.tried_copy import ProbeCopy
+from reactor_pettingzoo.runner.recorded_copies import ProbeCopy
 from reactor_rl import RecoveryWarning
 
 pytestmark = pytest.mark.faults

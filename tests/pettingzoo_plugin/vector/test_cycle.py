@@ -12,7 +12,7 @@ from pettingzoo import AECEnv
 from pettingzoo.utils import agent_selector, wrappers
 from pettingzoo.utils.conversions import aec_to_parallel
 
-from reactor_pettingzoo.vector.agent_rows import step_parallel
+from reactor_pettingzoo.copies import step_parallel
 
 AGENTS = ["ant", "bee", "cat"]
 
