@@ -18,7 +18,7 @@ from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWr
 
 from reactor_pettingzoo.agents import AgentID
 
-__all__ = ["AECCopy", "Copy", "ParallelCopy", "step_parallel"]
+__all__ = ["AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel"]
 
 
 class Copy(ABC):

@@ -18,7 +18,8 @@ from torch import nn
 from reactor_gymnasium import EvaluationReport
 from reactor_gymnasium import evaluate as evaluate_joint
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, Turn, hashed, own
-from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs, EnvFn, leave_dead, padding, probe_agents
+from reactor_pettingzoo.agents import MASK, AgentGroup, AgentID, AgentSpecs, EnvFn, padding, probe_agents
+from reactor_pettingzoo.copies import leave_dead
 from reactor_pettingzoo.runner.actions import ActionSampler, width_of
 from reactor_pettingzoo.runner.policies import RandomPolicy, acting_part, assigned, callable_policy, single
 from reactor_rl.plugin import decode, encode
