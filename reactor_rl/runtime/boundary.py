@@ -53,15 +53,18 @@ class Boundary:
                 write(value)
                 return
             view[...] = value
+            # Stamped with the coming pass, which is the next one; but startup and tick 0 are one pass, so nothing is added then.
             words[stamp] = loop.pass_number + (self.time > 0)
-            loop.pending |= mask
+            loop.pending |= (
+                mask  # as an output's set() does, for reactions of the caller; helpers look at the stamp
+            )
             self.fed = True
 
         def write(value: Any) -> None:
             if not self.open:
                 raise RunError(f"cannot set {name} {self.shut}")
             number, time = loop.pass_number, loop.time
-            # What is written now belongs to the coming tick. Startup and tick 0 are one pass.
+            # What is written now belongs to the coming tick: set() stamps with the loop's pass and time, so they are lent to it.
             loop.pass_number, loop.time = number + (self.time > 0), self.time
             try:
                 put(value)

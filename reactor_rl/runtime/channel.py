@@ -35,7 +35,12 @@ __all__ = ["Stop", "ControlBlock", "LATE", "LONGEST", "PARK_FACTOR", "SpinContro
 
 
 class ControlBlock:
-    """Indices of the words in the control block."""
+    """Indices of the words in the control block.
+
+    Nothing locks these words; tokens order them. The caller writes COMMAND, TIME and PASS, then gives the tokens: a helper that
+    has its token sees them. Helpers write AGAIN, FAILED, STOP and NEXT, then signal: the caller has waited for all of them before
+    it looks. ABORT alone is looked at without a token, between two waits.
+    """
 
     COMMAND, TIME, PASS, STOP, FAILED, AGAIN, ABORT = range(7)
     NEXT = 8  # the next time at which worker w has something to do, at NEXT + w

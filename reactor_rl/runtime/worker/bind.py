@@ -258,16 +258,16 @@ class _Binder:
         ops = list(self.plan.schedule.lists[self.worker])
         if self.worker == 0:
             while ops and isinstance(ops[0], Signal):
-                ops.pop(0)  # the caller sends these when it begins a pass
+                ops.pop(0)  # Run._begin_tick sends these, before it does anything else, so that helpers start at once
         else:
-            ops.pop(0)  # and the helper has taken its token when it comes here
+            ops.pop(0)  # the WAIT for that token: the helper takes it before it knows that there is a pass, see main._obey
         steps, loop = self.loop.steps, self.loop
         seen: set[int] = set()
         mask = 0
         for op in ops:
             if isinstance(op, Exec):
                 checks = self._remote_checks(op.reaction, seen)
-                if checks:
+                if checks:  # behind the WAIT for their writer, before the first reaction that they may trigger
                     if mask:
                         steps.append((loop.dispatch, mask))
                     steps.append((loop.check_remote, checks))
