@@ -55,9 +55,7 @@ class Boundary:
             view[...] = value
             # Stamped with the coming pass, which is the next one; but startup and tick 0 are one pass, so nothing is added then.
             words[stamp] = loop.pass_number + (self.time > 0)
-            loop.pending |= (
-                mask  # as an output's set() does, for reactions of the caller; helpers look at the stamp
-            )
+            loop.pending |= mask  # as an output's set() does, for reactions of the caller; helpers look at the stamp
             self.fed = True
 
         def write(value: Any) -> None:
