@@ -292,9 +292,9 @@ def test_batch_normalisation_sees_whole_minibatches() -> None:
 
 
 def test_a_larger_batch_needs_other_workers() -> None:
-    with new(n_steps=128, batch_size=64) as model:
-        model.learn(256)
-        model.batch_size = 256
+    with new(n_steps=256, batch_size=128) as model:
+        model.learn(512)
+        model.batch_size = 512
         with pytest.raises(ValueError, match=r"call close\(\) after changing batch_size"):
-            model.learn(256)
-        assert np.isfinite(model.learn(256).num_timesteps)
+            model.learn(512)
+        assert np.isfinite(model.learn(512).num_timesteps)
