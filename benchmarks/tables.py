@@ -201,6 +201,16 @@ def ticks(result: Result) -> str:
     return table(["", "a tick", "lowest to highest"], rows)
 
 
+def products(result: Result) -> str:
+    """GFLOP/s of each product, by shape; the best slice of each contender."""
+    rows = []
+    for shape, found in result["cases"].items():
+        for product, figures in found.items():
+            if product != "error":
+                rows.append([shape, product, *(f"{rate['max'] / 1e9:.0f}" for rate in figures["rates"].values())])
+    return table(["rows x inputs x outputs", "", "reactor_rl", "torch.mm", "numpy.dot", "oneDNN"], rows)
+
+
 def learner(result: Result) -> str:
     return rates(result, "reactor_rl", rivals=_others(result, "reactor_rl"), unit="an update", shown=_milliseconds)
 

@@ -390,6 +390,7 @@ static int
 supported(const char *name)
 {
 #if defined(__x86_64__)
+    __builtin_cpu_init();
     int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (strcmp(name, "avx512") == 0) {
         return fused && __builtin_cpu_supports("avx512f");

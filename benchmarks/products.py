@@ -1,0 +1,123 @@
+"""How many operations a second do the three products of a dense layer have, beside MKL, OpenBLAS and oneDNN?
+
+Shapes are rows x inputs x outputs, of layers that policies of SB3 and RL Zoo have; seconds are the thread's own. Ours and oneDNN's
+forward products have bias and ReLU, and ours of the gradients of weights the bias's sums; torch's (MKL in wheels for x86) and
+numpy's (OpenBLAS) are the product alone. oneDNN is given transposed copies that were made before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from common import Contender, arguments, compared, run_cases, write_json
+from showing import bar_plot, print_table
+
+OURS, TORCH, NUMPY, ONEDNN = "reactor_rl", "torch.mm", "numpy.dot", "oneDNN"
+SHAPES = (
+    "64 x 4 x 64", "64 x 64 x 64", "64 x 64 x 2", "256 x 17 x 256", "256 x 256 x 256", "256 x 256 x 6", "256 x 400 x 300",
+    "1024 x 256 x 256", "256 x 1024 x 1024",
+)  # fmt: skip
+PANELS = ("64 x 64 x 64", "256 x 17 x 256", "256 x 256 x 256", "256 x 256 x 6", "256 x 400 x 300", "1024 x 256 x 256")
+PRODUCTS = ("forward", "by inputs", "by weights")
+
+
+class Product(Contender):
+    """One product, again and again."""
+
+    def __init__(self, who: str, product: str, shape: str) -> None:
+        import torch
+
+        rows, inputs, outputs = (int(one) for one in shape.split(" x "))
+        rng = np.random.default_rng(0)
+        sizes = ((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+        x, w, b, g = (rng.standard_normal(size).astype(np.float32) for size in sizes)
+        made = {"forward": (rows, outputs), "by inputs": (rows, inputs), "by weights": (outputs, inputs)}[product]
+        self.flops, self.out = 2.0 * rows * inputs * outputs, np.zeros(made, np.float32)
+        left, right = {"forward": (x, w.T), "by inputs": (g, w), "by weights": (g.T, x)}[product]
+        if who == OURS:
+            self.call = self._ours(product, x, w, b, g)
+        elif who == NUMPY:
+            self.call = partial(np.dot, left, right, self.out)
+        elif who == TORCH:
+            self.call = partial(torch.mm, torch.from_numpy(left), torch.from_numpy(right), out=torch.from_numpy(self.out))
+        else:
+            self.call = self._onednn(product, x, w, b, g)
+
+    def _ours(self, product: str, x: Any, w: Any, b: Any, g: Any) -> Callable[[], Any]:
+        from reactor_torch import kernels
+
+        if kernels.compiled is None:
+            raise NotImplementedError("the extension is not compiled here")
+        learns = product == "by weights"
+        out = self.out if product == "forward" else np.zeros_like(g)
+        by_weights = (self.out, np.zeros_like(b)) if learns else (None, None)
+        layer = (0, 1 if product == "forward" else 0, x.shape[1], w.shape[0], 0.0, w, b, *by_weights, out, None)
+        network = kernels.compiled.Network(len(x), (layer,))
+        network.run(x)
+        if product == "forward":
+            return partial(network.run, x)
+        return partial(network.back, g) if learns else partial(network.slopes, g, None, 0, self.out)
+
+    def _onednn(self, product: str, x: Any, w: Any, b: Any, g: Any) -> Callable[[], Any]:
+        import torch
+
+        if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+            raise NotImplementedError("torch has no oneDNN here")
+        x, w, b, g = (torch.from_numpy(one) for one in (x, w, b, g))
+        given = {
+            "forward": (x, w, b, "relu"),
+            "by inputs": (g, w.t().contiguous(), None, "none"),
+            "by weights": (g.t().contiguous(), x.t().contiguous(), None, "none"),
+        }[product]
+        return partial(torch.ops.mkldnn._linear_pointwise, *given, [], "")
+
+    def go(self, count: int) -> float:
+        for _ in range(count):
+            self.call()
+        return count * self.flops
+
+    def timed(self, count: int) -> tuple[float, float]:
+        """As whoever has a core to itself would see it."""
+        begin = time.thread_time()
+        return self.go(count), time.thread_time() - begin
+
+
+def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    with threadpool_limits(1), torch.inference_mode():
+        for product in PRODUCTS:
+            makers = {who: partial(Product, who, product, shape) for who in (OURS, TORCH, NUMPY, ONEDNN)}
+            found[product] = compared(makers, options, seconds=0.02, warm_up=0.01).as_json(OURS)
+    return found
+
+
+def show(shape: str, found: dict[str, Any]) -> None:
+    rows = [[product, *(f"{rate['max'] / 1e9:.1f}" for rate in found[product]["rates"].values())] for product in found]
+    print_table(shape, ["GFLOP/s", *found["forward"]["rates"]], rows)
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    cases = run_cases(__file__, options, list(SHAPES), measure, show=show)
+    if cases is None:
+        return
+    write_json(options, "products", cases)
+    groups = {
+        shape: {who: rate["median"] / 1e9 for who, rate in cases[shape]["forward"]["rates"].items()}
+        for shape in PANELS
+        if "forward" in cases.get(shape, {})
+    }
+    bar_plot(options.output / "products.png", "Forward products", groups, "GFLOP/s of one core")
+
+
+if __name__ == "__main__":
+    main()
