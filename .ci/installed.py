@@ -17,7 +17,12 @@ import numpy as np
 import reactor_rl
 from reactor_rl import Output, Program, Reactor, Timer, reaction
 
-EXTENSIONS = {"_frames": "reactor_gymnasium/atari", "_network": "reactor_torch", "_products": "reactor_torch"}
+EXTENSIONS = {
+    "_frames": "reactor_gymnasium/atari",
+    "_kernels": "reactor_gymnasium/native",
+    "_network": "reactor_torch",
+    "_products": "reactor_torch",
+}
 PLACES: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
@@ -82,6 +87,8 @@ def use_compiled() -> None:
         observations, 0, (("linear", weight, bias, 2, 0.0),), outputs, np.zeros(2, np.int64)
     )  # fmt: skip
     assert network.greedy(0).tolist() == [1, 0]
+
+    assert loaded("_kernels").ACROBOT_WORK > 0
 
     if sys.platform != "win32":  # it is for GCC and clang
         products, values = loaded("_products"), np.zeros((2, 2), np.float32)

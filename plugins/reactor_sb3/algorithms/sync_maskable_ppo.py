@@ -19,7 +19,7 @@ from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, Networks
+from reactor_torch import Loss
 
 __all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
@@ -53,9 +53,7 @@ class MaskedLoss(PPOLoss):
         found = policy.evaluate_actions(batch.observations, batch.actions, action_masks=batch.action_masks)
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """None yet."""
-        return None
+    formula = Loss.formula
 
 
 class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]

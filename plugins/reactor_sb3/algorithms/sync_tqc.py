@@ -23,7 +23,7 @@ from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, prese
 from reactor_sb3.algorithms.sync_sac import SACBatch
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, Update, squashed_sample
+from reactor_torch import Loss, Network, Update, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
 
@@ -59,9 +59,7 @@ class ActorLoss(sync_sac.ActorLoss):
         quantiles: torch.Tensor = critic(observations, actions)
         return quantiles.mean(2).mean(1)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """None yet."""
-        return None
+    formula = Loss.formula
 
 
 class SyncTQC(OffPolicyTrainer, TQC):

@@ -69,9 +69,9 @@ class Dying(BaseCallback):
 
     def _on_rollout_end(self):
         self.rounds += 1
-        if self.rounds == 8:
+        if self.rounds == 6:
             self.model.save_checkpoint("run.zip")
-        if self.rounds == 11:
+        if self.rounds == 8:
             os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
