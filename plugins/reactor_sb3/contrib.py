@@ -6,6 +6,7 @@ with needs("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
     from reactor_sb3.algorithms.sync_maskable_ppo import SyncMaskablePPO
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN
+    from reactor_sb3.algorithms.sync_recurrent_ppo import SyncRecurrentPPO
     from reactor_sb3.algorithms.sync_tqc import SyncTQC
 
-__all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncTQC"]
+__all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC"]

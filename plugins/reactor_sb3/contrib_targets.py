@@ -7,10 +7,10 @@ from typing import Any
 
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 from reactor_sb3.trainers.verify_targets import Training
 
-__all__ = ["sync_crossq", "sync_ppo_mask", "sync_qrdqn", "sync_tqc"]
+__all__ = ["sync_crossq", "sync_ppo_lstm", "sync_ppo_mask", "sync_qrdqn", "sync_tqc"]
 
 _shared: dict[str, Any] = {"n_actors": 4, "seed": 0, "pipeline": 1, "evaluate_every": 10, "evaluate_episodes": 3}
 sync_qrdqn = partial(
@@ -24,3 +24,6 @@ sync_tqc = partial(Training, SyncTQC, "Pendulum-v1", **_pendulum)
 sync_crossq = partial(Training, SyncCrossQ, "Pendulum-v1", **_pendulum)
 _rounds: dict[str, Any] = {**_shared, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
 sync_ppo_mask = partial(Training, SyncMaskablePPO, InvalidActionEnvDiscrete, **_rounds)
+sync_ppo_lstm = partial(
+    Training, SyncRecurrentPPO, "CartPole-v1", policy="MlpLstmPolicy", policy_kwargs={"lstm_hidden_size": 32}, **_rounds
+)

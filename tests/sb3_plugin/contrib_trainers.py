@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO
+from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
 from trainers import BOX, CHOICE, INLINE, Toy
 
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
 _OFF_POLICY: dict[str, Any] = {
     "rollout_steps": 8, "gradient_steps": 2, "buffer_size": 1000, "learning_starts": 64, "batch_size": 16, "learning_rate": 1e-2,
@@ -111,6 +111,10 @@ CONTRIB: dict[str, Row] = {
     ),
     "qrdqn": Row(
         SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
+    ),
+    "recurrent_ppo": Row(
+        SyncRecurrentPPO, RecurrentPPO, _ROUNDS, policy="MlpLstmPolicy", network={"net_arch": [16], "lstm_hidden_size": 8},
+        policies={"image": "CnnLstmPolicy", "dict": "MultiInputLstmPolicy"},
     ),
     "tqc": Row(
         SyncTQC, TQC, _OFF_POLICY, ToyOf("tqc"), "Pendulum-v1", network={"net_arch": [32], "n_quantiles": 5},

@@ -16,7 +16,7 @@ from reactor_sb3.algorithms.sync_dqn import SyncDQN
 from reactor_sb3.algorithms.sync_ppo import SyncPPO
 from reactor_sb3.algorithms.sync_sac import SyncSAC
 from reactor_sb3.algorithms.sync_td3 import SyncTD3
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 from reactor_sb3.environments.vec_env import ReactorVecEnv
 from reactor_sb3.trainers.trainer import Trainer
 from reactor_sb3.zoo.search import convert_pqn, sample_pqn
@@ -25,7 +25,7 @@ __all__ = ["TRAINERS", "register"]
 
 TRAINERS: dict[str, type[Trainer]] = {
     "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
-    "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ, "sync_ppo_mask": SyncMaskablePPO,
+    "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ, "sync_ppo_mask": SyncMaskablePPO, "sync_ppo_lstm": SyncRecurrentPPO,
 }  # fmt: skip
 """The trainers by the names that ``--algo`` knows them by."""
 

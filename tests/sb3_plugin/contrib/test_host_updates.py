@@ -13,6 +13,7 @@ from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, make
 from gymnasium import spaces
 from trainers import SPACES, same_draws
 
+from reactor_sb3.acting.recurrent import unpacked
 from reactor_sb3.streams import Purpose, stream
 
 
@@ -71,3 +72,50 @@ def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
         # with the probabilities that sb3-contrib has for them
         buffer = ours.rollout_buffer
         assert np.isfinite(buffer.log_probs).all() and (buffer.log_probs > -50).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "network"), [("box", {}), ("dict", {"enable_critic_lstm": False}), ("box", {"n_lstm_layers": 2})], ids=str
+)
+def test_recurrent_ppo(kind: str, network: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sb3-contrib cuts sequences at a random place: here at none."""
+    row = CONTRIB["recurrent_ppo"]
+    policy, env = {"box": row.policy, **row.policies}[kind], ToyOf("recurrent_ppo", SPACES[kind][1])
+    given = {"batch_size": 64, "n_epochs": 3, "ent_coef": 0.01, "policy_kwargs": {**row.network, **network}}
+    with make("recurrent_ppo", env, policy, **given) as ours:
+        ours.learn(128)
+        ours.save(tmp_path / "model")
+        theirs = row.host.load(tmp_path / "model", device="cpu")
+        buffer, layers = theirs.rollout_buffer, theirs.policy.lstm_actor.num_layers
+        for name in ("observations", "actions", "rewards", "values", "log_probs", "advantages", "returns", "episode_starts"):
+            setattr(buffer, name, deepcopy(getattr(ours.rollout_buffer, name)))
+        assert buffer.episode_starts[1:].any() and not buffer.episode_starts[0].all()
+        (h, c), (vf_h, vf_c) = unpacked(torch.from_numpy(ours.session.rollouts.once("states")[:, 0]), layers)
+        for name, one in (("hidden_states_pi", h), ("cell_states_pi", c), ("hidden_states_vf", vf_h), ("cell_states_vf", vf_c)):
+            getattr(buffer, name)[0] = one.numpy()
+        buffer.pos, buffer.full, buffer.generator_ready, theirs._logger = 16, True, False, ours.logger
+        monkeypatch.setattr(np.random, "randint", lambda *given, **named: 0)
+        before = ours.fingerprint()
+        ours.train()
+        theirs.train()
+        assert ours.fingerprint() != before
+        close(ours, theirs)
+
+
+@pytest.mark.parametrize(("n_steps", "batch_size"), [(16, 24), (24, 16)])
+def test_recurrent_ppo_has_whole_sequences(n_steps: int, batch_size: int) -> None:
+    with pytest.raises(ValueError, match=f"n_steps={n_steps} and batch_size={batch_size}: minibatches are whole sequences"):
+        make("recurrent_ppo", n_steps=n_steps, batch_size=batch_size)
+
+
+def test_states_are_those_of_predictions() -> None:
+    """Those that an actor has after some steps, and those of sb3-contrib's own predictions from its observations."""
+    with make("recurrent_ppo", n_actors=1, n_steps=16, batch_size=8, n_epochs=1, learning_rate=0.0) as model:
+        model.learn(32)
+        states, buffer = torch.from_numpy(model.session.rollouts.once("states")), model.rollout_buffer
+        layers = model.policy.lstm_actor.num_layers
+        state: Any = tuple(one.numpy() for one in unpacked(states[:, 0], layers).pi)
+        for step in range(8):
+            _, state = model.predict(buffer.observations[step], state, buffer.episode_starts[step])
+        for found, expected in zip(state, unpacked(states[:, 1], layers).pi, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

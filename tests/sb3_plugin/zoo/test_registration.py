@@ -14,7 +14,7 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from reactor_sb3 import PQN, ReactorVecEnv, SyncDQN, SyncPPO, SyncSAC, SyncTD3
-from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncTQC
+from reactor_sb3.contrib import SyncCrossQ, SyncMaskablePPO, SyncQRDQN, SyncRecurrentPPO, SyncTQC
 
 FILES: dict[str, dict[str, Any]] = {
     "ppo": {"default": {"n_timesteps": 1000, "n_steps": 512}},
@@ -22,6 +22,7 @@ FILES: dict[str, dict[str, Any]] = {
     "sac": {"default": {"n_timesteps": 1000}},
     "td3": {"default": {"train_freq": [1, "episode"], "gradient_steps": -1}},
     "qrdqn": {"default": {"n_timesteps": 1000}},
+    "ppo_lstm": {"default": {"n_timesteps": 1000}},
     "crossq": {"default": {"n_timesteps": 1000}},
     "tqc": {"default": {"n_timesteps": 1000}},
 }
@@ -74,7 +75,7 @@ def zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 def test_trainers_are_algorithms_and_environments_are_ours(zoo: SimpleNamespace) -> None:
     assert zoo.algos == {
         "ppo": "SB3's", "pqn": PQN, "sync_dqn": SyncDQN, "sync_ppo": SyncPPO, "sync_sac": SyncSAC, "sync_td3": SyncTD3,
-        "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ, "sync_ppo_mask": SyncMaskablePPO,
+        "sync_qrdqn": SyncQRDQN, "sync_tqc": SyncTQC, "sync_crossq": SyncCrossQ, "sync_ppo_mask": SyncMaskablePPO, "sync_ppo_lstm": SyncRecurrentPPO,
     }  # fmt: skip
     assert zoo.manager.default_vec_env_cls is ReactorVecEnv
     assert zoo.HYPERPARAMS_SAMPLER["sync_sac"] == "SAMPLER of sac" and zoo.HYPERPARAMS_CONVERTER["sync_dqn"] == "CONVERTER of dqn"
