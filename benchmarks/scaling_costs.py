@@ -21,7 +21,8 @@ from simulation import Costs
 from vector_env import Block
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.vector.env_program import wire
+from reactor_gymnasium.environments.storage import ObservationLayout
+from reactor_gymnasium.vector.env_program import EnvProgram
 from reactor_gymnasium.vector.shard import EnvShard
 from reactor_rl import Instance, Program
 from reactor_rl.cli.doctor import round_trips
@@ -117,12 +118,12 @@ def program(num_envs: int, workers: int, batch_size: int | None = None) -> tuple
         return made.add(
             EnvShard, name=name, env_fns=[encoded] * (hi - lo), first=lo, row=row, same_observations=True,
             single_observation_space=Busy.observation_space, single_action_space=Busy.action_space,
-            autoreset_mode=AutoresetMode.NEXT_STEP, apart=True, casting="same_kind", owner="ReactorVectorEnv",
+            autoreset_mode=AutoresetMode.NEXT_STEP, split_finals=True, casting="same_kind", owner="ReactorVectorEnv",
         )  # fmt: skip
 
-    parts = ("objects", "extras", "replies")
-    _, placement = wire(made, add, None, workers, ((batch,), np.int64), True, num_envs=num_envs, batch_size=batch, parts=parts)
-    return made, placement, rows
+    layout, bounds = ObservationLayout(Busy.observation_space), range(num_envs + 1)
+    wired = EnvProgram(made, add, None, workers, ((batch,), np.int64), layout, bounds=bounds, batch_size=batch)
+    return made, wired.placement, rows
 
 
 class Compiled(NamedTuple):

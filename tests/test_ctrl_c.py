@@ -27,7 +27,7 @@ from reactor_rl.runtime import boundary, guards, helpers, launch, lifetime, proc
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
-sharded, program_env = (importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "program_env"))
+sharded, env_program = (importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "env_program"))
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", re
 
 
 CALLERS = {
-    module.__file__ for module in (run, guards, lifetime, boundary, helpers, processes, launch, threads, sharded, program_env)
+    module.__file__ for module in (run, guards, lifetime, boundary, helpers, processes, launch, threads, sharded, env_program)
 }
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 

@@ -64,7 +64,7 @@ MAKING = "from reactor_gymnasium import make_vec; make_vec('CartPole-v1', num_en
 
 @pytest.mark.parametrize(
     ("code", "told"),
-    [(MAKING, []), (LISTENING + MAKING, ["reactor_gymnasium.vector.program_env INFO", "reactor_rl.program INFO"])],
+    [(MAKING, []), (LISTENING + MAKING, ["reactor_gymnasium.vector.sharded INFO", "reactor_rl.program INFO"])],
     ids=["silent", "listening"],
 )
 def test_nothing_is_printed_that_nobody_asked_for(code: str, told: list[str]) -> None:

@@ -15,19 +15,19 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from reactor_rl import ProgramError
-from reactor_rl.plugin import CHOICES, Pickled, encode, usable_cores
+from reactor_rl.plugin import CHOICES, Pickled, encode
 
 __all__ = [
     "Bools",
     "EnvFn",
     "check_actions",
+    "check_makers",
     "check_travel",
     "checked_batch_size",
     "checked_executor",
     "checked_mask",
     "checked_number",
     "checked_seeds",
-    "checked_workers",
     "encode_makers",
     "observation_spaces",
     "refuse_wrapper",
@@ -39,13 +39,16 @@ Env = TypeVar("Env")
 EnvFn = Callable[[], gymnasium.Env[Any, Any]]
 
 
-def checked_workers(
-    env_fns: tuple[Callable[[], Any], ...], worker: Any, max_concurrency: Any, workers: Any, owner: str, name: str = "env_fns"
-) -> int:
-    """The number of workers to use at most, once every argument makes sense."""
-    if not env_fns:
+def check_makers(makers: tuple[Any, ...], owner: str, name: str = "env_fns") -> None:
+    """Refuse what does not make environments.
+
+    Raises:
+        ValueError: If there is nothing.
+        TypeError: If one cannot be called.
+    """
+    if not makers:
         raise ValueError(f"{owner} needs at least one environment: {name} is empty")
-    for index, env_fn in enumerate(env_fns):
+    for index, env_fn in enumerate(makers):
         if not callable(env_fn):
             hint = (
                 ": pass `lambda: env`-like functions that make a new environment"
@@ -53,13 +56,6 @@ def checked_workers(
                 else ""
             )
             raise TypeError(f"{name}[{index}] is not callable but {env_fn!r}{hint}")
-    if worker is not None:
-        raise ValueError(f"{owner} has no worker function that could be replaced; leave `worker` out, and wrap the environments")
-    for option, number in (("max_concurrency", max_concurrency), ("workers", workers)):
-        if number is not None:
-            checked_number(option, number, 1)
-    most = usable_cores() if workers is None else int(workers)
-    return min(most, len(env_fns), len(env_fns) if max_concurrency is None else int(max_concurrency))
 
 
 def checked_number(name: str, number: Any, least: int) -> None:

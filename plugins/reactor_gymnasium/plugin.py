@@ -23,9 +23,9 @@ from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.progress import progress
 from reactor_gymnasium.registry import repeat_registrations
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_gymnasium.vector.sharded import CallingVectorEnv
+from reactor_gymnasium.vector.sharded import ExecutionOptions, HostStyle, ShardedVectorEnv
 
 __all__ = [
     "env_maker",
@@ -41,19 +41,22 @@ __all__ = [
     "EnvBatch",
     "Bools",
     "BoundRows",
-    "CallingVectorEnv",
     "Casting",
     "EnvBlock",
     "StepCosts",
     "EnvFn",
+    "ExecutionOptions",
     "FILM_SUFFIXES",
     "Film",
     "Failures",
+    "HostStyle",
     "Infos",
     "Inputs",
     "ObservationLayout",
     "Packed",
     "Shard",
+    "ShardPorts",
+    "ShardedVectorEnv",
     "UnitBlock",
     "as_number",
     "check_actions",

@@ -95,7 +95,7 @@ class AtariEnv(gymnasium.Env[FrameStack, Any]):
 
     def render(self) -> Any:
         """The screen, ``(height, 160, 3)`` uint8, of most games 210 high, with ``render_mode="rgb_array"``."""
-        return self.game.screen() if self.render_mode == "rgb_array" else None
+        return self.game.render() if self.render_mode == "rgb_array" else None
 
     def _observation(self) -> FrameStack:
         assert self.observation_space.shape is not None

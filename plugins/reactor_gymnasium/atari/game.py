@@ -156,7 +156,7 @@ def _described(out: Frame) -> str:
     return f"{out.dtype}{list(out.shape)}, strides {out.strides}{'' if out.flags.writeable else ', read-only'}"
 
 
-_REMEMBERED = ("_ale", "_stack", "_newest", "_random", "_elapsed", "reward", "lives", "terminated", "truncated", "over")
+_REMEMBERED = ("ale", "_stack", "_newest", "np_random", "_elapsed", "reward", "lives", "terminated", "truncated", "over")
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,8 @@ class AtariGame:
         truncated: Whether the last step reached the limit of frames.
         over: Whether the episode has ended, so that a reset must follow.
         lives: Lives that are left.
+        ale: The emulator.
+        np_random: What draws the no-ops that episodes begin with.
     """
 
     def __init__(self, options: AtariOptions, screen: npt.NDArray[np.uint8] | None = None) -> None:
@@ -228,7 +230,7 @@ class AtariGame:
 
         self._options = options
         ALEInterface.setLoggerMode(LoggerMode.Error)
-        self._ale = ale = ALEInterface()
+        self.ale = ale = ALEInterface()
         ale.setFloat("repeat_action_probability", float(options.repeat_action_probability))
         ale.setInt("random_seed", -1)
         ale.loadROM(options.rom_path)
@@ -241,16 +243,16 @@ class AtariGame:
         self._looks = [None] * (options.frameskip - 2) + [self._frames.see_first, self._frames.see_last][-options.frameskip :]
         self._stack = np.zeros((options.stack_num, *options.frame_shape), np.uint8)
         self._newest = 0  # index in the stack, which is a ring
-        self._random = np.random.RandomState(secrets.randbits(32))
+        self.np_random = np.random.RandomState(secrets.randbits(32))
         self.reward = self.lives = self._elapsed = 0
         self.terminated = self.truncated = self.over = False
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode; with a seed, with an emulator that is as good as new."""
-        ale = self._ale
+        ale = self.ale
         if seed is not None:
             ale.setInt("random_seed", seed)
-            self._random = np.random.RandomState(seed)
+            self.np_random = np.random.RandomState(seed)
             ale.loadROM(self._options.rom_path)
         ale.reset_game()
         if self._fires:
@@ -299,19 +301,22 @@ class AtariGame:
 
     def numbers(self) -> tuple[int, int, int]:
         """Lives, frames of all episodes, frames of this one."""
-        return self.lives, self._ale.getFrameNumber(), self._ale.getEpisodeFrameNumber()
+        return self.lives, self.ale.getFrameNumber(), self.ale.getEpisodeFrameNumber()
 
-    def screen(self) -> npt.NDArray[np.uint8]:
+    def render(self) -> npt.NDArray[np.uint8]:
         """What the emulator shows, ``(height, 160, 3)``, of most games 210 high."""
-        shown: npt.NDArray[np.uint8] = self._ale.getScreenRGB()
+        shown: npt.NDArray[np.uint8] = self.ale.getScreenRGB()
         return shown
 
-    def state(self) -> dict[str, Any]:
+    def close(self) -> None:
+        """The emulator has nothing to close."""
+
+    def __getstate__(self) -> dict[str, Any]:
         """What is remembered between two steps, the emulator itself included."""
         return {name: vars(self)[name] for name in _REMEMBERED}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Become what :meth:`state` gave. The frames start again: a whole step overwrites all that they remember."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become what the state says. The frames start again: a whole step overwrites all that they remember."""
         vars(self).update(state)
         self._frames.restart()
 
@@ -332,7 +337,7 @@ class AtariGame:
                 return product >> 32
 
     def _word(self) -> int:
-        return int.from_bytes(self._random.bytes(4), "little")
+        return int.from_bytes(self.np_random.bytes(4), "little")
 
 
 _NOOP, _FIRE = 0, 1

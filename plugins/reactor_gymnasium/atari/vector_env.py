@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import statistics
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,23 +19,14 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from reactor_gymnasium.arguments import (
-    Bools,
-    checked_batch_size,
-    checked_executor,
-    checked_mask,
-    checked_number,
-    refuse_wrapper,
-)
+from reactor_gymnasium.arguments import Bools, checked_mask, checked_number
 from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
-from reactor_gymnasium.atari.shard import AtariShard
-from reactor_gymnasium.environments.saving import recover_for
-from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
-from reactor_gymnasium.vector.sharded import ShardedVectorEnv
+from reactor_gymnasium.atari.shard import AtariShard, call
+from reactor_gymnasium.placement import StepCosts
+from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
+from reactor_gymnasium.vector.sharded import ExecutionOptions, HostStyle, ShardedVectorEnv
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, needs, usable_cores
+from reactor_rl.plugin import ExecutorName, needs
 
 __all__ = ["AtariVectorEnv", "rom_path"]
 
@@ -51,6 +41,13 @@ class AtariVectorEnv(ShardedVectorEnv):
     Infos are arrays of int32, ``(batch_size,)``: ``env_id``, ``lives``, ``frame_number`` (of all episodes) and
     ``episode_frame_number``; with ``SAME_STEP``, when any is terminated or truncated, also ``final_obs``, the last observations of
     those, zero for the others.
+
+    **Resets.** ``seed`` is ``None``, one seed of 31 bits for each game that is reset, or an int ``s`` for ``s, s + 1, ...``; it
+    fixes the no-ops that an episode begins with, and sticky actions. ``options`` has nothing but ``reset_mask``; games that it
+    leaves out report their last observation and info.
+
+    **Calls.** ``call``, ``get_attr`` and ``set_attr`` are of games: what our game has (``lives``, ``over``, ``np_random``), and
+    methods of the emulator, ``ale_py.ALEInterface`` (``getRAM``, ``getEpisodeFrameNumber``).
 
     Args:
         game: Name of the game in snake case, ``"ms_pacman"``, or an id of Gymnasium's, ``"ALE/MsPacman-v5"``, which only names the
@@ -105,6 +102,16 @@ class AtariVectorEnv(ShardedVectorEnv):
         >>> envs.close()
     """
 
+    _style = HostStyle(makers_option=None)
+    _ports = ShardPorts(
+        label="games",
+        inputs=("request",),
+        rows=("rewards", "terminations", "truncations", "numbers"),
+        objects=("extras", "replies"),
+    )
+    _call_one = staticmethod(call)
+    _set_one = staticmethod(setattr)
+
     def __init__(
         self,
         game: str,
@@ -141,9 +148,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         step_timeout: float | None = None,
     ) -> None:
         super().__init__()
-        for name, number, least in (
-            ("num_envs", num_envs, 1), ("num_threads", num_threads, 0), ("workers", 1 if workers is None else workers, 1),
-        ):  # fmt: skip
+        for name, number, least in (("num_envs", num_envs, 1), ("num_threads", num_threads, 0)):
             checked_number(name, number, least)
         self.game, rom = rom_path(game)
         self._options = AtariOptions(
@@ -151,7 +156,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             img_height, img_width, grayscale, stack_num, frameskip, maxpool, noop_max, episodic_life, life_loss_info,
             reward_clipping, use_fire_reset,
         )  # fmt: skip
-        self.num_envs, self.copy = num_envs, copy
+        self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             raise ValueError("AtariVectorEnv has the autoreset modes NEXT_STEP and SAME_STEP, as ale_py.AtariVectorEnv has")
@@ -162,113 +167,68 @@ class AtariVectorEnv(ShardedVectorEnv):
             )
         self.render_mode = render_mode
         self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": ["rgb_array"], "render_fps": 60 // frameskip}
-        checked_executor(executor)
-        self.batch_size = checked_batch_size(batch_size or None, num_envs)
-        if caller_works is None:
-            caller_works = self.batch_size == num_envs
-        workers = self._workers_of(executor, nodes, workers)
-        most = min(workers or num_threads or usable_cores(), self.batch_size)
-        self._expect_helpers(executor, most, caller_works, context)
-
-        self.single_observation_space = Box(0, 255, (stack_num, *self._options.frame_shape), np.uint8)
-        dummy = AtariGame(self._options)
-        if continuous:
-            self.single_action_space: Any = Box(
-                np.array([0.0, -np.pi, 0.0], np.float32), np.array([1.0, np.pi, 1.0], np.float32), (3,), np.float32
-            )
-        else:
-            self.single_action_space = Discrete(len(dummy.actions))
-        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
-        self.action_space = batch_space(self.single_action_space, self.batch_size)
-        helper_cost = late_helpers(context)
-        choice = choose_executor(
-            lambda: _costs(dummy, num_envs), self.batch_size, most, executor, caller_works, helper_cost, restarts
-        )
-        self._layout = ObservationLayout(self.single_observation_space)
-        self._set_actions(self.single_action_space, self.batch_size)
-        self._replace(recover_for(restarts, choice.executor), num_envs)
-        self._step_timeout = step_timeout
-        program = Program(f"AtariVectorEnv of {num_envs}")
-
-        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return program.add(
-                AtariShard,
-                name=name,
-                options=self._options,
-                first=lo,
-                n=hi - lo,
-                row=row,
-                autoreset_mode=self.autoreset_mode,
-                continuous_action_threshold=float(continuous_action_threshold) if continuous else None,
-                core=(thread_affinity_offset + worker) % (os.cpu_count() or 1) if thread_affinity_offset >= 0 else None,
-                watched=step_timeout is not None,
-            )
-
-        self._was_reset = False
-        self._open(
-            program, add, choice, context, caller_works, num_envs=num_envs, batch_size=self.batch_size, label="games",
-            inputs=("request", "show"), rows=("rewards", "terminations", "truncations", "numbers"), parts=("extras", "screens"),
-        )  # fmt: skip
+        self._threshold = float(continuous_action_threshold) if continuous else None
+        self._first_core = thread_affinity_offset
+        asked = workers if workers is not None else num_threads or None
+        execution = ExecutionOptions(asked, executor, nodes, context, caller_works, restarts, step_timeout)
+        self._construct([self._options] * num_envs, execution, copy=copy, batch_size=batch_size or None)
         self._numbers = [self._run.view(f"numbers{batch.suffix}") for batch in self._batches]
 
-    # ------------------------------------------------------------------ reset
+    # ------------------------------------------------------------------ hooks
 
-    def reset(
-        self, *, seed: int | Sequence[int] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-        """Begin all games anew, or those that ``options["reset_mask"]`` (shape ``(num_envs,)``, bool) selects.
+    def _make_probe(self, maker: AtariOptions) -> AtariGame:
+        return AtariGame(maker)
 
-        Args:
-            seed: ``None``, one seed for each game that is reset, or an int ``s`` for ``s, s + 1, ...``. Seeds fix the no-ops that
-                episodes begin with, and sticky actions.
-            options: Nothing but ``reset_mask``. Games that it leaves out report their last observation and info.
+    def _describe(self, probe: AtariGame) -> Sequence[int]:
+        self.single_observation_space = Box(0, 255, (self._options.stack_num, *self._options.frame_shape), np.uint8)
+        if self._threshold is None:
+            self.single_action_space: Any = Discrete(len(probe.actions))
+        else:
+            self.single_action_space = Box(
+                np.array([0.0, -np.pi, 0.0], np.float32), np.array([1.0, np.pi, 1.0], np.float32), (3,), np.float32
+            )
+        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self.action_space = batch_space(self.single_action_space, self.batch_size)
+        return range(self.num_envs + 1)
 
-        Returns:
-            Observations, shape ``(batch_size, stack_num, img_height, img_width)``, with a last axis of 3 in colour, uint8; infos.
+    def _time(self, probe: AtariGame, workers: int) -> StepCosts:
+        probe.reset()
+        times = []
+        for step in range(10):
+            begin = time.perf_counter()
+            probe.step(step % len(probe.actions), 1.0)
+            times.append(time.perf_counter() - begin)
+        cost = statistics.median(times)
+        return StepCosts((cost,) * self.num_envs, f"a step takes {cost * 1e6:.0f} us")
 
-        Raises:
-            ValueError: If there are not as many seeds as games to reset, or the mask does not fit.
-            TypeError: If the mask is no array of bool.
-            gymnasium.error.ResetNeeded: If the first reset leaves games out.
-        """
-        if not self._alone:
-            refuse_wrapper(sys._getframe(1))
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+    def _tried_makers(self) -> Sequence[Any]:
+        return ()  # a game does the same again after the same seed and actions
 
-    def reset_async(
-        self, seed: int | Sequence[int] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
-    ) -> None:
-        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
+    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+        core = (self._first_core + worker) % (os.cpu_count() or 1) if self._first_core >= 0 else None
+        return program.add(
+            AtariShard,
+            name=name,
+            options=self._options,
+            n=hi - lo,
+            layout=self._layout,
+            autoreset_mode=self.autoreset_mode,
+            continuous_action_threshold=self._threshold,
+            core=core,
+            **shared,
+        )
 
-        Raises:
-            ClosedEnvironmentError: After :meth:`close`.
-            AlreadyPendingCallError: If another call was begun and not ended.
-            ValueError: If there are not as many seeds as games to reset, a seed has more than 31 bits, or the mask does not fit.
-            TypeError: If a seed is no integer, or the mask is no array of bool.
-            gymnasium.error.ResetNeeded: If the first reset leaves games out.
-        """
-        self._assert_may_reset(options)
+    def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         mask = None
         if options is not None and "reset_mask" in options:
             mask = _checked_mask(options["reset_mask"], self.num_envs)
             self._assert_whole()
-            if not self._was_reset and not mask.all():
-                raise ResetNeeded("the first reset must be of all games; `options['reset_mask']` leaves some out")
+            self._assert_all_first(bool(mask.all()), "games")
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        seeds = {index: self._seed(index, one) for index, one in zip(which, _seeds(seed, len(which)), strict=True)}
-        self._begin_reset({
-            number: ([seeds.get(i) for i in range(lo, hi)], None if mask is None else mask[lo:hi].tolist())
-            for batch in self._batches
-            for number, lo, hi in batch.shards
-        })  # fmt: skip
-        self._was_reset = True
-
-    # ------------------------------------------------------------------ step
+        return {index: {"seed": one} for index, one in zip(which, _seeds(seed, len(which)), strict=True)}
 
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
-        if not self._was_reset:
-            raise ResetNeeded("call reset() before the first step")
+        self._assert_was_reset()
         array = np.asarray(actions)
         kinds = "iu" if self._action_dtype.kind == "i" else "f"
         if array.shape != self._action_shape or array.dtype.kind not in kinds:
@@ -281,7 +241,7 @@ class AtariVectorEnv(ShardedVectorEnv):
             raise ValueError(f"action {array[row]} of environment {batch.lo + row} is not one of {self.single_action_space}")
         return array.astype(self._action_dtype, copy=False)
 
-    def _batch_infos(self, batch: EnvBatch, parts: list[list[tuple[int, bytes]]]) -> dict[str, Any]:
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[dict[int, bytes]]) -> dict[str, Any]:
         lives, frames, episode_frames = self._numbers[self._batches.index(batch)].T.copy()
         infos = {
             "env_id": np.arange(batch.lo, batch.hi, dtype=np.int32),
@@ -292,11 +252,9 @@ class AtariVectorEnv(ShardedVectorEnv):
         if any(parts):
             assert batch.rows is not None
             infos["final_obs"] = last = np.zeros_like(batch.rows)
-            for row, observation in chain.from_iterable(parts):
+            for row, observation in chain.from_iterable(part.items() for part in parts):
                 last[row] = np.frombuffer(observation, np.uint8).reshape(last[row].shape)
         return infos
-
-    # ------------------------------------------------------------------ screens
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
         """What the emulators of all games show, with ``render_mode="rgb_array"``.
@@ -316,27 +274,10 @@ class AtariVectorEnv(ShardedVectorEnv):
         if not self._was_reset:
             raise ResetNeeded("call reset() before render()")
         self._assert_nothing_pending("render")
-        with self._guard:
-            self._drain()
-            self._run.set(**{f"show_{number}": True for batch in self._batches for number, _, _ in batch.shards})
-            self._run.tick()
-            shown = [self._run.values(f"screens{batch.suffix}") for batch in self._batches]
-        return tuple(screen for of_batch in shown for of_shard in of_batch for screen in of_shard)
+        return super().render()
 
     def _name(self) -> str:
         return repr(self.game)
-
-
-def _costs(game: AtariGame, num_envs: int) -> StepCosts:
-    """Time a throw-away game."""
-    game.reset()
-    times = []
-    for step in range(10):
-        begin = time.perf_counter()
-        game.step(step % len(game.actions), 1.0)
-        times.append(time.perf_counter() - begin)
-    cost = statistics.median(times)
-    return StepCosts((cost,) * num_envs, f"a step takes {cost * 1e6:.0f} us")
 
 
 def rom_path(game: str) -> tuple[str, str]:

@@ -21,7 +21,6 @@ from gymnasium.vector import VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import EnvFn, checked_number, make_probe
-from reactor_gymnasium.atari.game import AtariGame
 from reactor_rl import Recover, RunError
 from reactor_rl.plugin import Pickled, decode, global_random_state, loads
 
@@ -113,8 +112,6 @@ def _has_its_own_way(cls: type) -> bool:
 
 
 def _state(level: Any) -> Any:
-    if isinstance(level, AtariGame):
-        return level.state()
     if _has_its_own_way(type(level)):
         return level.__getstate__()
     state = object.__getstate__(level)
@@ -125,9 +122,7 @@ def _state(level: Any) -> Any:
 
 
 def _put(level: Any, state: Any) -> None:
-    if isinstance(level, AtariGame):
-        level.restore(state)
-    elif not _has_its_own_way(type(level)):
+    if not _has_its_own_way(type(level)):
         mine = vars(level)
         kept = {name: mine[name] for name in state.left if name in mine}
         mine.clear()

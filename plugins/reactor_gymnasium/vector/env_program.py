@@ -1,25 +1,55 @@
-"""The program behind a vector environment: its shards, their ports, and the batches that they fill."""
+"""The program behind a vector environment: its shards, their ports, and the batches that they fill.
+
+The environments are divided into shards, each a reactor, and the shards into batches: one batch of all, or, with ``batch_size``,
+equal parts that take turns. A step is a tick in which one batch's actions are present.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
+from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.placement import place
 from reactor_rl import Instance, Program
+from reactor_rl.plugin import Failure, encode, loads, spread_workers
 
 if TYPE_CHECKING:
     from reactor_rl import Run
+    from reactor_rl.plugin import NodeTransport
 
-__all__ = ["EnvBatch", "Inputs", "wire"]
+__all__ = ["EnvBatch", "EnvProgram", "Inputs", "ShardPorts"]
 
 Inputs = npt.NDArray[Any] | dict[str, Any]
 """Actions as they go in: one array, or pickled objects by name of the boundary input."""
+AddShard = Callable[[str, int, int, int, int], Instance]
+"""Adds a shard, of a name, from and to an index of units, for a worker, from a row of its batch on."""
+
+
+@dataclass(frozen=True)
+class ShardPorts:
+    """The ports of a kind of shard, and the words for it.
+
+    Attributes:
+        label: What shards are called in drawings and messages, before the indices of their units.
+        unit: What each of those that a shard steps is called in messages.
+        inputs: What every shard is sent by itself.
+        rows: Outputs of which every environment has rows, besides its observations.
+        objects: Outputs of which every shard has one.
+    """
+
+    label: str = "environments"
+    unit: str = "environment"
+    inputs: tuple[str, ...] = ("items", "request")
+    rows: tuple[str, ...] = ("rewards", "terminations", "truncations")
+    objects: tuple[str, ...] = ("objects", "extras", "replies")
 
 
 @dataclass(eq=False)
@@ -27,10 +57,10 @@ class EnvBatch:
     """Environments that step together: all of them, or one of the equal parts that take turns.
 
     Attributes:
-        lo: Index of the first one.
-        hi: One past the index of the last one.
+        lo: First row.
+        hi: One past the last row.
         suffix: What the names of its boundary ports end in.
-        shards: Numbers of its shards, each with the index of its first environment and one past that of its last.
+        shards: Numbers of its shards, each with the index of its first unit and one past that of its last.
         write_actions: Sets the actions of the coming tick, where they are one array.
         rows: View of the observations' slot, where they are arrays.
         rewards: View of the rewards' slot, ``(hi - lo,)``; likewise ``terminations`` and ``truncations``.
@@ -50,7 +80,7 @@ class EnvBatch:
     ready: bool = False
     fresh: bool = False
 
-    def bind(self, run: Run, actions: bool, observations: bool) -> None:
+    def attach(self, run: Run, actions: bool, observations: bool) -> None:
         """Look up once what every step uses."""
         self.write_actions: Callable[[Any], None] | None = run.writer(f"actions{self.suffix}") if actions else None
         self.rows: npt.NDArray[Any] | None = run.view(f"observations{self.suffix}") if observations else None
@@ -68,64 +98,149 @@ class EnvBatch:
         return envs
 
 
-def wire(
-    program: Program,
-    add: Callable[[str, int, int, int, int], Instance],
-    seconds: Sequence[float] | None,
-    workers: int,
-    actions: tuple[tuple[int, ...], npt.DTypeLike] | None,
-    observations: bool,
-    *,
-    num_envs: int,
-    batch_size: int,
-    bounds: Sequence[int] | None = None,
-    parts: Sequence[str],
-    label: str = "environments",
-    inputs: Sequence[str] = ("items", "request"),
-    rows: Sequence[str] = ("rewards", "terminations", "truncations"),
-) -> tuple[list[EnvBatch], dict[str, int]]:
-    """Cut environments into batches and shards, and put the shards between the boundary's inputs and outputs.
+class EnvProgram:
+    """Units (environments, games, copies, vector environments) cut into batches and shards, between the boundary's ports.
 
     Args:
-        program: The program that they are added to.
-        add: Adds a shard, of a name, from and to an index of environments, for a worker, from a row of its batch on.
-        seconds: What a step of each environment costs, if that is known.
+        program: The program that the shards are added to.
+        add: Adds a shard.
+        seconds: What a step of each unit costs, if that is known.
         workers: How many workers there are.
         actions: Shape and dtype of a batch's actions, if they are an array.
-        observations: Whether observations are rows too.
-        num_envs: How many environments there are.
-        batch_size: How many of them step together.
-        bounds: The first row of each environment, and the row after the last one; ``None`` where each has one row.
-        parts: Outputs of which every shard has one.
-        label: What shards are called in drawings and messages, before their indices.
-        inputs: What every shard is sent by itself.
-        rows: Outputs of which every environment has rows.
+        layout: Which parts of observations are rows, and which travel as objects.
+        bounds: The first row of each unit, and the row after the last one.
+        batch_size: How many units step together.
+        ports: What shards have.
+        watched: Whether shards tell at any time which unit is being stepped.
 
-    Returns:
-        The batches, and the worker of each shard, by name.
+    Attributes:
+        batches: The batches, in the order of their turns.
+        placement: The worker of each shard, by name.
+        ticking: The batch whose step goes on without being waited for.
+        queue: Batches whose actions were given meanwhile.
     """
-    rows = ("observations", *rows) if observations else rows
-    bounds = range(num_envs + 1) if bounds is None else bounds
-    batches: list[EnvBatch] = []
-    placement: dict[str, int] = {}
-    for first in range(0, num_envs, batch_size):
-        suffix = f"_{len(batches)}" if batch_size < num_envs else ""
-        batch = EnvBatch(bounds[first], bounds[first + batch_size], suffix)
-        batches.append(batch)
-        outputs = {name: program.output(name + suffix) for name in (*rows, *parts)}
-        actions_in = None if actions is None else program.input(f"actions{suffix}", *actions)
-        for part, (lo, hi, worker, _) in enumerate(place(seconds, first, first + batch_size, workers)):
-            number, name = len(placement), f"{label}[{lo}:{hi}]"
-            batch.shards.append((number, lo, hi))
-            placement[name] = worker
-            block = slice(bounds[lo] - batch.lo, bounds[hi] - batch.lo)
-            shard = add(name, lo, hi, worker, block.start)
-            if actions_in is not None:
-                program.connect(actions_in.rows[block], shard.actions)
-            for port in inputs:
-                program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
-            for port in rows:
-                program.connect(getattr(shard, port), outputs[port].rows[block])
-            for port in parts:
-                program.connect(getattr(shard, port), outputs[port].rows[part])
-    return batches, placement
+
+    def __init__(
+        self,
+        program: Program,
+        add: AddShard,
+        seconds: Sequence[float] | None,
+        workers: int,
+        actions: tuple[tuple[int, ...], npt.DTypeLike] | None,
+        layout: ObservationLayout,
+        *,
+        bounds: Sequence[int],
+        batch_size: int,
+        ports: ShardPorts = ShardPorts(),
+        watched: bool = False,
+    ) -> None:
+        self.program, self.workers, self.ports, self.watched = program, workers, ports, watched
+        self.batches: list[EnvBatch] = []
+        self.placement: dict[str, int] = {}
+        self.ticking: EnvBatch | None = None
+        self.queue: deque[tuple[EnvBatch, Inputs]] = deque()
+        self._actions, self._layout = actions is not None, layout
+        rows = ("observations", *ports.rows) if layout.arrays else ports.rows
+        objects = (*ports.objects, "at") if watched else ports.objects
+        units = len(bounds) - 1
+        for first in range(0, units, batch_size):
+            suffix = f"_{len(self.batches)}" if batch_size < units else ""
+            batch = EnvBatch(bounds[first], bounds[first + batch_size], suffix)
+            self.batches.append(batch)
+            outputs = {name: program.output(name + suffix) for name in (*rows, *objects)}
+            actions_in = None if actions is None else program.input(f"actions{suffix}", *actions)
+            for part, (lo, hi, worker, _) in enumerate(place(seconds, first, first + batch_size, workers)):
+                number, name = len(self.placement), f"{ports.label}[{lo}:{hi}]"
+                batch.shards.append((number, lo, hi))
+                self.placement[name] = worker
+                block = slice(bounds[lo] - batch.lo, bounds[hi] - batch.lo)
+                shard = add(name, lo, hi, worker, block.start)
+                if actions_in is not None:
+                    program.connect(actions_in.rows[block], shard.actions)
+                for port in ports.inputs:
+                    program.connect(program.input(f"{port}_{number}"), getattr(shard, port))
+                for port in rows:
+                    program.connect(getattr(shard, port), outputs[port].rows[block])
+                for port in objects:
+                    program.connect(getattr(shard, port), outputs[port].rows[part])
+
+    def start(self, executor: Any, transport: NodeTransport | None, **settings: Any) -> Run:
+        """Start it; :meth:`attach` is to follow.
+
+        Args:
+            executor: Name of the executor on one machine.
+            transport: Carries the run over several machines, where that is asked for.
+            **settings: As for :meth:`reactor_rl.Program.start`.
+        """
+        if transport is None:
+            settings |= {"workers": self.workers, "placement": self.placement}
+            return self.program.start(executor=executor, fingerprint="off", **settings)
+        nodes = spread_workers(transport.workers, self.workers)
+        on = {name: nodes[share] for name, share in self.placement.items()}
+        return self.program.start(executor=transport, on=on, fingerprint="off", **settings)
+
+    def attach(self, run: Run) -> None:
+        """Look up what steps use, and have errors about shards that hang name the unit."""
+        self.run = run
+        for batch in self.batches:
+            batch.attach(run, self._actions, bool(self._layout.arrays))
+        if self.watched:
+            shards: dict[str, tuple[Any, int, int]] = {}
+            names = iter(self.placement)
+            for batch in self.batches:
+                marks = run.view(f"at{batch.suffix}")
+                shards.update((next(names), (marks, part, lo)) for part, (_, lo, _) in enumerate(batch.shards))
+            run.tell_whereabouts(partial(_whereabouts, self.ports.unit, shards))
+
+    @property
+    def shards(self) -> list[tuple[int, int, int]]:
+        """Number of each shard, the index of its first unit, and one past that of its last."""
+        return [shard for batch in self.batches for shard in batch.shards]
+
+    # ------------------------------------------------------------------ ticks
+
+    def put(self, batch: EnvBatch, inputs: Inputs) -> None:
+        """Set the actions of the coming tick."""
+        if isinstance(inputs, np.ndarray):
+            assert batch.write_actions is not None
+            batch.write_actions(inputs)
+        else:
+            self.run.set(**inputs)
+
+    def begin(self, batch: EnvBatch, inputs: Inputs) -> None:
+        """Begin a step of a batch."""
+        self.put(batch, inputs)
+        self.run.tick_async()
+        self.ticking = batch
+
+    def request(self, of_shard: Mapping[int, Any]) -> None:
+        """Begin a tick in which shards are asked for something, by number; if one request cannot be pickled, none is."""
+        self.run.set(**{f"request_{number}": encode(request) for number, request in of_shard.items()})
+        self.run.tick_async()
+
+    def collect(self, batch: EnvBatch) -> tuple[Sequence[Any], Sequence[tuple[int, Failure]]]:
+        """What a batch's tick that has just ended brought besides arrays.
+
+        Returns:
+            What shards have sent of their infos, if any of them sent something, or the infos themselves, from the only shard;
+            and what units raised, by index.
+        """
+        if self._layout.objects:
+            batch.objects = [leaves for of_shard in self.run.values(f"objects{batch.suffix}") for leaves in of_shard]
+        extras = batch.read_extras()
+        if not extras or type(extras[0]) is dict:
+            return extras, ()
+        return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
+
+    def replies(self) -> tuple[list[Any], list[tuple[int, Failure]]]:
+        """What the units that were called returned, in their order, and what units raised."""
+        extras = [of_shard for batch in self.batches for of_shard in self.run.values(f"extras{batch.suffix}")]
+        parts = [part for batch in self.batches for part in self.run.values(f"replies{batch.suffix}")]
+        failures = [failure for _, of_shard in extras for failure in of_shard]
+        return [] if failures else [loads(result) for part in parts for result in part], failures
+
+
+def _whereabouts(unit: str, shards: dict[str, tuple[Any, int, int]], names: tuple[str, ...]) -> str:
+    """Which units are being stepped, of shards that do not return."""
+    numbers = [(name, int(marks[part]), lo) for name, (marks, part, lo) in shards.items() if name in names]
+    return ", ".join(f"{unit} {lo + number - 1}" if number else name for name, number, lo in numbers)

@@ -42,7 +42,7 @@ class Shard(Reactor, ABC):
             :func:`~reactor_gymnasium.environments.saving.probe_save_strategy`.
 
     Attributes:
-        envs: What holds the environments, each as its ``env``.
+        envs: What holds the environments, each as its ``env`` unless the class says otherwise.
         last: Each row's last observation, ``None`` before the first one.
     """
 
@@ -102,7 +102,7 @@ class Shard(Reactor, ABC):
     @reaction(shutdown)
     def close(self) -> None:
         """Close every environment, even if closing one fails; the first error is raised."""
-        envs = [held.env for held in self.envs]
+        envs = list(map(self._env, self.envs))
         self.envs.clear()
         close_all(enumerate(envs, self.first), self.unit)
 
@@ -127,7 +127,7 @@ class Shard(Reactor, ABC):
                     if resets:
                         self._begin_episode(number, decode(arguments), infos)
                     else:
-                        results.append(dumps(function(held.env, *decode(arguments))))
+                        results.append(dumps(function(self._env(held), *decode(arguments))))
                 except Exception as error:
                     failures.append(self._failure(number, error))
         if not resets:
@@ -135,6 +135,10 @@ class Shard(Reactor, ABC):
         elif self.layout.arrays:
             self._write_last(failures)
         self._send({}, infos, failures)
+
+    def _env(self, held: Any) -> Any:
+        """What is called and closed of an element of ``envs``."""
+        return held.env
 
     @abstractmethod
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
@@ -202,8 +206,6 @@ class EnvShard(Shard):
 
     Args:
         env_fns: What makes them, each encoded by itself: what two of them share must not depend on where they are.
-        first: Index of the first one.
-        row: Row of the first one in its batch.
         single_observation_space: The space that its observations are batched by.
         single_action_space: The space that every environment's actions come from.
         same_observations: Whether observation spaces must be equal, or only have the same shape and dtype.
@@ -211,10 +213,9 @@ class EnvShard(Shard):
         split_finals: See :func:`~reactor_gymnasium.environments.infos.pack_infos`.
         casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
         owner: Name of the class that the user has made, for messages.
-        watched: Whether to tell at any time which environment is being stepped.
-        strategies: How each of them can be saved, if that is known already.
         whole: Whether it has every environment, in the caller's process.
         kernels: Whether a kernel may step them.
+        **shared: As for :class:`Shard`.
     """
 
     envs: list[WrapperBypass]
@@ -222,8 +223,6 @@ class EnvShard(Shard):
     def __init__(
         self,
         env_fns: Sequence[Any],
-        first: int,
-        row: int,
         single_observation_space: gymnasium.Space[Any],
         single_action_space: gymnasium.Space[Any],
         same_observations: bool,
@@ -231,13 +230,12 @@ class EnvShard(Shard):
         split_finals: bool,
         casting: Casting,
         owner: str,
-        watched: bool = False,
-        strategies: Sequence[str | None] = (),
         whole: bool = False,
         kernels: bool = True,
+        **shared: Any,
     ) -> None:
         self.kernels = kernels
-        super().__init__(first, row, len(env_fns), ObservationLayout(single_observation_space, casting), watched, strategies)
+        super().__init__(rows=len(env_fns), layout=ObservationLayout(single_observation_space, casting), **shared)
         self.split_finals, self.owner, self.env_fns, self.whole = split_finals, owner, tuple(env_fns), whole
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.same_observations, self.autoreset_mode = same_observations, autoreset_mode

@@ -1,54 +1,362 @@
-"""Steps and resets of every vector environment on a reactor program: begun and ended, in batches that take turns.
+"""``ShardedVectorEnv``: Gymnasium's interface on the shards of a reactor program; what every vector environment here is made of.
 
-The environments are divided into shards, each a reactor, and the shards into batches: one batch of all, or, with ``batch_size``,
-equal parts that take turns. A step is a tick in which one batch's actions are present; while the caller has the results of one
-batch, the next batch's tick goes on. The order is fixed, so nothing depends on who is faster.
+A step is a tick in which one batch's actions are present; while the caller has the results of one batch, the next batch's tick goes
+on. The order is fixed, so nothing depends on who is faster.
 """
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import secrets
+import sys
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import logger
-from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium import Space, logger, spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector.utils import iterate
 
-from reactor_gymnasium.arguments import Bools
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
-from reactor_gymnasium.vector.program_env import ProgramVectorEnv
-from reactor_rl.plugin import POISONED, Failure, encode, loads
+from reactor_gymnasium.arguments import (
+    Bools,
+    check_actions,
+    check_travel,
+    checked_batch_size,
+    checked_executor,
+    checked_number,
+    encode_makers,
+    make_probe,
+    refuse_wrapper,
+)
+from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_infos
+from reactor_gymnasium.environments.saving import recover_for, save_strategy
+from reactor_gymnasium.environments.storage import Casting, ObservationLayout
+from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers
+from reactor_gymnasium.registry import repeat_registrations
+from reactor_gymnasium.vector.env_program import EnvBatch, EnvProgram, Inputs, ShardPorts
+from reactor_rl import Instance, Program, RunError
+from reactor_rl.plugin import (
+    FORKED,
+    POISONED,
+    ExecutorName,
+    Failure,
+    InterruptGuard,
+    RunOwner,
+    begin,
+    check_timeout,
+    context_named,
+    encode,
+    transport_for,
+    usable_cores,
+    when_forked,
+)
 
 if TYPE_CHECKING:
+    from reactor_rl import Run
     from reactor_rl.plugin import Tracing
 
-__all__ = ["ShardedVectorEnv", "CallingVectorEnv"]
+__all__ = ["ExecutionOptions", "HostStyle", "ShardedVectorEnv"]
+
+_log = logging.getLogger(__name__)
 
 
-class ShardedVectorEnv(ProgramVectorEnv):
-    """The part of a vector environment that does not depend on what its shards hold."""
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """What every vector environment is asked about its execution; none of it changes a result.
+
+    Attributes:
+        workers: Number of workers, the calling thread included; ``None`` for the cores that this process may use.
+        executor: Name of the executor.
+        nodes: Machines, where the executor has several.
+        context: How helper processes start.
+        caller_works: Whether the calling thread steps shards itself; ``None``: unless there are several batches.
+        restarts: How often workers may be replaced.
+        step_timeout: Seconds that a step may take on a helper.
+    """
+
+    workers: int | None
+    executor: ExecutorName
+    nodes: Any
+    context: str | None
+    caller_works: bool | None
+    restarts: int
+    step_timeout: float | None
+
+
+@dataclass(frozen=True)
+class HostStyle:
+    """What the vector environment behind another library's class does in that library's way.
+
+    Attributes:
+        title: What messages call the class; ``None`` for its name.
+        context_option: The parameter that says how processes start.
+        makers_option: The parameter that the functions are; ``None`` if they are checked elsewhere.
+        spin: Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`.
+        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
+        infos: ``"columns"``: as Gymnasium's; ``"rows"``: those of a step by row in ``"infos"``, and of episodes that ended within
+            it in ``"ended"``.
+        actions: What is no array is taken apart by ``gymnasium.vector.utils.iterate``, or is a list already.
+    """
+
+    title: str | None = None
+    context_option: str = "context"
+    makers_option: str | None = "env_fns"
+    spin: float | None = None
+    casting: Casting = "same_kind"
+    infos: Literal["columns", "rows"] = "columns"
+    actions: Literal["iterate", "list"] = "iterate"
+
+
+def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    attribute = env.get_wrapper_attr(name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
+    env.set_wrapper_attr(name, value)
+
+
+_NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+class ShardedVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
+    """Gymnasium's interface on shards of units: environments, games, copies of several agents, or vector environments.
+
+    A concrete class says by its hooks what a unit is; its constructor checks its own arguments and calls :meth:`_construct`.
+    """
+
+    copy: bool
+    batch_size: int
+    _run: Run  # from the end of the constructor on
+    _layout: ObservationLayout
+    _program: EnvProgram
+    _action_shape: tuple[int, ...]
+    _action_dtype: np.dtype[Any]
+    _plain_actions = True
+    """Whether actions go in as one array, of that shape and dtype."""
+
+    _style: ClassVar[HostStyle] = HostStyle()
+    _ports: ClassVar[ShardPorts] = ShardPorts()
+    _probing: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
+    """Within this a unit is looked at that is thrown away."""
+    _items_per_unit = 1
+    """How many actions a unit is given, where they are no array."""
+    _call_one: Callable[..., Any] = staticmethod(_call)
+    """Calls a method of one unit, or gets an attribute: ``(env, name, args, kwargs)``."""
+    _set_one: Callable[..., Any] = staticmethod(_set_attr)
+    """Sets an attribute of one unit: ``(env, name, value)``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._ticking: EnvBatch | None = None
-        self._queue: deque[tuple[EnvBatch, Inputs]] = deque()
+        self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
+        self._state = AsyncState.DEFAULT
+        self._timed_out = self._was_reset = False
+        self._guard = InterruptGuard()
+        self._unseeded: set[int] = set()  # units that must be given a seed, and have none yet
 
-    # ------------------------------------------------------------------ what a subclass says
+    # ------------------------------------------------------------------ the beginning
+
+    def _construct(
+        self,
+        makers: Sequence[Any],
+        options: ExecutionOptions,
+        *,
+        copy: bool,
+        batch_size: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        """Do what every constructor does, once the class's own arguments are checked.
+
+        Args:
+            makers: What makes each unit.
+            options: What the user asked for.
+            copy: Whether observations are handed out as copies.
+            batch_size: How many units step together; ``None`` for all.
+            most: The most workers that are of use.
+        """
+        executor, context = options.executor, options.context
+        checked_executor(executor)
+        transport = transport_for(executor, options.nodes, options.workers)
+        if options.workers is not None:
+            checked_number("workers", options.workers, 1)
+        check_timeout("step_timeout", options.step_timeout)
+        self.copy, self._units = copy, len(makers)
+        self.batch_size = batch_units = checked_batch_size(batch_size, self._units)
+        workers = options.workers if transport is None else sum(transport.workers)
+        workers = min(usable_cores() if workers is None else int(workers), batch_units, batch_units if most is None else most)
+        caller_works = batch_units == self._units if options.caller_works is None else options.caller_works
+        processes = context_named(context)
+        if executor in ("auto", "processes") and (workers > 1 or not caller_works):
+            begin(processes)  # which takes its time, and most likely helpers are wanted
+        self._encoded = encode_makers(tuple(makers))  # before any of them is called, which may change it
+
+        with self._probing():
+            probe = self._make_probe(makers[0])
+            try:
+                bounds = self._describe(probe)
+                self._layout = ObservationLayout(self.single_observation_space, self._style.casting)
+                self._set_actions(self.single_action_space, bounds[batch_units])
+                choice = choose_executor(
+                    partial(self._time, probe, workers),
+                    batch_units,
+                    workers,
+                    executor,
+                    caller_works,
+                    late_helpers(context, self._style.spin),
+                    options.restarts,
+                )
+            finally:
+                probe.close()
+        if self._style.makers_option and (context != "fork" or choice.executor != "processes" or choice.workers == 1):
+            check_travel(tuple(makers), self._encoded, self._title, self._style.context_option, self._style.makers_option)
+        self._tried = tried = self._tried_makers()
+        recover = recover_for(options.restarts, choice.executor, tried, self._ports.unit)
+        # How units can be saved is not to be found out in the middle of a run.
+        strategies = [] if recover is None else [save_strategy(maker) for maker in tried]
+        self._unseeded = set(range(self._units if recover is not None else 0))
+        self._inline, watched = choice.executor == "inline", options.step_timeout is not None
+        program = Program(f"{self._title.removesuffix('.of')} of {self._units}")
+        program.worker_setup(repeat_registrations())
+
+        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
+            return self._add_shard(
+                program, name, lo, hi, worker, first=lo, row=row, watched=watched, strategies=strategies[lo:hi]
+            )  # fmt: skip
+
+        self._why = choice.why
+        actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
+        self._program = EnvProgram(
+            program, add, choice.seconds, choice.workers, actions, self._layout,
+            bounds=bounds, batch_size=batch_units, ports=self._ports, watched=watched,
+        )  # fmt: skip
+        self._run = self._program.start(
+            choice.executor, transport, context=context, caller_works=caller_works, spin=self._style.spin, recover=recover,
+            tick_timeout=options.step_timeout,
+        )  # fmt: skip
+        self._program.attach(self._run)
+        self._batches = self._program.batches
+        self._batch = self._batches[0]  # the one whose actions are expected
+        self._alone = len(self._batches) == 1
+        if not copy:
+            self._make_views()
+        when_forked(self)
+        self.closed = False
+        _log.info("made %r", self)
+
+    def _set_actions(self, space: Space[Any], count: int) -> None:
+        """``count`` actions of a space go in together: as one array where that is what a unit would be given rows of."""
+        self._plain_actions = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        if self._plain_actions:
+            assert space.shape is not None
+            self._action_shape, self._action_dtype = (count, *space.shape), np.dtype(space.dtype)
+
+    def _make_views(self) -> None:
+        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
+        for batch in self._batches:
+            if batch.rows is not None:
+                batch.rows = batch.rows.view()
+                batch.rows.flags.writeable = True
+
+    # ------------------------------------------------------------------ hooks
+
+    def _make_probe(self, maker: Any) -> Any:
+        """A unit that is looked at and thrown away; it can be closed."""
+        return make_probe(maker, f"{self._ports.unit} 0")
 
     @abstractmethod
+    def _describe(self, probe: Any) -> Sequence[int]:
+        """Set spaces, metadata and render mode, and how many rows there are.
+
+        Returns:
+            The first row of each unit, and the row after the last one.
+        """
+
+    @abstractmethod
+    def _time(self, probe: Any, workers: int) -> StepCosts:
+        """What a step of each unit costs."""
+
+    @abstractmethod
+    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+        """Add the shard of units ``lo`` to ``hi - 1``.
+
+        Args:
+            program: The program.
+            name: Name of the shard.
+            lo: The first unit.
+            hi: The unit after the last one.
+            worker: The worker that it is for.
+            **shared: Arguments that all kinds of shards have; see :class:`~reactor_gymnasium.vector.shard.Shard`.
+        """
+
+    @abstractmethod
+    def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
+        """The arguments of a reset of each unit that is reset, by index; raises what is wrong with them."""
+
+    @abstractmethod
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
+        """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
+
+    def _tried_makers(self) -> Sequence[Any]:
+        """What is tried, encoded, to find out how units can be saved, and whether they can be restarted."""
+        return self._encoded
+
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
         """Check the actions for a batch before anything is stepped."""
+        if self._plain_actions:
+            if type(actions) in (list, tuple):
+                actions = self._joined(actions)
+            if isinstance(actions, np.ndarray):
+                if actions.shape == self._action_shape and actions.dtype == self._action_dtype:
+                    return actions
+                if actions.ndim:
+                    check_actions(actions, self.single_action_space, self.batch_size)
+        # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
+        items = list(actions if self._style.actions == "list" else iterate(self.action_space, actions))
+        if len(items) != self.batch_size:
+            raise ValueError(f"{len(items)} actions were given for {self._rows_in_words()}")
+        return self._encode_items(batch, items)
 
-    @abstractmethod
-    def _batch_infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
-        """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
+    def _joined(self, actions: Any) -> Any:
+        """A list of single actions as one array, if what a unit is given of that is just what it would be given of this."""
+        shape, dtype = self._action_shape[1:], self._action_dtype
+        if shape:
+            alike = all(type(one) is np.ndarray and one.dtype == dtype and one.shape == shape for one in actions)
+        else:
+            alike = set(map(type, actions)) == {dtype.type}
+        return np.array(actions, dtype) if alike and len(actions) == self.batch_size else actions
+
+    def _encode_items(self, batch: EnvBatch, items: Sequence[Any]) -> Inputs:
+        """Actions that are no array, for each shard its own."""
+        each, (_, first, _) = self._items_per_unit, batch.shards[0]
+        return {f"items_{number}": encode(items[(lo - first) * each : (hi - first) * each]) for number, lo, hi in batch.shards}
+
+    def _stepped_by(self) -> str:
+        """What steps the environments, if there is something to say."""
+        return ""
+
+    def _rows_in_words(self) -> str:
+        return f"{self.batch_size} environments"
+
+    def _merged(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
+        """The infos that shards have packed, in the style of the host."""
+        if self._style.infos == "rows":
+            ended: dict[int, Any] = {}
+            infos: dict[int, Any] = {}
+            for part in parts:
+                of_ended, of_step = infos_by_row(part)
+                ended.update(of_ended)
+                infos.update(of_step)
+            return {"ended": ended, "infos": infos}
+        return merge_infos(parts, self if self._alone else batch.info_adder) if parts else {}
 
     # ------------------------------------------------------------------ step
 
@@ -76,13 +384,16 @@ class ShardedVectorEnv(ProgramVectorEnv):
         guard = self._guard
         guard.unusable = POISONED  # `with guard:` by hand, for it is called at every step
         try:
-            self._put(batch, inputs)
+            self._program.put(batch, inputs)
             try:
                 self._run.tick()
             except Exception as error:
                 self._broke(error)
                 raise
-            infos = self._harvest(batch)
+            parts, failures = self._program.collect(batch)
+            if failures:
+                self._raise_failures(failures)
+            infos = self._batch_infos(batch, parts)
             observations = self._layout.batched(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
@@ -103,10 +414,10 @@ class ShardedVectorEnv(ProgramVectorEnv):
         batch = self._batch
         inputs = self._encode_actions(batch, actions)
         with self._guard:
-            if self._ticking is None:
-                self._begin(batch, inputs)
+            if self._program.ticking is None:
+                self._program.begin(batch, inputs)
             else:
-                self._queue.append((batch, inputs.copy()))
+                self._program.queue.append((batch, inputs.copy()))
             self._state = AsyncState.WAITING_STEP
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
@@ -168,20 +479,70 @@ class ShardedVectorEnv(ProgramVectorEnv):
 
     # ------------------------------------------------------------------ reset
 
-    @abstractmethod
-    def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a reset of all environments; :meth:`reset_wait` ends it."""
+    def reset(
+        self, *, seed: int | Sequence[int | None] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those that ``options["reset_mask"]`` (shape ``(num_envs,)``, bool) selects.
+
+        Args:
+            seed: ``None``, one seed for each environment, or an int ``s`` for ``s, s + 1, ...``.
+            options: Given to every environment's ``reset``, but for ``reset_mask``.
+
+        Returns:
+            Batched observations, and infos of the environments that were reset.
+
+        Raises:
+            ValueError: If there are not as many seeds as environments, or the mask does not fit.
+            gymnasium.error.ResetNeeded: If rows must begin together, and the first reset leaves some out.
+            Exception: What an environment raised.
+        """
+        if not self._alone:
+            refuse_wrapper(sys._getframe(1))
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | npt.NDArray[Any] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
+
+        Raises:
+            ClosedEnvironmentError: After :meth:`close`.
+            AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: If there are not as many seeds as environments, or the mask does not fit.
+            TypeError: If a seed is not an integer, or the mask is not an array of bool.
+            gymnasium.error.ResetNeeded: If rows must begin together, and the first reset leaves some out.
+        """
+        self._assert_may_reset(options)
+        self._begin_resets(self._reset_kwargs(seed, options))
 
     def async_reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
-        """What EnvPool calls a reset whose results :meth:`recv` gives, batch by batch. Arguments as for ``reset``."""
+        """What EnvPool calls a reset whose results :meth:`recv` gives, batch by batch. Arguments as for :meth:`reset`."""
         self.reset_async(seed=seed, options=options)
 
-    def _begin_reset(self, of_shard: Mapping[int, Any]) -> None:
-        """Begin a reset of what each shard is told."""
+    def reset_units(self, arguments: Mapping[int, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        """For classes on top of this one: reset some of the units, each with arguments of its own, by index."""
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+        self._begin_resets(arguments)
+        return self.reset_wait()
+
+    def _begin_resets(self, arguments: Mapping[int, dict[str, Any]]) -> None:
+        resets: list[Any] = [None] * self._units
+        for index, kwargs in arguments.items():
+            resets[index] = encode(kwargs | {"seed": self._seed(index, kwargs.get("seed"))} if self._unseeded else kwargs)
         with self._guard:
             self._drain()
-            self._request(of_shard)
+            self._program.request({number: ("reset", resets[lo:hi]) for number, lo, hi in self._program.shards})
             self._state = AsyncState.WAITING_RESET
+        self._was_reset = True
+
+    def _seed(self, index: int, seed: int | None) -> int | None:
+        """The seed for a reset: one that is drawn here, where a unit that is to be brought back would draw its own."""
+        if index in self._unseeded:
+            self._unseeded.remove(index)
+            return secrets.randbits(31) if seed is None else seed
+        return seed
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """End the reset that ``reset_async`` began.
@@ -199,188 +560,13 @@ class ShardedVectorEnv(ProgramVectorEnv):
             self._wait(AsyncState.WAITING_RESET, timeout)
             self._state = AsyncState.DEFAULT
             for batch in self._batches:
-                batch.infos, batch.ready, batch.fresh = self._harvest(batch), True, True
+                batch.infos, batch.ready, batch.fresh = self._collect(batch), True, True
             self._batch = first = self._batches[0]
             first.ready = first.fresh = False
             observations = self._layout.batched(first.rows, first.objects, self.copy)
         return observations, first.infos
 
-    @contextmanager
-    def trace(self, path: str) -> Iterator[Tracing]:
-        """Record what each worker does: ``with envs.trace("trace.json"): ...`` writes a file that Perfetto opens."""
-        self._assert_is_running()
-        self._drain()
-        with self._run.trace(path) as tracing:
-            yield tracing
-            self._drain()  # workers hand over what they have recorded between ticks only
-
-    # ------------------------------------------------------------------ ticks
-
-    def _put(self, batch: EnvBatch, inputs: Inputs) -> None:
-        if isinstance(inputs, np.ndarray):
-            assert batch.write_actions is not None
-            batch.write_actions(inputs)
-        else:
-            self._run.set(**inputs)
-
-    def _begin(self, batch: EnvBatch, inputs: Inputs) -> None:
-        self._put(batch, inputs)
-        self._run.tick_async()
-        self._ticking = batch
-
-    def _finish(self, state: AsyncState, timeout: float | None = None) -> None:
-        """End the tick that goes on, and begin that of the batch that comes next, if its actions are there."""
-        batch = self._ticking
-        assert batch is not None
-        self._wait(state, timeout)
-        self._ticking, self._state = None, AsyncState.DEFAULT
-        batch.infos = self._harvest(batch)
-        batch.ready = True
-        if self._queue:
-            self._begin(*self._queue.popleft())
-
-    def _harvest(self, batch: EnvBatch) -> dict[str, Any]:
-        """What a tick that has just ended brought besides arrays: its infos; raises what its environments raised."""
-        if self._layout.objects:
-            batch.objects = [leaves for of_shard in self._run.values(f"objects{batch.suffix}") for leaves in of_shard]
-        parts = batch.read_extras()
-        if parts and type(parts[0]) is not dict:  # else they are the infos of the only shard
-            self._raise_failures([failure for _, failures in parts for failure in failures])
-            parts = [part for part, _ in parts]
-        return self._batch_infos(batch, parts)
-
-    def _drain(self) -> None:
-        """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
-        while self._ticking is not None:
-            self._finish(AsyncState.WAITING_STEP)
-
-    def _request(self, of_shard: Mapping[int, Any]) -> None:
-        # All of them are set or, if one cannot be pickled, none.
-        self._run.set(**{f"request_{number}": encode(request) for number, request in of_shard.items()})
-        self._run.tick_async()
-
-    def _wait(self, state: AsyncState, timeout: float | None) -> None:
-        try:
-            self._run.tick_wait(timeout)
-        except TimeoutError:
-            self._timed_out = True
-            raise multiprocessing.TimeoutError(
-                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
-            ) from None
-        except Exception as error:
-            self._state = AsyncState.DEFAULT
-            self._broke(error)
-            raise
-        self._timed_out = False
-
-    def _broke(self, error: Exception) -> None:
-        self._guard.unusable = f"{type(error).__name__} was raised"
-
-    def _raise_failures(self, failures: list[tuple[int, Failure]]) -> None:
-        """Raise what environments raised, if any did: that of the last one, after which only closing is left."""
-        if not failures:
-            return
-        failures.sort(key=lambda failure: failure[0])
-        last, failure = failures[-1]
-        self._guard.unusable = f"{self._unit} {last} raised {type(failure.error).__name__}"
-        alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
-        texts = {}
-        for number, of_one in failures:
-            kind = type(of_one.error).__name__, str(of_one.error)
-            alike.setdefault(kind, []).append(number)
-            texts[kind] = of_one.text
-        raised = type(failure.error).__name__, str(failure.error)
-        for (name, said), numbers in alike.items():
-            whose = f"{self._unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-            rest = "" if (name, said) == raised else f", but that of {self._unit} {last} is raised:\n{texts[name, said]}"
-            logger.error(f"{whose} raised {name}: {said}{rest}")
-        failure.error.add_note(f"raised in {self._unit} {last} of {self!r}")
-        raise failure.error
-
-    # ------------------------------------------------------------------ what is allowed now
-
-    def begin_anew(self) -> bool:
-        """Have a reset of everything follow a call that was interrupted; where nothing was lost by that, for there are no helpers.
-
-        Returns:
-            Whether there was one, and it can.
-        """
-        if self._guard.unusable is not POISONED or self.closed or not self._run.go_on():
-            return False
-        self._ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
-        self._queue.clear()
-        self._guard.unusable = ""
-        return True
-
-    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
-        """Refuse a reset while something goes on, or after what only closing is left of."""
-        if "reset_mask" not in (options or {}):
-            self.begin_anew()
-        self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
-
-    def _assert_whole(self) -> None:
-        """Refuse to reset some environments while others step whose results would be lost."""
-        if not self._alone:
-            raise ValueError(
-                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
-            )
-
-    def _assert_pending(self, state: AsyncState) -> None:
-        self._assert_is_running()
-        if self._state is not state:
-            name = state.value
-            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-
-    def _assert_nothing_pending(self, what: str, end: str = ".") -> None:
-        if self._state is not AsyncState.DEFAULT:
-            raise AlreadyPendingCallError(
-                f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}",
-                str(self._state.value),
-            )
-
-
-_NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
-
-
-def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    attribute = env.get_wrapper_attr(name)
-    return attribute(*args, **kwargs) if callable(attribute) else attribute
-
-
-def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
-    env.set_wrapper_attr(name, value)
-
-
-class CallingVectorEnv(ShardedVectorEnv):
-    """A vector environment whose shards serve ``(function, args)`` by calling ``function(env, *args)``, and send ``replies``."""
-
-    _call_one: Callable[..., Any] = staticmethod(_call)
-    """Calls a method of one environment, or gets an attribute: ``(env, name, args, kwargs)``."""
-    _set_one: Callable[..., Any] = staticmethod(_set_attr)
-    """Sets an attribute of one environment: ``(env, name, value)``."""
-
-    def _make_views(self) -> None:
-        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
-        for batch in self._batches:
-            if batch.rows is not None:
-                batch.rows = batch.rows.view()
-                batch.rows.flags.writeable = True
-
-    @property
-    def _called(self) -> int:
-        """How many environments there are to call."""
-        return self.num_envs
-
-    def _shards(self) -> list[tuple[int, int, int]]:
-        return [shard for batch in self._batches for shard in batch.shards]
-
-    def _begin_resets(self, arguments: Mapping[int, dict[str, Any]]) -> None:
-        """Begin to reset some of the environments, each with its own arguments, by index."""
-        resets: list[Any] = [None] * self._called
-        for index, kwargs in arguments.items():
-            resets[index] = encode(kwargs | {"seed": self._seed(index, kwargs.get("seed"))} if self._unseeded else kwargs)
-        self._begin_reset({number: ("reset", resets[lo:hi]) for number, lo, hi in self._shards()})
+    # ------------------------------------------------------------------ calls
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""
@@ -399,7 +585,7 @@ class CallingVectorEnv(ShardedVectorEnv):
         self._assert_nothing_pending("call_async")
         if name in _NOT_THROUGH_CALL:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._begin_calls(self._call_one, [(name, args, kwargs)] * self._called)
+        self._begin_calls(self._call_one, [(name, args, kwargs)] * self._units)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """End the call that :meth:`call_async` began.
@@ -412,27 +598,40 @@ class CallingVectorEnv(ShardedVectorEnv):
         self._assert_pending(AsyncState.WAITING_CALL)
         return tuple(self._end_calls(timeout))
 
+    def call_units(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """For classes on top of this one: call ``function(env, *args)`` with some of the units.
+
+        Args:
+            function: Travels by pickle.
+            arguments: Of each unit that is called its own, by index.
+
+        Returns:
+            What was returned, by index.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("call_async")
+        self._begin_calls(function, [arguments.get(index) for index in range(self._units)])
+        return dict(zip(sorted(arguments), self._end_calls(), strict=True))
+
     def _begin_calls(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...] | None]) -> None:
-        """Begin to call ``function(env, *args)`` with every environment for which there are arguments."""
+        """Begin to call ``function(env, *args)`` with every unit for which there are arguments."""
         pickled: dict[int, Any] = {id(args): args if args is None else encode(args) for args in arguments}
-        of_envs = [pickled[id(args)] for args in arguments]
+        of_units = [pickled[id(args)] for args in arguments]
         with self._guard:
             self._drain()
-            self._request({number: (function, of_envs[lo:hi]) for number, lo, hi in self._shards()})
+            self._program.request({number: (function, of_units[lo:hi]) for number, lo, hi in self._program.shards})
             self._state = AsyncState.WAITING_CALL
 
     def _end_calls(self, timeout: float | None = None) -> list[Any]:
         with self._guard:
             self._wait(AsyncState.WAITING_CALL, timeout)
             self._state = AsyncState.DEFAULT
-            extras = [of_shard for batch in self._batches for of_shard in self._run.values(f"extras{batch.suffix}")]
-        failures = [failure for _, of_shard in extras for failure in of_shard]
+            results, failures = self._program.replies()
         if failures:  # the environments live on
             last, failure = max(failures, key=lambda failure: failure[0])
-            failure.error.add_note(f"raised in {self._unit} {last} of {self!r}")
+            failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
             raise failure.error
-        parts = [part for batch in self._batches for part in self._run.values(f"replies{batch.suffix}")]
-        return [loads(result) for part in parts for result in part]
+        return results
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every environment, or of the wrapper around it that has one."""
@@ -449,11 +648,11 @@ class CallingVectorEnv(ShardedVectorEnv):
             ValueError: If there are not as many values as environments.
         """
         self._assert_is_running()
-        values = list(values) if isinstance(values, (list, tuple)) else [values] * self._called
-        if len(values) != self._called:
+        values = list(values) if isinstance(values, (list, tuple)) else [values] * self._units
+        if len(values) != self._units:
             raise ValueError(
                 "Values must be a list or tuple with length equal to the number of environments. "
-                f"Got `{len(values)}` values for {self._called} environments."
+                f"Got `{len(values)}` values for {self._units} environments."
             )
         self._assert_nothing_pending("set_attr")
         self._begin_calls(self._set_one, [(name, value) for value in values])
@@ -472,3 +671,216 @@ class CallingVectorEnv(ShardedVectorEnv):
     def np_random_seed(self) -> Any:
         """The seeds of the environments' random generators, a tuple."""
         return self.get_attr("np_random_seed")
+
+    # ------------------------------------------------------------------ ticks
+
+    def _finish(self, state: AsyncState, timeout: float | None = None) -> None:
+        """End the tick that goes on, and begin that of the batch that comes next, if its actions are there."""
+        program, batch = self._program, self._program.ticking
+        assert batch is not None
+        self._wait(state, timeout)
+        program.ticking, self._state = None, AsyncState.DEFAULT
+        batch.infos = self._collect(batch)
+        batch.ready = True
+        if program.queue:
+            program.begin(*program.queue.popleft())
+
+    def _collect(self, batch: EnvBatch) -> dict[str, Any]:
+        """The infos of a batch's tick that has just ended; raises what its units raised."""
+        parts, failures = self._program.collect(batch)
+        if failures:
+            self._raise_failures(failures)
+        return self._batch_infos(batch, parts)
+
+    def _drain(self) -> None:
+        """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
+        while self._program.ticking is not None:
+            self._finish(AsyncState.WAITING_STEP)
+
+    def _wait(self, state: AsyncState, timeout: float | None) -> None:
+        try:
+            self._run.tick_wait(timeout)
+        except TimeoutError:
+            self._timed_out = True
+            raise multiprocessing.TimeoutError(
+                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
+            ) from None
+        except Exception as error:
+            self._state = AsyncState.DEFAULT
+            self._broke(error)
+            raise
+        self._timed_out = False
+
+    def _broke(self, error: Exception) -> None:
+        self._guard.unusable = f"{type(error).__name__} was raised"
+
+    def _raise_failures(self, failures: Sequence[tuple[int, Failure]]) -> None:
+        """Raise what the last of the units raised, after which only closing is left."""
+        failures = sorted(failures, key=lambda failure: failure[0])
+        last, failure = failures[-1]
+        self._guard.unusable = f"{self._ports.unit} {last} raised {type(failure.error).__name__}"
+        alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
+        texts = {}
+        for number, of_one in failures:
+            kind = type(of_one.error).__name__, str(of_one.error)
+            alike.setdefault(kind, []).append(number)
+            texts[kind] = of_one.text
+        raised = type(failure.error).__name__, str(failure.error)
+        for (name, said), numbers in alike.items():
+            whose = f"{self._ports.unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            rest = "" if (name, said) == raised else f", but that of {self._ports.unit} {last} is raised:\n{texts[name, said]}"
+            logger.error(f"{whose} raised {name}: {said}{rest}")
+        failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
+        raise failure.error
+
+    # ------------------------------------------------------------------ what is allowed now
+
+    @property
+    def encoded_makers(self) -> list[Any]:
+        """For classes on top of this one: what makes the units, pickled before it was called, where that can be pickled."""
+        return self._encoded
+
+    def abandon(self) -> None:
+        """For classes on top of this one: nobody waits any more for what goes on."""
+        self._state = AsyncState.DEFAULT
+
+    def begin_anew(self) -> bool:
+        """Have a reset of everything follow a call that was interrupted; where nothing was lost by that, for there are no helpers.
+
+        Returns:
+            Whether there was one, and it can.
+        """
+        if self._guard.unusable is not POISONED or self.closed or not self._run.go_on():
+            return False
+        self._program.ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
+        self._program.queue.clear()
+        self._guard.unusable = ""
+        return True
+
+    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
+        """Refuse a reset while something goes on, or after what only closing is left of."""
+        if "reset_mask" not in (options or {}):
+            self.begin_anew()
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+
+    def _assert_whole(self) -> None:
+        """Refuse to reset some environments while others step whose results would be lost."""
+        if not self._alone:
+            raise ValueError(
+                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
+            )
+
+    def _assert_all_first(self, everything: bool, units: str) -> None:
+        """Refuse a first reset that leaves something out, where all must begin together."""
+        if not self._was_reset and not everything:
+            raise ResetNeeded(f"the first reset must be of all {units}; `options['reset_mask']` leaves some out")
+
+    def _assert_was_reset(self) -> None:
+        if not self._was_reset:
+            raise ResetNeeded("call reset() before the first step")
+
+    def _assert_pending(self, state: AsyncState) -> None:
+        self._assert_is_running()
+        if self._state is not state:
+            name = state.value
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+
+    def _assert_nothing_pending(self, what: str, end: str = ".") -> None:
+        if self._state is not AsyncState.DEFAULT:
+            raise AlreadyPendingCallError(
+                f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}",
+                str(self._state.value),
+            )
+
+    # ------------------------------------------------------------------ looking at it
+
+    def _running(self) -> Run:
+        self._assert_is_running()
+        return self._run
+
+    @contextmanager
+    def trace(self, path: str) -> Iterator[Tracing]:  # type: ignore[override]
+        """Record what each worker does: ``with envs.trace("trace.json"): ...`` writes a file that Perfetto opens."""
+        self._assert_is_running()
+        self._drain()
+        with self._run.trace(path) as tracing:
+            yield tracing
+            self._drain()  # workers hand over what they have recorded between ticks only
+
+    def _repr_html_(self) -> str | None:
+        """The picture, in a notebook, as long as it is open."""
+        return None if self.closed else super()._repr_html_()
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, the calling thread included."""
+        return self._run.workers
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor."""
+        return self._run.executor
+
+    def __repr__(self) -> str:
+        name = f"{self._name()}, " if self._name() else ""
+        batches = how = why = ""
+        if self._run is not None:
+            batches = f", batch_size={self.batch_size}" if len(self._program.batches) > 1 else ""
+            how = f", executor={self.executor!r}, workers={self.workers}"
+            notes = [note for note in (self._why, self._stepped_by()) if note]
+            why = f" [{', '.join(notes)}]" if notes else ""
+        return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
+
+    @property
+    def _title(self) -> str:
+        """Name of the class that the user has made."""
+        return self._style.title or type(self).__name__
+
+    def _name(self) -> str:
+        return "" if self.spec is None else self.spec.id
+
+    # ------------------------------------------------------------------ the end
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
+        """Close the environments and end the workers.
+
+        Args:
+            timeout: Seconds to wait for a pending call and for the environments to close, after which workers are terminated.
+            terminate: Do not wait; terminate.
+            **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
+        """
+        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._guard.unusable:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
+        self._run.close(timeout=timeout, terminate=terminate)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses ``copy.copy``, ``copy.deepcopy`` and pickling: two could not share the workers and their memory.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{self._title} cannot be copied or pickled: it stands for live environments and worker processes. Make another one "
+            "with the same arguments, or pass the functions that make the environments"
+        )
+
+    def __del__(self) -> None:
+        run = self.__dict__.get("_run")  # not there if the constructor did not get so far
+        if run is not None and not self.closed and not run.foreign:
+            self.close(terminate=True)
+
+    def _forked(self) -> None:
+        if not self.closed:
+            self._guard.unusable = FORKED
+
+    def _assert_is_running(self) -> None:
+        if self._guard.unusable == FORKED:
+            raise RunError(f"cannot use {self._title} because {FORKED}")
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
+        if self._guard.unusable:
+            left = "close() it and make a new one"
+            if self._guard.unusable is POISONED and self._run.workers == 1:
+                left = "reset() will do, for all environments are in this process"
+            raise RunError(f"cannot go on with {self._title} because {self._guard.unusable}; {left}")

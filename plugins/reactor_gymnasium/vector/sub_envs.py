@@ -204,10 +204,7 @@ class SubVectorShard(Shard):
     Args:
         makers: What makes them, each encoded by itself.
         facts: What they said of themselves when they were looked at.
-        first: Index of the first one.
-        row: Its first row.
-        watched: Whether to tell at any time which member is being stepped.
-        strategies: How each of them can be saved, if that is known already.
+        **shared: As for :class:`~reactor_gymnasium.vector.shard.Shard`.
     """
 
     unit = "shard"
@@ -217,14 +214,9 @@ class SubVectorShard(Shard):
         self,
         makers: Sequence[Any],
         facts: Sequence[SubEnvSpec],
-        first: int,
-        row: int,
-        watched: bool = False,
-        strategies: Sequence[str | None] = (),
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            first, row, sum(one.rows for one in facts), ObservationLayout(facts[0].observation_space), watched, strategies
-        )
+        super().__init__(rows=sum(one.rows for one in facts), layout=ObservationLayout(facts[0].observation_space), **shared)
         self.makers, self.facts = tuple(makers), tuple(facts)
         self.last = [None] * len(facts)  # of each member, batched
         self.news: list[tuple[int, str]] = []

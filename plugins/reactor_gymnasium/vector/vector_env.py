@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space
 
 from reactor_gymnasium.arguments import (
     EnvFn,
-    check_actions,
-    check_travel,
+    check_makers,
     checked_batch_size,
-    checked_executor,
     checked_mask,
+    checked_number,
     checked_seeds,
-    checked_workers,
-    encode_makers,
-    make_probe,
     observation_spaces,
-    refuse_wrapper,
 )
-from reactor_gymnasium.environments.infos import merge_infos
-from reactor_gymnasium.environments.saving import recover_for
-from reactor_gymnasium.environments.storage import Casting, ObservationLayout, check_shared_memory
+from reactor_gymnasium.environments.storage import check_shared_memory
 from reactor_gymnasium.native.takeover import forecast, within
-from reactor_gymnasium.placement import choose_executor, env_costs, info_cost, late_helpers, step_cost
-from reactor_gymnasium.registry import repeat_registrations
-from reactor_gymnasium.vector.env_program import EnvBatch, Inputs
+from reactor_gymnasium.placement import StepCosts, env_costs, info_cost, step_cost
+from reactor_gymnasium.vector.env_program import EnvBatch
 from reactor_gymnasium.vector.joined import JoinedVectorEnv
 from reactor_gymnasium.vector.shard import EnvShard
-from reactor_gymnasium.vector.sharded import CallingVectorEnv
+from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import VectorEnvFn
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode
+from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorVectorEnv"]
 
 
-class ReactorVectorEnv(CallingVectorEnv):
+class ReactorVectorEnv(ShardedVectorEnv):
     """Steps many environments on all cores: ``AsyncVectorEnv``'s interface, bit-identical results for any number of workers.
 
     The environments are divided into contiguous shards, one for each worker or, where some take longer than others, more. The
@@ -161,13 +152,6 @@ class ReactorVectorEnv(CallingVectorEnv):
             restarts=restarts, step_timeout=step_timeout,
         )  # fmt: skip
 
-    _split_finals = True
-    """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
-    _context_option = "context"
-    """Name of the parameter that says how processes start."""
-    _casting: Casting = "same_kind"
-    """See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`."""
-
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
@@ -191,155 +175,76 @@ class ReactorVectorEnv(CallingVectorEnv):
     ) -> None:
         super().__init__()
         self.env_fns = env_fns = tuple(env_fns)
-        self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
+        self.shared_memory, self.context, self.daemon = shared_memory, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.num_envs = len(env_fns)
-        checked_executor(executor)
-        workers = self._workers_of(executor, nodes, workers)
-        workers = checked_workers(env_fns, worker, max_concurrency, workers, self._title)
-        self.batch_size = checked_batch_size(batch_size, self.num_envs)
-        batches, workers = self.num_envs // self.batch_size, min(workers, self.batch_size)
-        if batches > 1 and observation_mode == "different":
+        self.autoreset_mode, self._kernels = AutoresetMode(autoreset_mode), kernels
+        check_makers(env_fns, self._title)
+        if worker is not None:
+            raise ValueError(
+                f"{self._title} has no worker function that could be replaced; leave `worker` out, and wrap the environments"
+            )
+        if max_concurrency is not None:
+            checked_number("max_concurrency", max_concurrency, 1)
+        if observation_mode == "different" and checked_batch_size(batch_size, len(env_fns)) < len(env_fns):
             raise ValueError("batch_size needs one observation space for all batches; observation_mode='different' has several")
-        if caller_works is None:
-            caller_works = batches == 1
-        self._expect_helpers(executor, workers, caller_works, context)
-        self._encoded = encode_makers(env_fns)  # before any of them is called, which may change it
+        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
+        self._construct(env_fns, options, copy=copy, batch_size=batch_size, most=max_concurrency)
 
-        dummy = make_probe(env_fns[0])
-        try:
-            # A copy: Gymnasium's own environments share one dict between all instances of a class.
-            self.metadata = {**dummy.metadata, "autoreset_mode": self.autoreset_mode}
-            self.render_mode = dummy.render_mode
-            self.single_action_space = dummy.action_space
-            self.action_space = batch_space(self.single_action_space, self.batch_size)
-            self._set_actions(self.single_action_space, self.batch_size)
-            self.observation_space, self.single_observation_space = observation_spaces(
-                observation_mode, dummy, env_fns, self.batch_size
-            )
-            if shared_memory:
-                check_shared_memory(self.single_observation_space)
-            self._inner = type(within(dummy)) if kernels else None
-            cost = partial(step_cost, kernels=kernels)
-            costs = partial(env_costs, dummy, self._encoded, workers, cost, info_cost if self._split_finals else None)
-            helper_cost = late_helpers(context, self._spin)
-            choice = choose_executor(costs, self.batch_size, workers, executor, caller_works, helper_cost, restarts)
-        finally:
-            dummy.close()
-        self._layout = ObservationLayout(self.single_observation_space, self._casting)
-        if context != "fork" or choice.executor != "processes" or choice.workers == 1:
-            check_travel(env_fns, self._encoded, self._title, self._context_option)
-        self._replace(recover_for(restarts, choice.executor, self._encoded), self.num_envs)
-        self._step_timeout = step_timeout
-        program = Program(f"ReactorVectorEnv of {self.num_envs}")
-        program.worker_setup(repeat_registrations())
+    # ------------------------------------------------------------------ hooks
 
-        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return program.add(
-                EnvShard,
-                name=name,
-                env_fns=self._encoded[lo:hi],
-                first=lo,
-                row=row,
-                single_observation_space=self.single_observation_space,
-                single_action_space=self.single_action_space,
-                same_observations=self.observation_mode == "same",
-                autoreset_mode=self.autoreset_mode,
-                split_finals=self._split_finals,
-                casting=self._casting,
-                owner=self._title,
-                watched=step_timeout is not None,
-                strategies=self._strategies(self._encoded[lo:hi]),
-                whole=self._split_finals and choice.executor == "inline" and hi - lo == self.batch_size,
-                kernels=kernels,
-            )
+    def _describe(self, probe: Any) -> Sequence[int]:
+        self.num_envs = len(self.env_fns)
+        # A copy: Gymnasium's own environments share one dict between all instances of a class.
+        self.metadata = {**probe.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = probe.render_mode
+        self._inner = type(within(probe)) if self._kernels else None
+        self.single_action_space = probe.action_space
+        self.action_space = batch_space(self.single_action_space, self.batch_size)
+        self.observation_space, self.single_observation_space = observation_spaces(
+            self.observation_mode, probe, self.env_fns, self.batch_size
+        )
+        if self.shared_memory:
+            check_shared_memory(self.single_observation_space)
+        return range(self.num_envs + 1)
 
-        self._open(program, add, choice, context, caller_works, num_envs=self.num_envs, batch_size=self.batch_size)
-        if not self.copy:
-            self._make_views()
+    def _time(self, probe: Any, workers: int) -> StepCosts:
+        cost = partial(step_cost, kernels=self._kernels)
+        return env_costs(probe, self._encoded, workers, cost, info_cost if self._style.infos == "columns" else None)
 
-    def _stepped_by(self) -> str:
-        return forecast(self._inner) if self._inner else "no kernel: kernels=False"
+    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+        columns = self._style.infos == "columns"
+        return program.add(
+            EnvShard,
+            name=name,
+            env_fns=self._encoded[lo:hi],
+            single_observation_space=self.single_observation_space,
+            single_action_space=self.single_action_space,
+            same_observations=self.observation_mode == "same",
+            autoreset_mode=self.autoreset_mode,
+            split_finals=columns,
+            casting=self._style.casting,
+            owner=self._title,
+            whole=columns and self._inline and hi - lo == self.batch_size,
+            kernels=self._kernels,
+            **shared,
+        )
 
-    # ------------------------------------------------------------------ reset
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those that ``options["reset_mask"]`` (shape ``(num_envs,)``, bool) selects.
-
-        Args:
-            seed: ``None``, one seed per environment, or an int ``s`` for ``s, s + 1, ...``.
-            options: Given to every environment's ``reset``, but for ``reset_mask``.
-
-        Returns:
-            Batched observations, and infos of the environments that were reset.
-
-        Raises:
-            ValueError: If there are not as many seeds as environments.
-            Exception: What an environment raised.
-        """
-        if not self._alone:
-            refuse_wrapper(sys._getframe(1))
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
-
-    def reset_async(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
-
-        Raises:
-            ClosedEnvironmentError: After :meth:`close`.
-            AlreadyPendingCallError: If another call was begun and not ended.
-            ValueError: If there are not as many seeds as environments.
-            TypeError: If a seed is no integer.
-        """
-        self._assert_may_reset(options)
+    def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
         seeds = checked_seeds(seed, self.num_envs)
         mask = None
         if options is not None and "reset_mask" in options:
             mask = checked_mask(options.pop("reset_mask"), self.num_envs)
             self._assert_whole()
         which = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-        self._begin_resets({index: {"seed": seeds[index], "options": options} for index in which})
+        return {index: {"seed": seeds[index], "options": options} for index in which}
 
-    # ------------------------------------------------------------------ step
-
-    def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
-        if self._plain_actions:
-            if type(actions) in (list, tuple):
-                actions = self._joined(actions)
-            if isinstance(actions, np.ndarray):
-                if actions.shape == self._action_shape and actions.dtype == self._action_dtype:
-                    return actions
-                if actions.ndim:
-                    check_actions(actions, self.single_action_space, self.batch_size)
-        # Another dtype travels as it is, for the environment is to see what it would see in a SyncVectorEnv.
-        items = self._single(actions)
-        if len(items) != self.batch_size:
-            raise ValueError(f"{len(items)} actions were given for {self.batch_size} environments")
-        first = batch.lo
-        return {f"items_{number}": encode(items[lo - first : hi - first]) for number, lo, hi in batch.shards}
-
-    def _joined(self, actions: Any) -> Any:
-        """A list of single actions as one array, if what an environment is given of that is just what it would be given of this."""
-        shape, dtype = self._action_shape[1:], self._action_dtype
-        if shape:
-            alike = all(type(one) is np.ndarray and one.dtype == dtype and one.shape == shape for one in actions)
-        else:
-            alike = set(map(type, actions)) == {dtype.type}
-        return np.array(actions, dtype) if alike and len(actions) == self.batch_size else actions
-
-    def _single(self, actions: Any) -> list[Any]:
-        return list(iterate(self.action_space, actions))
-
-    def _batch_infos(self, batch: EnvBatch, parts: list[Any]) -> dict[str, Any]:
-        if not parts:
-            infos: dict[str, Any] = {}
-        elif type(parts[0]) is dict:
-            infos = parts[0]  # the only shard has put them together
-        else:
-            infos = merge_infos(parts, self if self._alone else batch.info_adder)
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Any]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        if parts:  # else the only shard has put them together, or each has packed its own
+            infos = parts[0] if type(parts[0]) is dict else self._merged(batch, parts)
         if not self._alone:
             infos["env_id"], infos["_env_id"] = np.arange(batch.lo, batch.hi), np.ones(self.batch_size, np.bool_)
         return infos
+
+    def _stepped_by(self) -> str:
+        return forecast(self._inner) if self._inner else "no kernel: kernels=False"

@@ -185,15 +185,13 @@ class ParallelShard(Shard):
 
     Args:
         env_fn: What makes an environment, encoded.
-        first: Index of the first environment.
         n: How many they are.
         agents: The agents of each.
         single_observation_space: Every agent's observation space.
         single_action_space: Every agent's action space.
         autoreset_mode: When an environment whose episode is over is reset.
         tried: What makes an environment that is only tried, encoded.
-        watched: Whether to tell at any time which environment is being stepped.
-        strategies: How each of them can be saved, if that is known already.
+        **shared: As for :class:`~reactor_gymnasium.vector.shard.Shard`.
     """
 
     envs: list[PaddedCopy]
@@ -201,19 +199,15 @@ class ParallelShard(Shard):
     def __init__(
         self,
         env_fn: Any,
-        first: int,
         n: int,
         agents: Sequence[AgentID],
         single_observation_space: Space[Any],
         single_action_space: Space[Any],
         autoreset_mode: AutoresetMode,
         tried: Any,
-        watched: bool,
-        strategies: Sequence[str | None],
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            first, first * len(agents), n * len(agents), ObservationLayout(single_observation_space), watched, strategies
-        )
+        super().__init__(rows=n * len(agents), layout=ObservationLayout(single_observation_space), **shared)
         self.env_fn, self.n, self.agents = env_fn, n, tuple(agents)
         self.single_observation_space, self.single_action_space = single_observation_space, single_action_space
         self.autoreset_mode, self.tried = autoreset_mode, tried

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,36 +10,29 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space
 from pettingzoo import ParallelEnv
 
 from reactor_gymnasium.plugin import (
     Bools,
-    CallingVectorEnv,
     EnvBatch,
+    ExecutionOptions,
+    HostStyle,
     Inputs,
-    ObservationLayout,
     Packed,
+    ShardedVectorEnv,
     StepCosts,
-    check_actions,
-    checked_executor,
     checked_mask,
     checked_number,
     checked_seeds,
-    choose_executor,
     encode_makers,
-    late_helpers,
-    make_probe,
     median_step,
-    merge_infos,
     random_actions,
-    recover_for,
-    repeat_registrations,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
 from reactor_pettingzoo.vector.shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, encode, global_random_state, usable_cores
+from reactor_rl.plugin import ExecutorName, global_random_state
 
 __all__ = ["ParallelVectorEnv"]
 
@@ -47,7 +40,7 @@ _MASK = "(terminations | truncations).reshape(envs.num_copies, -1).all(1)"
 """The copies whose episodes a step has ended, as errors tell it."""
 
 
-class ParallelVectorEnv(CallingVectorEnv):
+class ParallelVectorEnv(ShardedVectorEnv):
     """Steps copies of a ``ParallelEnv`` on all cores; every agent of every copy is a row, so that all share one policy.
 
     Row = copy * number of agents + index of the agent in :attr:`agents`. It does the work of SuperSuit's
@@ -89,6 +82,9 @@ class ParallelVectorEnv(CallingVectorEnv):
         step_timeout: Seconds that a step, a reset or a call may take on a worker process at most. After that it is a
             :class:`reactor_rl.WorkerHungError` that names the copy, or, with ``restarts``, the worker is replaced.
 
+    **Resets.** ``seed`` is ``None``, one seed for each copy, or an int ``s`` for ``s, s + 1, ...``: no two copies have the same.
+    ``options["reset_mask"]`` is bool, ``(num_copies,)``, or ``(num_envs,)`` with the same for all rows of a copy.
+
     Attributes:
         agents: The agents of a copy, in the order of their rows.
         num_copies: How many copies.
@@ -111,6 +107,11 @@ class ParallelVectorEnv(CallingVectorEnv):
         >>> envs.close()
     """
 
+    _style = HostStyle(makers_option=None)
+    _probing = staticmethod(global_random_state)
+    _call_one = staticmethod(call)
+    _set_one = staticmethod(set_attribute)
+
     def __init__(
         self,
         env_fn: Callable[[], ParallelEnv],
@@ -130,75 +131,32 @@ class ParallelVectorEnv(CallingVectorEnv):
         if not callable(env_fn):
             raise TypeError(f"env_fn is not callable but {env_fn!r}: pass a function that makes a new environment")
         checked_number("num_envs", num_envs, 1)
-        if workers is not None:
-            checked_number("workers", workers, 1)
-        checked_executor(executor)
-        self.num_copies, self.copy, self.autoreset_mode = int(num_envs), copy, AutoresetMode(autoreset_mode)
-        workers = self._workers_of(executor, nodes, workers)
-        most = min(usable_cores() if workers is None else int(workers), self.num_copies)
-        self._expect_helpers(executor, most, caller_works, context)
-        (encoded_fn,) = encode_makers((env_fn,))  # before it is called, which may change it
-
-        with global_random_state():
-            dummy = as_parallel(make_probe(env_fn))
-            try:
-                self._describe(dummy)
-                helper_cost = late_helpers(context)
-                choice = choose_executor(
-                    lambda: self._costs(dummy), self.num_copies, most, executor, caller_works, helper_cost, restarts
-                )
-            finally:
-                dummy.close()
-        self._was_reset = False
+        self.num_copies, self.autoreset_mode = int(num_envs), AutoresetMode(autoreset_mode)
         self._chosen: Bools | None = None  # the copies that the reset that goes on is of
         self._over = np.zeros(self.num_copies, np.bool_)
-        (tried,) = encode_makers((partial(ProbeRows.of, encoded_fn, self.agents, self.single_action_space),))
-        self._replace(recover_for(restarts, choice.executor, [tried]), self.num_copies)
-        self._step_timeout = step_timeout
-        program = Program(f"ParallelVectorEnv of {self.num_copies}")
-        program.worker_setup(repeat_registrations())
+        options = ExecutionOptions(workers, executor, nodes, context, caller_works, restarts, step_timeout)
+        self._construct([env_fn] * self.num_copies, options, copy=copy)
 
-        def add(name: str, lo: int, hi: int, worker: int, row: int) -> Instance:
-            return program.add(
-                ParallelShard,
-                name=name,
-                env_fn=encoded_fn,
-                first=lo,
-                n=hi - lo,
-                agents=self.agents,
-                single_observation_space=self.single_observation_space,
-                single_action_space=self.single_action_space,
-                autoreset_mode=self.autoreset_mode,
-                tried=tried,
-                watched=step_timeout is not None,
-                strategies=self._strategies([tried] * (hi - lo)),
-            )
+    # ------------------------------------------------------------------ hooks
 
-        copies = self.num_copies  # shards are of copies, where other vector environments have rows
-        bounds = range(0, self.num_envs + 1, len(self.agents))
-        self._open(program, add, choice, context, caller_works, num_envs=copies, batch_size=copies, bounds=bounds)
-        if not self.copy:
-            self._make_views()
+    def _make_probe(self, maker: Any) -> ParallelEnv:
+        return as_parallel(super()._make_probe(maker))
 
-    # ------------------------------------------------------------------ construction
-
-    def _describe(self, dummy: ParallelEnv) -> None:
-        """Set what a copy tells of all of them."""
-        self.agents = agents_of(dummy)
-        self.num_envs = self.num_copies * len(self.agents)
-        self.copies = np.repeat(np.arange(self.num_copies), len(self.agents))
-        self.metadata = {**getattr(dummy, "metadata", {}), "autoreset_mode": self.autoreset_mode}
-        self.render_mode = getattr(dummy, "render_mode", None)
-        self.single_observation_space = shared_space(dummy, self.agents, "observation")
-        self.single_action_space = space = shared_space(dummy, self.agents, "action")
+    def _describe(self, probe: ParallelEnv) -> Sequence[int]:
+        self.agents = agents_of(probe)
+        self._items_per_unit = agents = len(self.agents)
+        self.num_envs = self.batch_size = self.num_copies * agents
+        self.copies = np.repeat(np.arange(self.num_copies), agents)
+        self.metadata = {**getattr(probe, "metadata", {}), "autoreset_mode": self.autoreset_mode}
+        self.render_mode = getattr(probe, "render_mode", None)
+        self.single_observation_space = shared_space(probe, self.agents, "observation")
+        self.single_action_space = shared_space(probe, self.agents, "action")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(space, self.num_envs)
-        self._layout = ObservationLayout(self.single_observation_space)
-        self._set_actions(space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        return range(0, self.num_envs + 1, agents)
 
-    def _costs(self, dummy: ParallelEnv) -> StepCosts:
-        """Time a throw-away copy."""
-        rows = PaddedCopy(dummy, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
+    def _time(self, probe: ParallelEnv, workers: int) -> StepCosts:
+        rows = PaddedCopy(probe, self.agents, padding(self.single_observation_space), self._layout.check, "environment 0")
         actions = random_actions(spaces.Tuple([self.single_action_space] * len(self.agents)))
 
         def step(action: Any) -> bool:
@@ -210,6 +168,36 @@ class ParallelVectorEnv(CallingVectorEnv):
             return StepCosts(None, "the environment could not be timed")
         return StepCosts((cost,) * self.num_copies, f"a step takes {cost * 1e6:.1f} us")
 
+    def _tried_makers(self) -> Sequence[Any]:
+        return encode_makers((partial(ProbeRows.of, self._encoded[0], self.agents, self.single_action_space),)) * self.num_copies
+
+    def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
+        return program.add(
+            ParallelShard,
+            name=name,
+            env_fn=self._encoded[0],
+            n=hi - lo,
+            agents=self.agents,
+            single_observation_space=self.single_observation_space,
+            single_action_space=self.single_action_space,
+            autoreset_mode=self.autoreset_mode,
+            tried=self._tried[0],
+            **shared,
+        )
+
+    def _reset_kwargs(self, seed: Any, options: dict[str, Any] | None) -> Mapping[int, dict[str, Any]]:
+        if isinstance(seed, Sequence) and len(seed) != self.num_copies:
+            raise ValueError(
+                f"{len(seed)} seeds were given for {self.num_copies} copies; the {len(self.agents)} agents of a copy share its seed"
+            )
+        seeds = checked_seeds(seed, self.num_copies)
+        chosen = np.ones(self.num_copies, np.bool_)
+        if options is not None and "reset_mask" in options:
+            chosen = self._mask(options.pop("reset_mask"))
+        self._assert_all_first(bool(chosen.all()), "copies")
+        self._chosen = chosen
+        return {index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(chosen).tolist()}
+
     # ------------------------------------------------------------------ rows
 
     def rows_of(self, copy: int) -> slice:
@@ -220,53 +208,6 @@ class ParallelVectorEnv(CallingVectorEnv):
         """
         index = range(self.num_copies)[copy]
         return slice(index * len(self.agents), (index + 1) * len(self.agents))
-
-    # ------------------------------------------------------------------ reset
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset all copies, or those that ``options["reset_mask"]`` selects.
-
-        Args:
-            seed: ``None``, one seed for each copy, or an int ``s`` for ``s, s + 1, ...``: no two copies have the same.
-            options: Given to every copy's ``reset``, but for ``reset_mask``: bool, ``(num_copies,)``, or ``(num_envs,)`` with the
-                same for all rows of a copy.
-
-        Returns:
-            Batched observations of all rows, and infos of those that were reset.
-
-        Raises:
-            ValueError: If there are not as many seeds as copies, or the mask does not fit.
-            gymnasium.error.ResetNeeded: If the first reset leaves copies out.
-            Exception: What an environment raised.
-        """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
-
-    def reset_async(self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a reset; :meth:`reset_wait` ends it. Arguments as for :meth:`reset`.
-
-        Raises:
-            ClosedEnvironmentError: After :meth:`close`.
-            AlreadyPendingCallError: If another call was begun and not ended.
-            ValueError: If there are not as many seeds as copies, or the mask does not fit.
-            TypeError: If a seed is no integer, or the mask is no array of bool.
-            gymnasium.error.ResetNeeded: If the first reset leaves copies out.
-        """
-        self._assert_may_reset(options)
-        if isinstance(seed, Sequence) and len(seed) != self.num_copies:
-            raise ValueError(
-                f"{len(seed)} seeds were given for {self.num_copies} copies; the {len(self.agents)} agents of a copy share its seed"
-            )
-        seeds = checked_seeds(seed, self.num_copies)
-        chosen = np.ones(self.num_copies, np.bool_)
-        if options is not None and "reset_mask" in options:
-            chosen = self._mask(options.pop("reset_mask"))
-        if not self._was_reset and not chosen.all():
-            raise ResetNeeded("the first reset must be of all copies; `options['reset_mask']` leaves some out")
-        self._begin_resets({index: {"seed": seeds[index], "options": options} for index in np.flatnonzero(chosen).tolist()})
-        self._chosen, self._was_reset = chosen, True
 
     def _mask(self, mask: Any) -> Bools:
         """The copies that a mask of copies, or of rows, selects."""
@@ -282,45 +223,25 @@ class ParallelVectorEnv(CallingVectorEnv):
             )
         return chosen
 
-    # ------------------------------------------------------------------ step
-
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
-        if not self._was_reset:
-            raise ResetNeeded("call reset() before the first step")
+        self._assert_was_reset()
         if self._over.any():
             raise ResetNeeded(
                 f"the episodes of copies {np.flatnonzero(self._over).tolist()} are over, and with autoreset DISABLED they wait for "
                 f"reset(options={{'reset_mask': {_MASK}}})"
             )
-        if self._plain_actions and isinstance(actions, np.ndarray) and actions.ndim:
-            if actions.dtype == self._action_dtype and actions.shape == self._action_shape:
-                return actions
-            check_actions(actions, self.single_action_space, self.num_envs)
-        # Another dtype travels as it is, for the environment is to see what it was given.
-        items = list(iterate(self.action_space, actions))
-        if len(items) != self.num_envs:
-            raise ValueError(
-                f"{len(items)} actions were given for {self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
-            )
-        agents = len(self.agents)
-        return {f"items_{number}": encode(items[lo * agents : hi * agents]) for number, lo, hi in batch.shards}
+        return super()._encode_actions(batch, actions)
 
-    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        infos = merge_infos(parts, self) if parts else {}
+    def _rows_in_words(self) -> str:
+        return f"{self.num_envs} rows: {self.num_copies} copies of {len(self.agents)} agents"
+
+    def _batch_infos(self, batch: EnvBatch, parts: Sequence[Packed]) -> dict[str, Any]:
+        infos = self._merged(batch, parts)
         if self._chosen is not None:
             self._over[self._chosen], self._chosen = False, None
         elif self.autoreset_mode is AutoresetMode.DISABLED:
             self._over = (batch.terminations | batch.truncations).reshape(self.num_copies, -1).all(1)
         return infos
-
-    # ------------------------------------------------------------------ copies
-
-    _call_one = staticmethod(call)
-    _set_one = staticmethod(set_attribute)
-
-    @property
-    def _called(self) -> int:
-        return self.num_copies
 
     def _name(self) -> str:
         return f"{self.metadata.get('name', 'ParallelEnv')}, {self.num_copies} x {len(self.agents)} agents"

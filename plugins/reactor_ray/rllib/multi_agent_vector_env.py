@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from ray.rllib.env.vector.vector_multi_agent_env import VectorMultiAgentEnv
 
-from reactor_gymnasium.plugin import EnvBatch, Infos, Packed, infos_by_row
+from reactor_gymnasium.plugin import HostStyle, Infos
 from reactor_pettingzoo import ParallelVectorEnv
 from reactor_ray.rllib.multi_agent_env import AsMultiAgentEnv, MakesParallel
 
@@ -25,9 +25,7 @@ _Bools = npt.NDArray[np.bool_]
 class _Envs(ParallelVectorEnv):
     """Infos row by row, as environments returned them, where Gymnasium's come as columns."""
 
-    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        super()._batch_infos(batch, [])
-        return {"of_rows": {row: info for part in parts for row, info in infos_by_row(part)[1]}}
+    _style = HostStyle(makers_option=None, infos="rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
 
     def _take(self, observations: Any, rewards: Any, terminated: _Bools, truncated: _Bools, infos: dict[str, Any]) -> AgentColumns:
         there = np.ones(self._envs.num_envs, np.bool_)
-        of_rows = infos.get("of_rows", {})
+        of_rows = infos.get("infos", {})
         padded = [row for row, info in of_rows.items() if info == {"padded": True}]
         for row in padded:
             del of_rows[row]

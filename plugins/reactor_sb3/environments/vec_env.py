@@ -16,18 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from reactor_gymnasium import ReactorVectorEnv
-from reactor_gymnasium.plugin import Casting, EnvFn, Packed, infos_by_row, load_env, save_strategy, saved_exactly
-from reactor_rl.plugin import ExecutorName, Pickled, decode, encode
+from reactor_gymnasium.plugin import EnvFn, HostStyle, load_env, save_strategy, saved_exactly
+from reactor_rl.plugin import ExecutorName, Pickled, decode
 from reactor_sb3.environments.copies import copies_in
 from reactor_sb3.environments.makers import EnvMaker
 
 if TYPE_CHECKING:
-    from reactor_gymnasium.plugin import EnvBatch
     from reactor_rl.plugin import Tracing
 
 __all__ = ["warn_of_threads", "ReactorVecEnv"]
@@ -52,58 +50,16 @@ def warn_of_threads() -> None:
 class _Envs(ReactorVectorEnv):
     """The vector environment behind it, whose infos stay one dict for each environment."""
 
-    _split_finals = False
-    _casting: Casting = "unsafe"
     # Between two steps of SB3's loops a policy is evaluated, which takes longer than helpers usually stay awake. Beyond that,
     # they have to be woken, so it takes more for them to be worth it.
-    _spin = 1e-3
-    _title = "ReactorVecEnv"
-    _context_option = "start_method"
-
-    def _single(self, actions: Any) -> list[Any]:
-        return list(actions)
-
-    def _batch_infos(self, batch: EnvBatch, parts: list[Packed]) -> dict[str, Any]:
-        ended: dict[int, dict[str, Any]] = {}
-        infos: dict[int, dict[str, Any]] = {}
-        for part in parts:
-            of_ended, of_step = infos_by_row(part)
-            ended.update(of_ended)
-            infos.update(of_step)
-        return {"ended": ended, "infos": infos}
-
-    def reset_all(self, given: Sequence[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
-        """Reset every environment with keywords of its own."""
-        encoded = [encode({**kwargs, "seed": self._seed(index, kwargs["seed"])}) for index, kwargs in enumerate(given)]
-        self._begin_reset({number: ("reset", encoded[lo:hi]) for number, lo, hi in self._shards()})
-        return self.reset_wait()
-
-    def give_up(self) -> None:
-        """Nobody waits any more for what goes on."""
-        self._state = AsyncState.DEFAULT
-
-    def saved(self) -> list[bytes]:
-        """The state of each environment."""
-        self._begin_calls(_saved, [(make, f"environment {index}") for index, make in enumerate(self._encoded)])
-        return self._end_calls()
-
-    def put_back(self, saved: Sequence[bytes]) -> None:
-        """Put a state into each environment."""
-        self._begin_calls(_put_back, [(state,) for state in saved])
-        self._end_calls()
-
-    def makers(self) -> list[Pickled] | None:
-        """What makes the environments, encoded, as it was before it was called; ``None`` where that cannot be pickled."""
-        return self._encoded if all(type(make) is Pickled for make in self._encoded) else None
+    _style = HostStyle(
+        title="ReactorVecEnv", context_option="start_method", spin=1e-3, casting="unsafe", infos="rows", actions="list"
+    )
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], indices: Sequence[int]) -> list[Any]:
         """Call ``function(env, *args)`` with some environments."""
-        self._assert_is_running()
-        self._assert_nothing_pending("call_async")
         chosen = [range(self.num_envs)[index] for index in indices]
-        wanted = set(chosen)
-        self._begin_calls(function, [args if index in wanted else None for index in range(self.num_envs)])
-        results = dict(zip(sorted(wanted), self._end_calls(), strict=True))
+        results = self.call_units(function, dict.fromkeys(chosen, args))
         return [results[index] for index in chosen]
 
 
@@ -214,10 +170,10 @@ class ReactorVecEnv(VecEnv):
         if self.waiting:
             self.step_wait()
         warn_of_threads()
-        observations, reported = self._envs.reset_all([
-            {"seed": seed, **({"options": options} if options else {})}
-            for seed, options in zip(self._seeds, self._options, strict=True)
-        ])  # fmt: skip
+        observations, reported = self._envs.reset_units({
+            index: {"seed": seed, **({"options": options} if options else {})}
+            for index, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
+        })  # fmt: skip
         infos = reported.get("infos", {})
         self.reset_infos = [infos.get(index, {}) for index in range(self.num_envs)]
         self._reset_seeds()
@@ -272,15 +228,18 @@ class ReactorVecEnv(VecEnv):
         Raises:
             RunError: If one cannot be saved and restored exactly. Says why.
         """
-        return self._envs.saved()
+        named = enumerate(self._envs.encoded_makers)
+        saved = self._envs.call_units(_saved, {index: (make, f"environment {index}") for index, make in named})
+        return list(saved.values())
 
     def put_back(self, saved: Sequence[bytes]) -> None:
         """Make each environment what it was when it was saved. This executes pickles."""
-        self._envs.put_back(saved)
+        self._envs.call_units(_put_back, {index: (state,) for index, state in enumerate(saved)})
 
     def saved_makers(self) -> list[Pickled] | None:
         """What :meth:`made_again` makes such environments from; ``None`` where that cannot be pickled."""
-        return self._envs.makers()
+        makers = self._envs.encoded_makers
+        return makers if all(type(make) is Pickled for make in makers) else None
 
     @classmethod
     def made_again(cls, makers: Sequence[Pickled], **places: Any) -> Self:
@@ -315,7 +274,7 @@ class ReactorVecEnv(VecEnv):
     def close(self) -> None:
         """Close the environments and end the workers. May be called again."""
         if not self._envs.closed:
-            self._envs.give_up()  # as SubprocVecEnv does, whatever the step brings that goes on
+            self._envs.abandon()  # as SubprocVecEnv does, whatever the step brings that goes on
             self._envs.close()
 
     def __enter__(self) -> Self:
