@@ -23,7 +23,7 @@ __all__ = ["AtariShard", "call"]
 
 def call(game: AtariGame, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of a game or, where it has none of that name, of its emulator; or get an attribute."""
-    attribute = getattr(game if hasattr(game, name) else game.ale, name)
+    attribute = getattr(game.ale if hasattr(game.ale, name) and not hasattr(game, name) else game, name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 

@@ -743,3 +743,28 @@ def test_a_game_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryError, match="no room"):
         AtariVectorEnv("pong", 4, executor="threads", workers=2)
     assert time.monotonic() - begin < 10
+
+
+PLACES: list[dict[str, Any]] = [
+    {"executor": "inline"},
+    {"executor": "threads", "workers": 2},
+    {"executor": "processes", "workers": 2},
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
+    with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
+        _, infos = envs.reset(seed=0)
+        for _ in range(5):
+            *_, infos = envs.step(np.ones(3, np.int64))
+        assert envs.get_attr("lives") == tuple(infos["lives"].tolist()) == (5, 5, 5)
+        assert envs.call("getEpisodeFrameNumber") == tuple(infos["episode_frame_number"].tolist())
+        assert [screen.shape for screen in envs.call("render")] == [(210, 160, 3)] * 3
+        envs.set_attr("name", ["a", "b", "c"])
+        assert envs.get_attr("name") == ("a", "b", "c")
+        with pytest.raises(AttributeError, match="'AtariGame' object has no attribute 'nothing'"):
+            envs.get_attr("nothing")
+        with pytest.raises(ValueError, match="use `step` directly"):
+            envs.call("step", 0, 1.0)
+        envs.step(np.ones(3, np.int64))  # the games live on

@@ -55,8 +55,8 @@ def trajectory(envs: Any, steps: int, kills: int = 0, seed: int | None = 3) -> l
             with contextlib.suppress(ProcessLookupError):  # it may be dead already
                 os.kill(child.pid, signal.SIGKILL)
         seen.append(envs.step_wait())
-        if step % 10 == 5 and hasattr(envs, "call"):
-            seen.append(envs.get_attr("render_mode"))
+        if step % 10 == 5:
+            seen.append(envs.get_attr("lives" if isinstance(envs, AtariVectorEnv) else "render_mode"))
     return seen
 
 
