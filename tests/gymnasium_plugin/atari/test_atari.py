@@ -745,14 +745,14 @@ def test_a_game_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 10
 
 
-PLACES: list[dict[str, Any]] = [
+CALLED_IN: list[dict[str, Any]] = [
     {"executor": "inline"},
     {"executor": "threads", "workers": 2},
     {"executor": "processes", "workers": 2},
 ]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("place", CALLED_IN, ids=str)
 def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
         _, infos = envs.reset(seed=0)
