@@ -521,9 +521,11 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         self.reset_async(seed=seed, options=options)
 
     def reset_units(self, arguments: Mapping[int, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
-        """For classes on top of this one: reset some of the units, each with arguments of its own, by index."""
+        """For classes on top of this one: reset some of the units, each with arguments of its own, by index.
+
+        A step that was begun, and whose results nobody has asked for, is ended first, and forgotten.
+        """
         self._assert_is_running()
-        self._assert_nothing_pending("reset_async", end="")
         self._begin_resets(arguments)
         return self.reset_wait()
 
