@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from reactor_torch.flat import FlatParameters
-from reactor_torch.kernels import kernels_for
+from reactor_torch.flat import FlatParameters, kernels_for
 
 __all__ = ["Layer", "layers_of", "AutogradFunction", "Dense", "Function"]
 

@@ -16,7 +16,9 @@ import torch
 from torch import nn
 from torch.optim.radam import radam
 
-__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "numbers", "put"]
+from reactor_torch import kernels
+
+__all__ = ["FlatOptimizer", "FlatParameters", "array_of", "functions_for", "get", "kernels_for", "numbers", "put"]
 
 Array = npt.NDArray[Any]
 
@@ -29,6 +31,11 @@ def functions_for(device: torch.device) -> Any:
 def array_of(tensor: torch.Tensor) -> Any:
     """A tensor as those functions take it; the memory is shared."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
+
+
+def kernels_for(device: Any) -> Any:
+    """The extension for what lies on a device; ``None`` if torch has to do it."""
+    return kernels.compiled if device.type == "cpu" else None
 
 
 def put(into: Any, values: Array) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reactor_rl.plugin import extension
 
-__all__ = ["compiled", "differentiating", "disagreeing", "kernels_for"]
+__all__ = ["compiled", "differentiating", "disagreeing"]
 
 VARIABLE = "REACTOR_RL_ISA"
 KINDS = ("avx512", "avx2", "neon", "portable")
@@ -43,11 +43,6 @@ def _chosen(module: Any, wanted: str) -> tuple[Any, list[str]]:
 compiled: Any
 compiled, disagreeing = _chosen(extension("reactor_torch._products"), os.environ.get(VARIABLE, ""))
 """The extension, ``None`` for torch; and kinds of it that are not used because their bits are not the portable ones."""
-
-
-def kernels_for(device: Any) -> Any:
-    """The extension for what lies on a device; ``None`` if torch has to do it."""
-    return compiled if device.type == "cpu" else None
 
 
 def differentiating() -> str:

@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from reactor_torch.batches import MinibatchSlicer
-from reactor_torch.flat import FlatOptimizer, FlatParameters, numbers
-from reactor_torch.kernels import kernels_for
+from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for, numbers
 from reactor_torch.loss import Formula, Loss, Network, Task
 from reactor_torch.streams import torch_state, torch_stream
 

@@ -21,7 +21,7 @@ from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Formula, Networks, normalized
+from reactor_torch import Loss, normalized
 
 __all__ = ["SequenceBatch", "SequenceLoss", "SyncRecurrentPPO"]
 
@@ -50,9 +50,7 @@ class SequenceLoss(PPOLoss):
         found = policy.evaluate_actions(flat, batch.actions.flatten(0, 1), states, batch.starts.flatten())
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
 
-    def formula(self, nets: Networks) -> Formula | None:
-        """None yet."""
-        return None
+    formula = Loss.formula
 
 
 class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]

@@ -23,8 +23,7 @@ import torch
 
 from reactor_torch.batches import TransitionBatch
 from reactor_torch.dense import Dense, Function, Layer
-from reactor_torch.flat import FlatParameters, numbers
-from reactor_torch.kernels import kernels_for
+from reactor_torch.flat import FlatParameters, kernels_for, numbers
 
 __all__ = [
     "AutogradCritics",

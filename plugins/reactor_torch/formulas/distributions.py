@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from reactor_torch.flat import FlatParameters
-from reactor_torch.kernels import kernels_for
+from reactor_torch.flat import FlatParameters, kernels_for
 
 __all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussians"]
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 
 from reactor_torch.dense import Function
-from reactor_torch.flat import array_of, functions_for, numbers
-from reactor_torch.kernels import kernels_for
+from reactor_torch.flat import array_of, functions_for, kernels_for, numbers
 
 __all__ = ["DQNFormula", "QFormula"]
 

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reactor_torch.flat import array_of, functions_for, numbers
+from reactor_torch.flat import array_of, functions_for, kernels_for, numbers
 from reactor_torch.formulas.actor_critic import ActorCritic
-from reactor_torch.kernels import kernels_for
 
 __all__ = ["PPOFormula"]
 

@@ -104,7 +104,7 @@ def test_threads_are_not_chosen_where_workers_are_to_be_replaced(monkeypatch: py
     assert decided(1.0, never, restarts=1).executor == "processes"
 
 
-INLINE = "executor='inline', workers=1 [a daemonic process may not start others]"
+INLINE = "executor='inline', workers=1 [a daemonic process may not start others"
 
 
 @pytest.mark.slow
