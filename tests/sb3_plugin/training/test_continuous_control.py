@@ -119,10 +119,10 @@ LEARNING: dict[str, dict[str, Any]] = {
 def test_pendulum_is_learned(algorithm: str) -> None:
     with PAIRS[algorithm][0](
         "MlpPolicy", "Pendulum-v1", n_actors=4, train_freq=4, gradient_steps=16, batch_size=128, learning_starts=600, seed=0,
-        buffer_size=10_000, policy_kwargs={"net_arch": [64, 64]}, evaluate_every=240, evaluate_episodes=10, evaluate_steps=400,
+        buffer_size=10_000, policy_kwargs={"net_arch": [64, 64]}, evaluate_every=480, evaluate_episodes=10, evaluate_steps=400,
         gamma=0.98, learning_rate=3e-3, **LEARNING[algorithm], **INLINE,
     ) as model:  # fmt: skip
-        model.learn(16 * 250)  # what is evaluated beside the training comes later
+        model.learn(16 * 500)  # what is evaluated beside the training comes later
         first, last = model.evaluations[0], model.evaluations[-1]
     assert first.mean < -1000 and last.mean > -400, (first, last)
 
