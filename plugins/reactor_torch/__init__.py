@@ -36,11 +36,11 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
     from reactor_torch.kernels import differentiating
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
-    from reactor_torch.networks import Autograd, Networks, draws
+    from reactor_torch.networks import Autograd, Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
-    from reactor_torch.streams import torch_state, torch_stream
+    from reactor_torch.streams import draws, torch_state, torch_stream
     from reactor_torch.threads import torch_threads
 
 __all__ = [

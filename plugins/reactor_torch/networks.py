@@ -17,9 +17,9 @@ from torch.utils.flop_counter import flop_registry
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for, numbers
 from reactor_torch.loss import Formula, Loss, Network, Task
-from reactor_torch.streams import torch_state, torch_stream
+from reactor_torch.streams import draws, torch_state, torch_stream
 
-__all__ = ["Autograd", "Networks", "blocks_of", "draws", "halved"]
+__all__ = ["Autograd", "Networks", "blocks_of", "halved"]
 
 Array = npt.NDArray[Any]
 LEAST_ROWS, LEAST_FLOPS = 128, 2**29
@@ -27,9 +27,6 @@ LEAST_ROWS, LEAST_FLOPS = 128, 2**29
 
 Part of the algorithm, as gradients of other blocks have other last bits. 2**29 operations take some 5 ms of a core.
 """
-_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
-"""Torch's families of layers that draw nothing, but for those named next."""
-_DRAWING = (nn.RReLU, nn.MultiheadAttention)
 
 
 # ---------------------------------------------------------------------- blocks of rows
@@ -61,17 +58,6 @@ def halved(blocks: int) -> int:
     added, so it does not matter who computes which blocks.
     """
     return 1 << ((blocks - 1).bit_length() - 1)
-
-
-def draws(module: nn.Module) -> bool:
-    """Whether a network may draw from torch's generator while it learns: whether it has dropout, or parts that nobody knows."""
-
-    def certain(part: nn.Module) -> bool:
-        package, _, family = type(part).__module__.rpartition(".")
-        torch_s = package == "torch.nn.modules" and family in _CERTAIN and not isinstance(part, _DRAWING)
-        return torch_s or type(part).__module__.startswith(("stable_baselines3.", "sb3_contrib.", "reactor_sb3."))
-
-    return not all(map(certain, module.modules()))
 
 
 class Autograd:
@@ -118,7 +104,7 @@ class Networks(Mapping[str, Any]):
         parts: The networks.
         formulas: What computes the gradients of each loss.
         dense: Whether all losses have formulas for dense layers; else none is computed by such.
-        draws: Whether any network may draw from torch's generator while it learns: see :func:`draws`.
+        draws: Whether any network may draw from torch's generator while it learns: see :func:`~reactor_torch.draws`.
         seed: What such a network draws from in this round, together with :attr:`task` and the block of rows.
         task: How many times gradients were asked for in this round.
 

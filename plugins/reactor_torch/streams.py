@@ -12,13 +12,15 @@ import re
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["torch_state", "torch_stream"]
+__all__ = ["draws", "torch_state", "torch_stream"]
 
 _TAKES_GENERATOR = frozenset({
     "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "normal",
@@ -31,6 +33,17 @@ _MAY_DRAW = re.compile(
     "attention|rnn|lstm|gru|orthogonal|sparse_|fractional|lowrank"
 )
 """Names of functions that draw, or may call one that does. One name too many costs some microseconds and nothing else."""
+
+_CERTAIN = ("linear", "conv", "activation", "container", "flatten", "normalization", "pooling")
+"""Torch's families of layers that draw nothing, but for those named next."""
+_DRAWING = (nn.RReLU, nn.MultiheadAttention)
+_KNOWN = ("stable_baselines3.", "sb3_contrib.", "reactor_sb3.")
+"""Packages whose networks draw nothing but by the layers that they consist of."""
+_PLAIN = frozenset({
+    "abs", "append", "dict", "enumerate", "float", "int", "isinstance", "items", "keys", "len", "list", "max", "min", "range",
+    "sorted", "sum", "tuple", "values", "zip",
+})  # fmt: skip
+"""What Python's own functions and containers are asked for by a ``forward`` that draws nothing."""
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -130,3 +143,54 @@ def _on_cpu(args: Any, kwargs: Any) -> bool:
     if device is None:
         device = next((one.device for one in args if isinstance(one, torch.Tensor)), None) or torch.get_default_device()
     return torch.device(device).type == "cpu"
+
+
+# ---------------------------------------------------------------------- which networks draw
+
+
+def draws(module: nn.Module) -> bool:
+    """Whether a network may draw from torch's generator while it learns: whether it has dropout, or parts that nobody can tell of.
+
+    A part of the user's own is told from its ``forward``: one that asks torch only for what draws nothing, and else only for other
+    parts and for numbers, draws nothing by itself. Intercepting calls makes a small network's gradients a quarter slower.
+    """
+    return not all(map(_certain, module.modules()))
+
+
+def _certain(part: nn.Module) -> bool:
+    if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) or type(part).__call__ is not nn.Module.__call__:
+        return False
+    if isinstance(part, _DRAWING):
+        return False
+    defined_by = next(cls for cls in type(part).__mro__ if "forward" in vars(cls))
+    package, _, family = defined_by.__module__.rpartition(".")
+    if package == "torch.nn.modules" and (family in _CERTAIN or family == "module"):
+        return True
+    return defined_by.__module__.startswith(_KNOWN) or _only_calls_what_is_known(part, vars(defined_by)["forward"])
+
+
+def _only_calls_what_is_known(part: nn.Module, forward: object) -> bool:
+    """Whether all names in a function are of parts, numbers, torch's modules and functions of torch's that draw nothing."""
+    if not isinstance(forward, FunctionType) or forward.__closure__ or any(map(callable, forward.__defaults__ or ())):
+        return False
+
+    def known(name: str) -> bool:
+        if _may_draw(name):
+            return False
+        if name in forward.__globals__:
+            found = forward.__globals__[name]
+            return found in (torch, nn, nn.functional) if isinstance(found, ModuleType) else isinstance(found, int | float | str)
+        of_class = getattr(type(part), name, None)
+        if of_class is not None and not hasattr(nn.Module, name):  # else a method or a property of the user's
+            return isinstance(of_class, int | float | str)
+        if isinstance(getattr(part, name, None), nn.Module | torch.Tensor | int | float | str):
+            return True
+        if name in vars(part):
+            return False
+        return name in _PLAIN or any(hasattr(home, name) for home in (torch.Tensor, torch, nn.functional))
+
+    def names(code: CodeType) -> set[str]:
+        inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+        return set(code.co_names).union(*map(names, inner))
+
+    return all(map(known, names(forward.__code__)))

@@ -58,8 +58,79 @@ def test_all_modules_of_ours_are_tried() -> None:
     assert of_ours and of_ours <= tried
 
 
-class Unknown(nn.Module):
-    """Draws nothing, which nobody can know."""
+class Plain(nn.Module):
+    """As users write extractors: of other parts, of torch's functions, and of numbers."""
+
+    scale = 2.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(4, 4)
+        self.shift = nn.Parameter(torch.zeros(4))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return torch.cat([nn.functional.relu(self.part(features[:, :4])) * self.scale + self.shift for _ in range(2)], dim=1)
+
+
+class Shaped(nn.ReLU):
+    """One of torch's layers, under a name of the user's."""
+
+
+class Noisy(nn.Module):
+    """Draws by a function that says so."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features + torch.randn_like(features)
+
+
+class ByMethod(nn.Module):
+    """Draws by a method of its own."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.add(features)
+
+    def add(self, features: torch.Tensor) -> torch.Tensor:
+        return features + torch.randn_like(features)
+
+
+def helper(features: torch.Tensor) -> torch.Tensor:
+    return features + torch.randn_like(features)
+
+
+class ByFunction(nn.Module):
+    """Draws by a function of the user's."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return helper(features)
+
+
+class ByAttribute(nn.Module):
+    """Has a function of the user's as an attribute that is called like one of torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = helper
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.relu(features)
+
+
+class ByDefault(nn.Module):
+    """Has a function of the user's as the default of an argument."""
+
+    def forward(self, features: torch.Tensor, change: Any = helper) -> torch.Tensor:
+        return change(features)  # type: ignore[no-any-return]
+
+
+class Inherited(Noisy):
+    """Has the ``forward`` of one that draws."""
+
+
+class ByCall(nn.Module):
+    """Draws before ``forward``."""
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        return helper(super().__call__(features))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return features
@@ -72,7 +143,30 @@ class Dropping(nn.Dropout):
 Dropping.__module__ = "reactor_sb3x.layers"
 
 
-@pytest.mark.parametrize("activation", [Unknown, Dropping, nn.Dropout, nn.RReLU])
+@pytest.mark.parametrize("part", [Noisy, ByMethod, ByFunction, ByAttribute, ByDefault, Inherited, ByCall])
+def test_parts_of_users_that_draw_are_found(part: type[nn.Module]) -> None:
+    before = torch.get_rng_state()
+    part()(torch.zeros(2, 8))
+    assert not torch.equal(before, torch.get_rng_state())
+    assert draws(nn.Sequential(nn.Linear(8, 8), part()))
+
+
+@pytest.mark.parametrize("part", [Plain, Shaped])
+def test_parts_of_users_that_draw_nothing_need_no_generator(part: type[nn.Module]) -> None:
+    assert not draws(nn.Sequential(nn.Linear(8, 8), part()))
+
+
+@pytest.mark.parametrize("change", ["hook", "replaced"])
+def test_what_a_user_hangs_onto_a_part_may_draw(change: str) -> None:
+    part = Plain()
+    if change == "hook":
+        part.register_forward_hook(lambda _, __, found: helper(found))
+    else:
+        part.forward = lambda features: helper(features)  # type: ignore[method-assign]
+    assert draws(part)
+
+
+@pytest.mark.parametrize("activation", [ByMethod, Dropping, nn.Dropout, nn.RReLU])
 def test_modules_that_nobody_knows_count_as_drawing(activation: type[nn.Module]) -> None:
     model = PQN("MlpPolicy", "CartPole-v1", policy_kwargs={"activation_fn": activation})
     assert model.nets.draws and draws(model.policy)
