@@ -23,8 +23,8 @@ from reactor_rl.federation.recovery import RecoveringTransport
 from reactor_rl.federation.transport import Command, Message, NodeLostError, NodeReply, NodeRequest, NodeTransport, TimedTransport
 from reactor_rl.reactor import Reactor
 from reactor_rl.runtime.arithmetic import arithmetic
-from reactor_rl.runtime.channel import ControlBlock, Stop
-from reactor_rl.runtime.executor import SLICE, Deadline, Executor, HelperCommand, Reactors
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
+from reactor_rl.runtime.executor import SLICE, Executor, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.run import Run

@@ -1,4 +1,4 @@
-"""Waiting between workers: counting channels that spin and then park, and the control block that all workers share.
+"""Waiting between workers: counting channels that spin and then park, deadlines, and the control block that all workers share.
 
 A channel counts: a SIGNAL adds a token, a WAIT takes one. It is the C semaphore under ``multiprocessing.Semaphore``, called
 directly: a try takes some 25 ns, and posting and taking order memory between the processes. Measured on two cores, a round trip
@@ -31,7 +31,7 @@ from typing import Any
 from reactor_rl.errors import ArenaError
 from reactor_rl.runtime.limits import shortage
 
-__all__ = ["Stop", "ControlBlock", "LATE", "LONGEST", "PARK_FACTOR", "SpinControl", "Channel", "yield_processor"]
+__all__ = ["Stop", "ControlBlock", "LATE", "LONGEST", "PARK_FACTOR", "SpinControl", "Channel", "Deadline", "yield_processor"]
 
 
 class ControlBlock:
@@ -50,6 +50,25 @@ class Stop:
     """Values of the word STOP: the run goes on, a reaction has requested its end, its shutdown reactions have run."""
 
     NO, REQUESTED, DONE = range(3)
+
+
+class Deadline:
+    """The seconds left of a timeout; unlimited if that is None."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self.never = timeout is None
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def left(self, most: float) -> float:
+        return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
+
+    def over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+    def put_off(self, seconds: float) -> None:
+        """Extend the deadline by seconds that do not count."""
+        if self._end is not None:
+            self._end += seconds
 
 
 LATE = 400e-6

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,7 +21,6 @@ __all__ = [
     "SLICE",
     "Aborted",
     "HelperCommand",
-    "Deadline",
     "Executor",
     "Pair",
     "Reactors",
@@ -128,25 +126,6 @@ def wait_for(channel: Channel, spinning: SpinControl, words: memoryview) -> None
 
 ASLEEP = 4 * SLICE
 """Seconds: if a wait of one SLICE took longer than this, the process was asleep."""
-
-
-class Deadline:
-    """The seconds left of a timeout; unlimited if that is None."""
-
-    def __init__(self, timeout: float | None) -> None:
-        self.never = timeout is None
-        self._end = None if timeout is None else time.monotonic() + timeout
-
-    def left(self, most: float) -> float:
-        return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
-
-    def over(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
-
-    def put_off(self, seconds: float) -> None:
-        """Extend the deadline by seconds that do not count."""
-        if self._end is not None:
-            self._end += seconds
 
 
 class InlineExecutor:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from reactor_rl.errors import Failure, RunClosedError, WorkerDiedError, WorkerHungError
-from reactor_rl.runtime.channel import ControlBlock, SpinControl
-from reactor_rl.runtime.executor import ASLEEP, SLICE, Deadline, Executor, HelperCommand
+from reactor_rl.runtime.channel import ControlBlock, Deadline, SpinControl
+from reactor_rl.runtime.executor import ASLEEP, SLICE, Executor, HelperCommand
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.worker import main
 from reactor_rl.runtime.worker.clock import NEVER

@@ -14,8 +14,8 @@ from typing import Any, Literal, Self
 
 from reactor_rl.errors import Failure, RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import ControlBlock, Stop
-from reactor_rl.runtime.executor import ABORTED, Deadline, Executor, HelperCommand
+from reactor_rl.runtime.channel import ControlBlock, Deadline, Stop
+from reactor_rl.runtime.executor import ABORTED, Executor, HelperCommand
 from reactor_rl.runtime.guards import FORKED
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.worker.loop import WorkerLoop

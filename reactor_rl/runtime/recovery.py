@@ -16,8 +16,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from reactor_rl.errors import Failure, WorkerDiedError
-from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.executor import SLICE, Deadline, HelperCommand, Reactors
+from reactor_rl.runtime.channel import ControlBlock, Deadline
+from reactor_rl.runtime.executor import SLICE, HelperCommand, Reactors
 from reactor_rl.runtime.helpers import Helpers, how_it_ended
 from reactor_rl.runtime.plan import Plan
 from reactor_rl.runtime.processes import NO_HISTORY, REPLAYING, REVIVED, ProcessesExecutor

@@ -18,8 +18,8 @@ from reactor_rl import fingerprint as hashing
 from reactor_rl.drawing.draw import draw, html_figure
 from reactor_rl.errors import RunClosedError, RunError
 from reactor_rl.runtime.boundary import Boundary
-from reactor_rl.runtime.channel import ControlBlock
-from reactor_rl.runtime.executor import Deadline, Executor, HelperCommand, Reactors
+from reactor_rl.runtime.channel import ControlBlock, Deadline
+from reactor_rl.runtime.executor import Executor, HelperCommand, Reactors
 from reactor_rl.runtime.guards import when_forked
 from reactor_rl.runtime.helpers import Helpers
 from reactor_rl.runtime.lifetime import GRACE, INTERRUPTED, RunLifetime, runs

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from reactor_rl import WorkerHungError
-from reactor_rl.runtime import executor, helpers
-from reactor_rl.runtime.executor import SLICE, Deadline
+from reactor_rl.runtime import helpers
+from reactor_rl.runtime.channel import Deadline
+from reactor_rl.runtime.executor import SLICE
 from reactor_rl.runtime.helpers import Helpers
 
 
@@ -19,8 +20,7 @@ class Slept:
 
     def __init__(self, looks: int, asleep_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks, self.asleep_at, self.now = looks, asleep_at, 1000.0
-        monkeypatch.setattr(helpers.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(helpers.time, "monotonic", lambda: self.now)  # the same module for all files
         self.counted = itertools.count()
 
     def wait(self, spinning: Any) -> bool:

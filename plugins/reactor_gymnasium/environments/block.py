@@ -18,7 +18,6 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.bypass import NO_LIMIT, WrapperBypass, steps_pristine, wrappers_pristine
 from reactor_gymnasium.environments.owning import IMMUTABLE, SOLE, own
-from reactor_gymnasium.native.guards import changed
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel
 from reactor_gymnasium.native.takeover import take_over
 from reactor_rl.plugin import Pickled, decode
@@ -290,7 +289,7 @@ class EnvBlock:
         kernel = self._kernel
         if kernel is None:
             kernel = self._take_over()
-        elif not wrappers_pristine() or changed(type(kernel)):
+        elif not wrappers_pristine() or kernel.changed():
             self._give_back()
             return False
         if kernel is None:

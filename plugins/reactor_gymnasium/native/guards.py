@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.native.kernel import BlockKernel, Taken, as_written, parts_of
+from reactor_gymnasium.native.kernel import BlockKernel, Taken, as_written
 from reactor_gymnasium.native.sources import KNOWN
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["changed", "digest", "distrusted"]
+__all__ = ["digest", "distrusted"]
 
 STEPS, ROWS, LIMIT, EVERY = 60, 3, 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -36,20 +36,7 @@ def sources_of(kernel: type[BlockKernel]) -> list[Path]:
 
 def distrusted(kernel: type[BlockKernel]) -> str | None:
     """Why a kernel may not be used here, ``None`` if it may. Found out once a process, but for what somebody may change later."""
-    return _untrue(kernel) or changed(kernel)
-
-
-@cache
-def _originals(kernel: type[BlockKernel]) -> tuple[tuple[dict[str, Any], str, Any], ...]:
-    return tuple(parts_of(import_module(kernel.module), kernel))
-
-
-def changed(kernel: type[BlockKernel]) -> str | None:
-    """Complain of methods and functions that somebody has changed."""
-    for namespace, name, value in _originals(kernel):
-        if namespace.get(name) is not value:
-            return f"somebody has changed {name} of {kernel.module}"
-    return None
+    return _untrue(kernel) or kernel.changed()
 
 
 @cache

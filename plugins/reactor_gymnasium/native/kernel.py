@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
@@ -127,6 +128,14 @@ class BlockKernel(ABC):
         return None
 
     @classmethod
+    def changed(cls) -> str | None:
+        """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
+        for namespace, name, value in _originals(cls):
+            if namespace.get(name) is not value:
+                return f"somebody has changed {name} of {cls.module}"
+        return None
+
+    @classmethod
     def make(cls, n: int) -> list[Any]:
         """Environments to compare it with."""
         return [getattr(import_module(cls.module), cls.owner)() for _ in range(n)]
@@ -226,6 +235,11 @@ def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[di
     for where, name in kernel.helpers:
         namespace = vars(sys.modules[where])
         yield namespace, name, namespace[name]
+
+
+@cache
+def _originals(kernel: type[BlockKernel]) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    return tuple(parts_of(import_module(kernel.module), kernel))
 
 
 def as_written(module: ModuleType, kernel: type[BlockKernel]) -> bool:

@@ -394,7 +394,10 @@ class ShardedVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
             if failures:
                 self._raise_failures(failures)
             infos = self._batch_infos(batch, parts)
-            observations = self._layout.batched(batch.rows, batch.objects, self.copy)
+            if self.copy and batch.copy_rows:
+                observations = batch.copy_rows()
+            else:
+                observations = self._layout.batched(batch.rows, batch.objects, self.copy)
             rewards, terminations, truncations = batch.copy_rewards(), batch.terminations.copy(), batch.truncations.copy()
         except Exception:
             guard.survive()

@@ -93,7 +93,7 @@ class InputHandle(Handle):
         if not clock.current & self._allowed:
             raise self._undeclared("triggers or uses")
         if self._quick >= 0 and clock.words[self._quick] == clock.pass_number:
-            return self._read(clock.time)
+            return self._read(clock.time) if self._slot is None else self._slot
         return self.get(clock.pass_number)
 
     def get(self, since: int) -> Any:
@@ -161,7 +161,7 @@ class PlainInput(InputHandle):
             raise self._undeclared("triggers or uses")
         if clock.words[self._quick] != clock.pass_number:
             raise self._absent()
-        return self._read(clock.time)
+        return self._read(clock.time) if self._slot is None else self._slot
 
 
 class DelayedInput(InputHandle):
