@@ -73,15 +73,23 @@ def pytest_collection_finish() -> None:
 
 def _children() -> set[int]:
     """Children of this process (and of its fork servers: workers are started by those), without the services themselves."""
-    try:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:  # no /proc: what multiprocessing knows has to do
+    if (direct := _children_of("self")) is None:  # what multiprocessing knows has to do
         return {p.pid for p in multiprocessing.active_children() if p.pid is not None}
-    parents = {int(pid): int(stat.rpartition(b")")[2].split()[1]) for pid in pids if (stat := _read(f"/proc/{pid}/stat"))}
-    direct = {pid for pid, parent in parents.items() if parent == os.getpid()}
     # What a fork server forks keeps its command line, so only our direct children can be the services.
     services = {pid for pid in direct if any(name in _read(f"/proc/{pid}/cmdline") for name in _SERVICES)}
-    return (direct - services) | {pid for pid, parent in parents.items() if parent in services}
+    return (direct - services).union(*(_children_of(pid) or () for pid in services))
+
+
+def _children_of(process: int | str) -> set[int] | None:
+    """Children of any thread of a process; ``None`` if the system does not tell."""
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return None
+    files = [f"/proc/{process}/task/{thread}/children" for thread in threads]
+    if not any(map(os.path.exists, files)):
+        return None
+    return {int(pid) for file in files for pid in _read(file).split()}
 
 
 def _read(path: str) -> bytes:
