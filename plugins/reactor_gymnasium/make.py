@@ -1,4 +1,4 @@
-"""``make_vec``: the arguments of ``gymnasium.make_vec``, and ours."""
+"""``make_vec``: the arguments of ``gymnasium.make_vec``, and ours; and what that calls for a ``reactor/`` twin."""
 
 from __future__ import annotations
 
@@ -177,3 +177,14 @@ def _base(id: str) -> str:
     if not name.startswith("reactor/"):
         return id
     return f"{module}{colon}{original(name.removeprefix('reactor/'))}"
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """The function that ``gymnasium.make_vec`` calls for a twin: it looks up ``reactor_gymnasium.make:<id>``."""
+    if name in gymnasium.registry:
+        return partial(_make_twin, name)
+    raise AttributeError(name)
+
+
+def _make_twin(name: str, num_envs: int, **kwargs: Any) -> Any:
+    return make_vec(name, num_envs, **kwargs)

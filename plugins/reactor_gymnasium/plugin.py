@@ -17,11 +17,10 @@ from reactor_gymnasium.environments.infos import Packed, infos_by_row, merge_inf
 from reactor_gymnasium.environments.owning import as_number, own
 from reactor_gymnasium.environments.saving import load_env, recover_for, save_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
-from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker
+from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
-from reactor_gymnasium.progress import progress
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard

@@ -43,7 +43,7 @@ def _missing(error: Exception, **_: Any) -> NoReturn:
 
 
 _NAMESPACE = "reactor/"
-_ENTRY_POINTS = "reactor_gymnasium.entry_points"
+_MAKER = "reactor_gymnasium.make"
 
 
 def register() -> int:
@@ -94,7 +94,7 @@ def _add(name: str) -> None:
         order_enforce=spec.order_enforce,
         disable_env_checker=spec.disable_env_checker,
         kwargs=dict(spec.kwargs),
-        vector_entry_point=f"{_ENTRY_POINTS}:{name}",
+        vector_entry_point=f"{_MAKER}:{name}",
     )
 
 

@@ -41,7 +41,6 @@ with needs("sb3", "reactor_torch"):
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
     from reactor_torch.streams import draws, torch_state, torch_stream
-    from reactor_torch.threads import torch_threads
 
 __all__ = [
     "ActorCritic",

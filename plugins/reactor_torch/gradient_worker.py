@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,8 @@ from reactor_torch.flat import array_of, get, put
 from reactor_torch.loss import Loss, Task
 from reactor_torch.networks import Networks, blocks_of, halved
 from reactor_torch.slicing import LINE, Lanes, SliceLayout, SliceView, WeightLayout, nodes, parts_of, rows_of_slices
-from reactor_torch.threads import torch_threads
 
-__all__ = ["GradientWorker", "Round", "SlicedGradients", "WorkerConfig"]
+__all__ = ["GradientWorker", "Round", "SlicedGradients", "WorkerConfig", "torch_threads"]
 
 Array = npt.NDArray[Any]
 
@@ -365,3 +364,16 @@ def _take_buffers(buffers: Sequence[torch.Tensor], values: Array) -> None:
         else:
             one.add_(given.to(one.dtype))
         at += one.numel()
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Let torch's operations use so many threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    if before != number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if before != number:
+            torch.set_num_threads(before)

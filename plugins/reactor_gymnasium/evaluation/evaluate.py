@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,13 @@ from reactor_gymnasium.evaluation.report import EvaluationReport, columns_of
 from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.placement import step_cost
-from reactor_gymnasium.progress import progress
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
 from reactor_rl.plugin import check_timeout, global_random_state, may_start_processes, parallel_executor, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["Evaluator", "env_maker", "evaluate"]
+__all__ = ["Evaluator", "env_maker", "evaluate", "progress"]
 
 START = 2.0
 """Seconds that helpers must save, for the time that they take to start."""
@@ -313,3 +313,30 @@ def _checked_record(record: Sequence[int], episodes: int) -> list[int]:
         if number >= episodes:
             raise ValueError(f"record: there is no episode {number}, but {episodes} of them, from 0 on")
     return sorted(set(record))
+
+
+@contextlib.contextmanager
+def progress(total: int, unit: str, *, shown: bool | None) -> Iterator[Callable[[int], object]]:
+    """A bar that appears if it takes longer than a second; gives a function to be called with what has been done since.
+
+    Args:
+        total: How much is to be done.
+        unit: What that is counted in.
+        shown: Whether there is one; ``None`` if it is to be on a terminal or in a notebook, and not in a log.
+    """
+    if shown is None:
+        shown = (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
+    if not shown:
+        yield lambda count: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit, unit_scale=unit == "step", delay=1) as bar:
+        yield bar.update
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    kernel = shell.get_ipython() if shell is not None else None
+    # Hosted notebooks have a shell of their own, derived from that one.
+    return any(cls.__name__ == "ZMQInteractiveShell" for cls in type(kernel).__mro__)

@@ -219,15 +219,12 @@ def test_what_is_always_alike_is_said_to_be() -> None:
 
 
 def test_a_bar_counts_what_is_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import reactor_gymnasium.progress as progress
-
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # else it starts a thread that stays
     bars: list[Any] = []
-    real = progress.progress
 
     def watched(*arguments: Any, **settings: Any) -> Any:
         bars.append((arguments, settings))
-        return real(*arguments, **settings)
+        return progress(*arguments, **settings)
 
     for module in ("reactor_pettingzoo.runner.runner", "reactor_pettingzoo.runner.multi_agent_program"):
         monkeypatch.setattr(f"{module}.progress", watched, raising=False)

@@ -17,8 +17,7 @@ from trainers import Toy, new
 import reactor_sb3
 from reactor_rl.plugin import UsageError
 from reactor_sb3 import SyncDQN, SyncPPO, SyncSAC
-from reactor_sb3.cli.tune import main
-from reactor_sb3.trainers.tuning import call_of, predictions
+from reactor_sb3.cli.tune import call_of, main, predictions
 
 SETTINGS: dict[str, Any] = {"rollout_steps": 10, "gradient_steps": 4, "batch_size": 32, "n_actors": 4, "seed": 0}
 
@@ -27,14 +26,14 @@ SETTINGS: dict[str, Any] = {"rollout_steps": 10, "gradient_steps": 4, "batch_siz
 def two_cores(monkeypatch: Any) -> None:
     """An environment's part of a round takes 1 ms, and so do 32 rows of an update; workers cost nothing."""
     costs = {
-        "tuning.actor_cost": lambda config: 1e-3 * config.actors.envs,
-        "tuning.learner_cost": lambda model: (3 * 1e-3 * len(model.example()) / 32, 3),
-        "placing.usable_cores": lambda: 2,
-        "placing.tick_cost": lambda **_: 0.0,
-        "placing.may_start_processes": lambda: True,
+        "cli.tune.actor_cost": lambda config: 1e-3 * config.actors.envs,
+        "cli.tune.learner_cost": lambda model: (3 * 1e-3 * len(model.example()) / 32, 3),
+        "trainers.placing.usable_cores": lambda: 2,
+        "trainers.placing.tick_cost": lambda **_: 0.0,
+        "trainers.placing.may_start_processes": lambda: True,
     }
     for name, cost in costs.items():
-        monkeypatch.setattr(f"reactor_sb3.trainers.{name}", cost)
+        monkeypatch.setattr(f"reactor_sb3.{name}", cost)
 
 
 @pytest.mark.usefixtures("two_cores")
