@@ -11,10 +11,10 @@ with needs("pettingzoo", "reactor_pettingzoo"):
     from reactor_pettingzoo.runner.report import Report
     from reactor_pettingzoo.runner.runner import MultiAgentRunner
     from reactor_pettingzoo.runner.tournament import Tournament, tournament
-    from reactor_pettingzoo.vector.vector_env import ParallelVectorEnv
+    from reactor_pettingzoo.vector_env import ParallelVectorEnv
 
 __all__ = ["MultiAgentRunner", "ParallelVectorEnv", "RandomPolicy", "Report", "Tournament", "evaluate", "tournament", "__version__"]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-preload("gymnasium", "gymnasium.vector", "pettingzoo", "pettingzoo.utils.conversions", "reactor_pettingzoo.vector.shard")
+preload("gymnasium", "gymnasium.vector", "pettingzoo", "pettingzoo.utils.conversions", "reactor_pettingzoo.vector_shard")

@@ -20,6 +20,7 @@ import tqdm
 from pettingzoo.classic.tictactoe import tictactoe
 from runner_envs import Herd, Residual, Table, by_sum, first_legal, mlp, ran
 
+from reactor_gymnasium.plugin import progress
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
 from reactor_pettingzoo.runner.report import Episode, Report, Summary
 
@@ -179,8 +180,6 @@ def test_films_need_frames_and_a_known_ending(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from reactor_gymnasium.plugin import progress
-
     shown: list[Any] = []
     monkeypatch.setattr("tqdm.auto.tqdm", lambda **settings: shown.append(settings) or open(os.devnull))  # noqa: SIM115
     with progress(3, "step", shown=None) as advance:

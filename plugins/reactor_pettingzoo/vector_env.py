@@ -30,7 +30,7 @@ from reactor_gymnasium.plugin import (
     random_actions,
 )
 from reactor_pettingzoo.agents import agents_of, as_parallel, padding, shared_space
-from reactor_pettingzoo.vector.shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
+from reactor_pettingzoo.vector_shard import PaddedCopy, ParallelShard, ProbeRows, call, set_attribute
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, global_random_state
 

@@ -1,1 +1,0 @@
-"""``ParallelVectorEnv``: a Gymnasium vector environment whose rows are agents."""
