@@ -27,7 +27,7 @@ from reactor_rl.runtime import boundary, guards, helpers, launch, lifetime, proc
 
 gym = pytest.importorskip("gymnasium")
 ReactorVectorEnv = pytest.importorskip("reactor_gymnasium").ReactorVectorEnv
-sharded, env_program = (importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "env_program"))
+VECTOR = [importlib.import_module(f"reactor_gymnasium.vector.{name}") for name in ("sharded", "live", "env_program")]
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")]
 
@@ -35,9 +35,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform == "win32", re
 # ---------------------------------------------------------------------- every line
 
 
-CALLERS = {
-    module.__file__ for module in (run, guards, lifetime, boundary, helpers, processes, launch, threads, sharded, env_program)
-}
+CALLERS = {module.__file__ for module in (run, guards, lifetime, boundary, helpers, processes, launch, threads, *VECTOR)}
 """Files of what the caller does beside its share of the environments: there a line makes a difference."""
 
 

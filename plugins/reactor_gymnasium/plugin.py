@@ -23,8 +23,9 @@ from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
+from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.shard import Failures, Infos, Shard
-from reactor_gymnasium.vector.sharded import ExecutionOptions, HostStyle, ShardedVectorEnv
+from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 
 __all__ = [
     "env_maker",

@@ -24,7 +24,8 @@ from reactor_gymnasium.atari.game import AtariGame, AtariOptions, checked_seed
 from reactor_gymnasium.atari.shard import AtariShard, call
 from reactor_gymnasium.placement import StepCosts
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
-from reactor_gymnasium.vector.sharded import ExecutionOptions, HostStyle, ShardedVectorEnv
+from reactor_gymnasium.vector.live import HostStyle
+from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_rl import Instance, Program
 from reactor_rl.plugin import ExecutorName, needs
 

@@ -14,7 +14,8 @@ from reactor_gymnasium.arguments import check_actions, check_makers, checked_mas
 from reactor_gymnasium.environments.infos import stack_infos
 from reactor_gymnasium.placement import StepCosts, env_costs
 from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
-from reactor_gymnasium.vector.sharded import ExecutionOptions, HostStyle, ShardedVectorEnv
+from reactor_gymnasium.vector.live import HostStyle
+from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_gymnasium.vector.sub_envs import (
     SubVectorExtras,
     SubVectorShard,

@@ -1,0 +1,396 @@
+"""``LiveVectorEnv``: a vector environment whose environments live in a run: calls to them, what is allowed now, and its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import gymnasium
+from gymnasium import logger
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+
+from reactor_gymnasium.environments.storage import Casting
+from reactor_gymnasium.vector.env_program import EnvProgram, ShardPorts
+from reactor_rl import RunError
+from reactor_rl.plugin import FORKED, POISONED, Failure, InterruptGuard, RunOwner, encode
+
+if TYPE_CHECKING:
+    from reactor_rl import Run
+    from reactor_rl.plugin import Tracing
+
+__all__ = ["HostStyle", "LiveVectorEnv"]
+
+
+@dataclass(frozen=True)
+class HostStyle:
+    """How the vector environment behind another library's class keeps that library's ways.
+
+    Attributes:
+        title: What messages call the class; ``None`` for its name.
+        context_option: The parameter that says how processes start.
+        makers_option: The parameter that the functions are; ``None`` if they are checked elsewhere.
+        spin: Seconds that helpers wait awake for the next step; see :meth:`reactor_rl.Program.start`.
+        casting: See :class:`~reactor_gymnasium.environments.storage.ObservationLayout`.
+        infos: ``"columns"``: as Gymnasium's; ``"rows"``: those of a step by row in ``"infos"``, and of episodes that ended within
+            it in ``"ended"``.
+        actions: How actions that are not an array are taken apart: by ``gymnasium.vector.utils.iterate``, or as a list.
+    """
+
+    title: str | None = None
+    context_option: str = "context"
+    makers_option: str | None = "env_fns"
+    spin: float | None = None
+    casting: Casting = "same_kind"
+    infos: Literal["columns", "rows"] = "columns"
+    actions: Literal["iterate", "list"] = "iterate"
+
+
+def _call(env: gymnasium.Env[Any, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    attribute = env.get_wrapper_attr(name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def _set_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
+    env.set_wrapper_attr(name, value)
+
+
+_NOT_THROUGH_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
+    """The part of a vector environment that is there between its steps.
+
+    Its environments (or games, copies of several agents, vector environments: *units*) are in the shards of a program that runs.
+    """
+
+    batch_size: int
+    _run: Run  # from the end of the constructor on
+    _program: EnvProgram
+    _units: int
+    _alone: bool
+    _encoded: list[Any]
+    _why: str
+
+    _style: ClassVar[HostStyle] = HostStyle()
+    _ports: ClassVar[ShardPorts] = ShardPorts()
+    _call_one: Callable[..., Any] = staticmethod(_call)
+    """Calls a method of one unit, or gets an attribute: ``(env, name, args, kwargs)``."""
+    _set_one: Callable[..., Any] = staticmethod(_set_attr)
+    """Sets an attribute of one unit: ``(env, name, value)``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = True  # until everything is up: a constructor that fails leaves nothing to close
+        self._state = AsyncState.DEFAULT
+        self._timed_out = self._was_reset = False
+        self._guard = InterruptGuard()
+
+    @abstractmethod
+    def _drain(self) -> None:
+        """End every tick that was begun. What it brought is still handed out later, unless it is reset before."""
+
+    def _stepped_by(self) -> str:
+        """The kernel that steps the environments, or why none does, for ``repr``; empty if there is nothing to say."""
+        return ""
+
+    # ------------------------------------------------------------------ calls
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every environment, or get an attribute of it. Returns a tuple of one result for each."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Begin a call; :meth:`call_wait` ends it.
+
+        Raises:
+            ClosedEnvironmentError: After :meth:`close`.
+            AlreadyPendingCallError: If another call was begun and not ended.
+            ValueError: For ``reset``, ``step`` and ``close``, which have methods of their own.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("call_async")
+        if name in _NOT_THROUGH_CALL:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        self._begin_calls(self._call_one, [(name, args, kwargs)] * self._units)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """End the call that :meth:`call_async` began.
+
+        Raises:
+            NoAsyncCallError: Without :meth:`call_async`.
+            TimeoutError: If it takes longer than ``timeout`` seconds; see :meth:`step_wait`.
+            Exception: What an environment raised, a missing attribute for instance. The environments live on.
+        """
+        self._assert_pending(AsyncState.WAITING_CALL)
+        return tuple(self._end_calls(timeout))
+
+    def call_units(self, function: Callable[..., Any], arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """For classes on top of this one: call ``function(env, *args)`` with some of the units.
+
+        Args:
+            function: Travels by pickle.
+            arguments: Of each unit that is called its own, by index.
+
+        Returns:
+            What was returned, by index.
+        """
+        self._assert_is_running()
+        self._assert_nothing_pending("call_async")
+        self._begin_calls(function, [arguments.get(index) for index in range(self._units)])
+        return dict(zip(sorted(arguments), self._end_calls(), strict=True))
+
+    def _begin_calls(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...] | None]) -> None:
+        """Begin to call ``function(env, *args)`` with every unit for which there are arguments."""
+        pickled: dict[int, Any] = {id(args): args if args is None else encode(args) for args in arguments}
+        of_units = [pickled[id(args)] for args in arguments]
+        with self._guard:
+            self._drain()
+            self._program.request({number: (function, of_units[lo:hi]) for number, lo, hi in self._program.shards})
+            self._state = AsyncState.WAITING_CALL
+
+    def _end_calls(self, timeout: float | None = None) -> list[Any]:
+        with self._guard:
+            self._wait(AsyncState.WAITING_CALL, timeout)
+            self._state = AsyncState.DEFAULT
+            results, failures = self._program.replies()
+        if failures:  # the environments live on
+            last, failure = max(failures, key=lambda failure: failure[0])
+            failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
+            raise failure.error
+        return results
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of every environment, or of the wrapper around it that has one."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment.
+
+        Args:
+            name: Its name.
+            values: A list or tuple of one value for each environment, or one value for all.
+
+        Raises:
+            ValueError: If there are not as many values as environments.
+        """
+        self._assert_is_running()
+        values = list(values) if isinstance(values, (list, tuple)) else [values] * self._units
+        if len(values) != self._units:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self._units} environments."
+            )
+        self._assert_nothing_pending("set_attr")
+        self._begin_calls(self._set_one, [(name, value) for value in values])
+        self._end_calls()
+
+    def render(self) -> tuple[Any, ...] | None:
+        """What every environment's ``render`` returns."""
+        return self.call("render")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        """Copies of the environments' random generators, a tuple."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of the environments' random generators, a tuple."""
+        return self.get_attr("np_random_seed")
+
+    # ------------------------------------------------------------------ waiting, and what goes wrong
+
+    def _wait(self, state: AsyncState, timeout: float | None) -> None:
+        try:
+            self._run.tick_wait(timeout)
+        except TimeoutError:
+            self._timed_out = True
+            raise multiprocessing.TimeoutError(
+                f"The call to `{state.value}_wait` has timed out after {timeout} second(s)."
+            ) from None
+        except Exception as error:
+            self._state = AsyncState.DEFAULT
+            self._broke(error)
+            raise
+        self._timed_out = False
+
+    def _broke(self, error: Exception) -> None:
+        self._guard.unusable = f"{type(error).__name__} was raised"
+
+    def _raise_failures(self, failures: Sequence[tuple[int, Failure]]) -> None:
+        """Raise what the last of the units raised, after which only closing is left."""
+        failures = sorted(failures, key=lambda failure: failure[0])
+        last, failure = failures[-1]
+        self._guard.unusable = f"{self._ports.unit} {last} raised {type(failure.error).__name__}"
+        alike: dict[tuple[str, str], list[int]] = {}  # one bug is one line, however many it has struck
+        texts = {}
+        for number, of_one in failures:
+            kind = type(of_one.error).__name__, str(of_one.error)
+            alike.setdefault(kind, []).append(number)
+            texts[kind] = of_one.text
+        raised = type(failure.error).__name__, str(failure.error)
+        for (name, said), numbers in alike.items():
+            whose = f"{self._ports.unit}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            rest = "" if (name, said) == raised else f", but that of {self._ports.unit} {last} is raised:\n{texts[name, said]}"
+            logger.error(f"{whose} raised {name}: {said}{rest}")
+        failure.error.add_note(f"raised in {self._ports.unit} {last} of {self!r}")
+        raise failure.error
+
+    # ------------------------------------------------------------------ what is allowed now
+
+    @property
+    def encoded_makers(self) -> list[Any]:
+        """For classes on top of this one: what makes the units, pickled before it was called, where that can be pickled."""
+        return self._encoded
+
+    def abandon(self) -> None:
+        """For classes on top of this one: nobody waits any more for what goes on."""
+        self._state = AsyncState.DEFAULT
+
+    def begin_anew(self) -> bool:
+        """Have a reset of everything follow a call that was interrupted; where nothing was lost by that, for there are no helpers.
+
+        Returns:
+            Whether there was one, and it can.
+        """
+        if self._guard.unusable is not POISONED or self.closed or not self._run.go_on():
+            return False
+        self._program.ticking, self._timed_out, self._state = None, False, AsyncState.DEFAULT
+        self._program.queue.clear()
+        self._guard.unusable = ""
+        return True
+
+    def _assert_may_reset(self, options: dict[str, Any] | None = None) -> None:
+        """Refuse a reset while something goes on, or after what only closing is left of."""
+        if "reset_mask" not in (options or {}):
+            self.begin_anew()
+        self._assert_is_running()
+        self._assert_nothing_pending("reset_async", end="")
+
+    def _assert_whole(self) -> None:
+        """Refuse to reset some environments while others step whose results would be lost."""
+        if not self._alone:
+            raise ValueError(
+                "`options['reset_mask']` needs all environments in one batch; leave out `batch_size`, or reset all of them"
+            )
+
+    def _assert_all_first(self, everything: bool, units: str) -> None:
+        """Refuse a first reset that leaves something out, where all must begin together."""
+        if not self._was_reset and not everything:
+            raise ResetNeeded(f"the first reset must be of all {units}; `options['reset_mask']` leaves some out")
+
+    def _assert_was_reset(self) -> None:
+        if not self._was_reset:
+            raise ResetNeeded("call reset() before the first step")
+
+    def _assert_pending(self, state: AsyncState) -> None:
+        self._assert_is_running()
+        if self._state is not state:
+            name = state.value
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+
+    def _assert_nothing_pending(self, what: str, end: str = ".") -> None:
+        if self._state is not AsyncState.DEFAULT:
+            raise AlreadyPendingCallError(
+                f"Calling `{what}` while waiting for a pending call to `{self._state.value}` to complete{end}",
+                str(self._state.value),
+            )
+
+    # ------------------------------------------------------------------ looking at it
+
+    def _running(self) -> Run:
+        self._assert_is_running()
+        return self._run
+
+    @contextmanager
+    def trace(self, path: str) -> Iterator[Tracing]:  # type: ignore[override]
+        """Record what each worker does: ``with envs.trace("trace.json"): ...`` writes a file that Perfetto opens."""
+        self._assert_is_running()
+        self._drain()
+        with self._run.trace(path) as tracing:
+            yield tracing
+            self._drain()  # workers hand over what they have recorded between ticks only
+
+    def _repr_html_(self) -> str | None:
+        """The picture, in a notebook, as long as it is open."""
+        return None if self.closed else super()._repr_html_()
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, the calling thread included."""
+        return self._run.workers
+
+    @property
+    def executor(self) -> str:
+        """Name of the executor."""
+        return self._run.executor
+
+    def __repr__(self) -> str:
+        name = f"{self._name()}, " if self._name() else ""
+        batches = how = why = ""
+        if self._run is not None:
+            batches = f", batch_size={self.batch_size}" if len(self._program.batches) > 1 else ""
+            how = f", executor={self.executor!r}, workers={self.workers}"
+            notes = [note for note in (self._why, self._stepped_by()) if note]
+            why = f" [{', '.join(notes)}]" if notes else ""
+        return f"{self._title}({name}num_envs={self.num_envs}{batches}{how}{why})"
+
+    @property
+    def _title(self) -> str:
+        """Name of the class that the user has made."""
+        return self._style.title or type(self).__name__
+
+    def _name(self) -> str:
+        return "" if self.spec is None else self.spec.id
+
+    # ------------------------------------------------------------------ the end
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
+        """Close the environments and end the workers.
+
+        Args:
+            timeout: Seconds to wait for a pending call and for the environments to close, after which workers are terminated.
+            terminate: Do not wait; terminate.
+            **kwargs: Ignored, as ``VectorEnv.close`` passes on whatever it is given.
+        """
+        if self._state is not AsyncState.DEFAULT and not self._timed_out and not self._guard.unusable:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._state.value}` to complete.")
+        self._run.close(timeout=timeout, terminate=terminate)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses ``copy.copy``, ``copy.deepcopy`` and pickling: two could not share the workers and their memory.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"{self._title} cannot be copied or pickled: it stands for live environments and worker processes. Make another one "
+            "with the same arguments, or pass the functions that make the environments"
+        )
+
+    def __del__(self) -> None:
+        run = self.__dict__.get("_run")  # not there if the constructor did not get so far
+        if run is not None and not self.closed and not run.foreign:
+            self.close(terminate=True)
+
+    def _forked(self) -> None:
+        if not self.closed:
+            self._guard.unusable = FORKED
+
+    def _assert_is_running(self) -> None:
+        if self._guard.unusable == FORKED:
+            raise RunError(f"cannot use {self._title} because {FORKED}")
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{self._title}`, after a call to `close()`.")
+        if self._guard.unusable:
+            left = "close() it and make a new one"
+            if self._guard.unusable is POISONED and self._run.workers == 1:
+                left = "reset() will do, for all environments are in this process"
+            raise RunError(f"cannot go on with {self._title} because {self._guard.unusable}; {left}")
