@@ -1,6 +1,8 @@
 """Choose executor, number of workers and costs from a measured throw-away copy of a program. No live reactor ever moves.
 
-The choice only changes how long a tick takes, never a result, so it is always safe.
+The choice only changes how long a tick takes, never a result, so it is always safe. Programs, vector environments, runners,
+evaluations and trainers reckon each with costs of their own, but decide by the same two functions: :func:`settled` where nothing
+has to be measured, :func:`expected_gain` where it has.
 
 The cost of a helper has to be measured here and now, by ticks of a program that does next to nothing, on two workers and on
 one. The time to wake a worker and to wait for it differs more than tenfold between machines, between a quiet machine and a busy
@@ -16,7 +18,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from reactor_rl.composition import Composition
 from reactor_rl.fingerprint import global_random_state
@@ -30,7 +33,7 @@ from reactor_rl.schedule import compile_schedule
 from reactor_rl.settings import ExecutorName, NamedExecutor
 from reactor_rl.topology import Topology
 
-__all__ = ["parallel_executor", "tick_cost", "DAEMONIC", "Choice", "choose", "fastest", "measured"]
+__all__ = ["parallel_executor", "tick_cost", "Choice", "choose", "expected_gain", "fastest_choice", "measured", "settled"]
 
 STALE = 10.0
 """Seconds for which a measurement is reused."""
@@ -149,23 +152,53 @@ def _batch(run: Run, away: float) -> float:
     return spent / ticks
 
 
-WORTH_IT = 0.95
-"""Helpers must bring a tick below this share of its time: costs are not known more precisely."""
+WORTH_IT = 0.9
+"""Shared out, work must take less than this share of the time that it takes alone: costs are not known more precisely."""
 TICKS = 20
 SECONDS = 0.05
-
-
 DAEMONIC = "a daemonic process may not start others"
+
+Costs = TypeVar("Costs")
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The executor, workers and costs to run a program with, and why."""
+class Choice(Generic[Costs]):
+    """The executor and the number of workers to run something with, what its parts cost if that is known, and why."""
 
     executor: ExecutorName
     workers: int
-    costs: Mapping[str, float] | None
+    costs: Costs | None
     why: str
+
+
+def settled(executor: ExecutorName, workers: int, *, caller_works: bool = True, replaced: bool = False) -> Choice[Any] | None:
+    """The choice where nothing has to be measured for it, else ``None``.
+
+    Args:
+        executor: What the user asked for.
+        workers: The largest number of workers allowed.
+        caller_works: Whether the caller's thread takes its share.
+        replaced: Whether workers that die are to be replaced.
+    """
+    if executor == "inline":
+        return Choice("inline", 1, None, "")
+    if executor != "auto":
+        return Choice(executor, workers, None, "")
+    if workers == 1 and caller_works:
+        return Choice("inline", 1, None, "one worker")
+    if parallel_executor(replaced) == "processes" and not may_start_processes():
+        return Choice("inline", 1, None, DAEMONIC)
+    return None
+
+
+def expected_gain(alone: float, shared: float) -> float:
+    """Seconds by which work is certainly shorter where it is shared out; it pays if that costs less, see :func:`tick_cost`.
+
+    Args:
+        alone: Seconds that the work takes on one worker.
+        shared: Seconds that it takes on several, but for what helpers cost.
+    """
+    return WORTH_IT * alone - shared
 
 
 def choose(
@@ -177,7 +210,7 @@ def choose(
     caller_works: bool = True,
     costs: Mapping[str, float] | None = None,
     replaced: bool = False,
-) -> Choice:
+) -> Choice[Mapping[str, float]]:
     """Choose executor, number of workers and costs for a program.
 
     Args:
@@ -191,16 +224,14 @@ def choose(
     """
     if len(topology.reactors) == 1 and caller_works:
         return Choice("inline", 1, costs, "one reactor")
-    if workers == 1 and caller_works:
-        return Choice("inline", 1, costs, "one worker")
-    if parallel_executor(replaced) == "processes" and not may_start_processes():
-        return Choice("inline", 1, costs, DAEMONIC)
+    if choice := settled("auto", workers, caller_works=caller_works, replaced=replaced):
+        return replace(choice, costs=costs)
     if costs is None and not any(node.cost is not None for node in topology.reactions):
         costs = measure()
-    return fastest(topology, graph, workers, costs, caller_works=caller_works, replaced=replaced)
+    return fastest_choice(topology, graph, workers, costs, caller_works=caller_works, replaced=replaced)
 
 
-def fastest(
+def fastest_choice(
     topology: Topology,
     graph: Graph,
     workers: int,
@@ -208,7 +239,7 @@ def fastest(
     *,
     caller_works: bool = True,
     replaced: bool = False,
-) -> Choice:
+) -> Choice[Mapping[str, float]]:
     """Find the number of workers, and the executor, with which a tick is expected to take the least time."""
     alone = compile_schedule(topology, graph, 1, costs=costs).makespan
     best, best_time = 1, alone
@@ -216,10 +247,10 @@ def fastest(
         count: compile_schedule(topology, graph, count, costs=costs).makespan
         for count in range(2, min(workers, len(topology.reactors)) + 1)
     }
-    if min(shared.values(), default=alone) < alone * WORTH_IT:  # else nothing needs to be known of what helpers cost
+    if expected_gain(alone, min(shared.values(), default=alone)) > 0.0:  # else nothing needs to be known of what helpers cost
         cost = tick_cost()
         for count, span in shared.items():
-            if span + cost < best_time * WORTH_IT:
+            if expected_gain(best_time, span) > cost:
                 best, best_time = count, span + cost
     if best == 1 and caller_works:
         return Choice("inline", 1, costs, f"a tick takes {_us(alone)}, too little to share")

@@ -3,7 +3,7 @@
 A plugin imports from here and from nowhere deeper. The names listed here are kept; the rest of the engine may change.
 """
 
-from reactor_rl.autotune import DAEMONIC, parallel_executor, tick_cost
+from reactor_rl.autotune import Choice, expected_gain, parallel_executor, settled, tick_cost
 from reactor_rl.cli.commands import UsageError, subject_of
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
@@ -40,7 +40,7 @@ __all__ = [
     "check_timeout",
     "spread_workers",
     "CHOICES",
-    "DAEMONIC",
+    "Choice",
     "DEFAULT_COST",
     "FORKED",
     "InterruptGuard",
@@ -66,6 +66,7 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
+    "expected_gain",
     "extension",
     "generator_states",
     "global_random_state",
@@ -78,6 +79,7 @@ __all__ = [
     "one_numeric_thread",
     "parallel_executor",
     "preload",
+    "settled",
     "subject_of",
     "html_table",
     "tick_cost",

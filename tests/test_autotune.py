@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reactor_rl import Program, ProgramError, Reactor, Timer, autotune, graph, reaction
-from reactor_rl.autotune import Choice, choose, fastest, parallel_executor, tick_cost
+from reactor_rl.autotune import Choice, choose, expected_gain, fastest_choice, parallel_executor, settled, tick_cost
 
 
 class Beat(Reactor):
@@ -29,10 +29,10 @@ def bank(n: int) -> Program:
     return program
 
 
-def picked(seconds: float, n: int = 4, workers: int = 4, **more: Any) -> Choice:
+def picked(seconds: float, n: int = 4, workers: int = 4, **more: Any) -> Choice[Any]:
     program = bank(n)
     costs = {f"beat{number}": seconds for number in range(n)}
-    return fastest(program.topology(), graph.build(program.topology()), workers, costs, **more)
+    return fastest_choice(program.topology(), graph.build(program.topology()), workers, costs, **more)
 
 
 @pytest.fixture
@@ -61,6 +61,18 @@ def test_helpers_are_taken_where_they_pay(asked: list[float], seconds: float, he
     assert asked == []
 
 
+def test_what_is_known_to_a_tenth_has_to_gain_a_tenth() -> None:
+    assert expected_gain(10.0, 4.0) == pytest.approx(5.0)
+    assert expected_gain(10.0, 9.1) < 0.0 < expected_gain(10.0, 8.9)
+
+
+def test_some_choices_need_no_costs() -> None:
+    assert settled("inline", 4) == Choice("inline", 1, None, "")
+    assert settled("threads", 4) == Choice("threads", 4, None, "")
+    assert settled("auto", 1) == Choice("inline", 1, None, "one worker")
+    assert settled("auto", 1, caller_works=False) is None is settled("auto", 2)
+
+
 def test_threads_are_not_chosen_where_workers_are_to_be_replaced(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     for replaced, executor in ((False, "threads"), (True, "processes")):
@@ -71,7 +83,7 @@ def test_threads_are_not_chosen_where_workers_are_to_be_replaced(asked: list[flo
 def test_what_helpers_cost_is_not_measured_where_there_is_nothing_to_share(asked: list[float]) -> None:
     program = bank(2)
     costs = {"beat0": 1e-3, "beat1": 1e-6}
-    assert fastest(program.topology(), graph.build(program.topology()), 4, costs).executor == "inline"
+    assert fastest_choice(program.topology(), graph.build(program.topology()), 4, costs).executor == "inline"
     assert picked(1e-3, workers=1).executor == "inline"
 
 

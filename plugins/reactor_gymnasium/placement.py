@@ -20,16 +20,17 @@ from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
 from reactor_gymnasium.native.takeover import kernel_class, take_over, within
 from reactor_rl.plugin import (
-    DAEMONIC,
     DEFAULT_COST,
+    Choice,
     Pickled,
     decode,
     dumps,
+    expected_gain,
     global_random_state,
     loads,
     longest_first,
-    may_start_processes,
     parallel_executor,
+    settled,
     tick_cost,
 )
 
@@ -47,7 +48,6 @@ __all__ = [
     "makespan",
     "place",
     "AWAY",
-    "ExecutorChoice",
     "choose_executor",
     "late_helpers",
 ]
@@ -257,8 +257,6 @@ SHORTEST = 30e-6
 RUNS_PER_WORKER = 16
 ALIKE = 1.25
 """Costs within this ratio are equal as far as a few steps can tell."""
-SHARDS_PAY = 0.97
-"""A placement with more shards must take less than this share of the time: costs are not known any better."""
 
 
 class Placed(NamedTuple):
@@ -285,10 +283,7 @@ def place(seconds: Sequence[float] | None, lo: int, hi: int, workers: int) -> li
     best = _shards(seconds, [lo + n * w // even for w in range(even + 1)], range(even))
     if max(seconds[lo:hi]) <= ALIKE * min(seconds[lo:hi]):
         return best
-    for other in (_one_each(seconds, lo, hi, workers), _longest_first(seconds, lo, hi, workers)):
-        if makespan(other) < SHARDS_PAY * makespan(best):
-            best = other
-    return best
+    return min(best, _one_each(seconds, lo, hi, workers), _longest_first(seconds, lo, hi, workers), key=makespan)
 
 
 def makespan(shards: Sequence[Placed]) -> float:
@@ -337,24 +332,12 @@ def _longest_first(seconds: Sequence[float], lo: int, hi: int, workers: int) -> 
     return _shards(seconds, cuts, longest_first(costs, workers))
 
 
-HELPERS_PAY = 0.9
-"""With helpers a step must take less than this share of the time: costs are not known any better."""
 LEAST, CERTAIN = 40e-6, 20e-3
 """The cost of helpers is not measured where they would save fewer seconds of a step than the first, or more than the second: to
 wake a helper takes longer than the first, and beside other programs a step may take some time slices longer.
 """
 AWAY = 1.5e-3
 """Seconds for which a policy may well be evaluated between two steps: helpers have gone to sleep meanwhile."""
-
-
-@dataclass(frozen=True)
-class ExecutorChoice:
-    """Executor, number of workers, what a step of each environment costs in seconds if that is known, and why it is so."""
-
-    executor: ExecutorName
-    workers: int
-    seconds: tuple[float, ...] | None
-    why: str
 
 
 def late_helpers(context: str | None, spin: float | None = None) -> Callable[[float], float]:
@@ -376,7 +359,7 @@ def choose_executor(
     helper_cost: Callable[[float], float],
     restarts: int = 0,
     least: float = LEAST,
-) -> ExecutorChoice:
+) -> Choice[tuple[float, ...]]:
     """Decide what to run on. With the GIL, threads are only used on request: Python environments hold it.
 
     Who names an executor has no throw-away instances stepped, and environments placed evenly.
@@ -392,23 +375,17 @@ def choose_executor(
         restarts: How often workers may be replaced.
         least: Seconds of a step that helpers cost in any case.
     """
-    if executor == "inline":
-        return ExecutorChoice("inline", 1, None, "")
-    if executor != "auto":
-        return ExecutorChoice(executor, workers, None, "")
-    if workers == 1 and caller_works:
-        return ExecutorChoice("inline", 1, None, "one worker")
-    parallel = parallel_executor(replaced=bool(restarts))
-    if parallel == "processes" and not may_start_processes():
-        return ExecutorChoice("inline", 1, None, DAEMONIC)
-    measured = costs()
+    choice = settled(executor, workers, caller_works=caller_works, replaced=bool(restarts))
+    if choice is not None:
+        return choice
+    parallel, measured = parallel_executor(replaced=bool(restarts)), costs()
     seconds = measured.seconds
     if seconds is None:
-        return ExecutorChoice(parallel, workers, None, measured.why)
+        return Choice(parallel, workers, None, measured.why)
     batches = [(lo, lo + batch_size) for lo in range(0, len(seconds), batch_size)]
     alone = sum(makespan(place(seconds, lo, hi, 1)) for lo, hi in batches)
     shared = sum(makespan(place(seconds, lo, hi, workers)) for lo, hi in batches)
-    gain = (HELPERS_PAY * alone - shared) / len(batches) - measured.infos * batch_size  # of a step
+    gain = expected_gain(alone, shared) / len(batches) - measured.infos * batch_size  # of a step
     if caller_works and gain < CERTAIN and (gain < least or gain < helper_cost(shared / len(batches))):
-        return ExecutorChoice("inline", 1, None, f"{measured.why}, too little to share")
-    return ExecutorChoice(parallel, workers, seconds, measured.why)
+        return Choice("inline", 1, None, f"{measured.why}, too little to share")
+    return Choice(parallel, workers, seconds, measured.why)

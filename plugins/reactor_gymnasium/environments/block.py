@@ -391,7 +391,7 @@ class EnvBlock:
         self.pending[:] = kernel.pending.tolist()
         self._due = [self._now + left for left in kernel.left.tolist()]
         self._soonest = min(self._due)
-        if self._now - self._taken_at >= WORTH_IT:
+        if self._now - self._taken_at >= AT_ONCE:
             self._wait = 1
         self._later()
 
@@ -549,8 +549,8 @@ class UnitBlock:
 
 
 NEVER = -1
-WORTH_IT = 64
-"""Steps that a kernel has to take for it to be worth taking the environments over again at once."""
+AT_ONCE = 64
+"""A kernel that has taken so many steps takes the environments over again at once."""
 LONGEST_WAIT = 256
 """Steps after which a kernel is looked for again at the latest."""
 

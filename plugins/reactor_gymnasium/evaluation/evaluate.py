@@ -26,7 +26,7 @@ from reactor_gymnasium.evaluation.videos import check_recording, record_episodes
 from reactor_gymnasium.make import find_spec
 from reactor_gymnasium.placement import step_cost
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
-from reactor_rl.plugin import check_timeout, global_random_state, may_start_processes, parallel_executor, usable_cores
+from reactor_rl.plugin import check_timeout, expected_gain, global_random_state, parallel_executor, settled, usable_cores
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -237,15 +237,14 @@ class Evaluator:
         num_envs = min(num_envs, episodes)
         workers = min(workers, num_envs)
         executor = self.executor
-        if executor == "auto":
-            executor = parallel_executor(replaced=bool(self.restarts))
+        choice = settled(executor, workers, replaced=bool(self.restarts))
+        if choice is not None:
+            executor, workers = choice.executor, choice.workers
+        else:
             limit = self.max_steps or (probe.spec.max_episode_steps if probe.spec is not None else None) or EXPECTED
             seconds = (step_cost(probe) or 0.0) * limit * episodes
-            late = executor == "processes" and not may_start_processes()
-            if workers == 1 or late or seconds * (1 - 1 / workers) < START:
-                executor = "inline"
-        if executor == "inline":
-            workers = 1
+            pays = expected_gain(seconds, seconds / workers) > START
+            executor, workers = (parallel_executor(replaced=bool(self.restarts)), workers) if pays else ("inline", 1)
         self.program = EpisodeProgram(
             self.make, num_envs, context.observation_space, context.action_space, self.max_steps, workers, executor, in_workers,
             self.step_timeout, self.start_method,

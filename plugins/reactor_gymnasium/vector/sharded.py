@@ -175,7 +175,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         self._why = choice.why
         actions = (self._action_shape, self._action_dtype) if self._plain_actions else None
         self._program = EnvProgram(
-            program, add, choice.seconds, choice.workers, actions, self._layout,
+            program, add, choice.costs, choice.workers, actions, self._layout,
             bounds=bounds, batch_size=batch_units, ports=self._ports, watched=watched,
         )  # fmt: skip
         self._run = self._program.start(

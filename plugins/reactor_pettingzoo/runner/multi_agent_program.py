@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from reactor_rl import Run
     from reactor_rl.plugin import ExecutorName
 
-__all__ = ["SPIN", "choose", "MultiAgentProgram", "RunLog"]
+__all__ = ["SPIN", "MultiAgentProgram", "RunLog", "choose_workers"]
 
 SPIN = 1e-3
 """Seconds that workers stay awake: others evaluate policies meanwhile."""
 
 
-def choose(
+def choose_workers(
     env_fn: EnvFn, specs: AgentSpecs, copies: int, workers: int, executor: ExecutorName, pace: int, restarts: int
 ) -> tuple[ExecutorName, int, str]:
     """The executor, the number of workers, and why.
@@ -179,7 +179,7 @@ class MultiAgentProgram(RunOwner):
         self._pace = PACE if alone else 1  # steps of a tick
         transport = transport_for(executor, nodes, workers)
         most = min((workers or usable_cores()) if transport is None else sum(transport.workers), len(acts))
-        chosen, count, self._why = choose(env_fn, specs, len(acts), most, executor, self._pace, restarts)
+        chosen, count, self._why = choose_workers(env_fn, specs, len(acts), most, executor, self._pace, restarts)
         cuts = list(pairwise(len(acts) * worker // count for worker in range(count + 1)))
         build = self._act_in_shards if alone else self._act_between
         made = encode(env_fn)

@@ -11,21 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reactor_rl.plugin import ExecutorName, may_start_processes, spread_workers, tick_cost, usable_cores
+from reactor_rl.plugin import ExecutorName, expected_gain, may_start_processes, spread_workers, tick_cost, usable_cores
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.program import ProgramConfig
 
-__all__ = ["Placement", "best_slices", "choose", "gained", "placed", "predicted", "recommendations", "spread"]
+__all__ = ["Placement", "best_slices", "choose_placement", "gained", "placed", "predicted", "recommendations", "spread"]
 
 AWAY = 1e-3
 """Seconds for which helpers wait between two rounds, while the learner learns: longer than they stay awake."""
-WORTH_IT = 0.9
-"""With helpers sampling and evaluating must take less than this share of the time: costs are not known any better."""
 PICTURE = 5e-3
 """Seconds that it takes to draw an environment and to add the picture to a film: 3 to 10 ms, whatever a step costs."""
-WORTH_SLICING = 0.9
-"""Likewise, with gradient workers, or with ``split=True``."""
 MOST_SLICES = 64
 """More processes than that wait for each other longer than they compute."""
 EXCHANGE = 1e-10
@@ -57,7 +53,7 @@ class Placement:
     on: Mapping[str, int] | None = None
 
 
-def choose(config: ProgramConfig, learning: Model) -> Placement:
+def choose_placement(config: ProgramConfig, learning: Model) -> Placement:
     """Decide how a trainer's program is run.
 
     Args:
@@ -138,7 +134,7 @@ def best_slices(config: ProgramConfig, actor: float, learner: float, updates: in
     most = _most_slices(config)
     seconds = {slices: _in_processes(config, actor, learner, updates, slices) for slices in range(1, most + 1)}
     best = min(seconds, key=lambda slices: seconds[slices])
-    return best if seconds[best] < WORTH_SLICING * seconds[1] else 1
+    return best if expected_gain(seconds[1], seconds[best]) > 0.0 else 1
 
 
 def _in_processes(config: ProgramConfig, actor: float, learner: float, updates: int, slices: int) -> float:
@@ -198,8 +194,10 @@ def gained(
         share: What one of them has of these in any case.
     """
     others = (actors + aside) * actor
-    alone = WORTH_IT * (others + learner) if learners > 1 else WORTH_IT * others + learner
-    return alone - shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners, share=share)
+    shared = shared_round(actors, workers, actor, learner, aside, overlap=overlap, learners=learners, share=share)
+    if learners > 1:
+        return expected_gain(others + learner, shared)
+    return expected_gain(others, shared - learner)  # the learner's own part is the same with helpers and without
 
 
 def placed(
@@ -304,4 +302,4 @@ def _split_round(config: ProgramConfig, choice: Placement, sampling: float) -> f
     seconds = learning * other.largest_share(1) + meeting_cost(other, updates, learning, 1)
     before = max(learning, sampling) if config.pipeline else learning + sampling
     beside = math.ceil(config.actors.actors / 2) * (choice.actor or 0.0)
-    return seconds if seconds + beside < WORTH_SLICING * before else None
+    return seconds if expected_gain(before, seconds + beside) > 0.0 else None

@@ -23,7 +23,7 @@ from reactor_sb3.trainers.display import Display
 from reactor_sb3.trainers.learner import LocalRef
 from reactor_sb3.trainers.model import Model
 from reactor_sb3.trainers.options import RunOptions
-from reactor_sb3.trainers.placing import choose, recommendations, spread
+from reactor_sb3.trainers.placing import choose_placement, recommendations, spread
 from reactor_sb3.trainers.program import ProgramConfig, SavedParts, program_of, saved_parts, with_learners
 from reactor_sb3.trainers.report import Report
 from reactor_torch import ParameterWriter, SlicedGradients, parameter_record, write_parameters
@@ -149,7 +149,7 @@ class Session:
         config = model.program_config()
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         transport = transport_for(model.executor, model.nodes, model.workers)
-        choice = choose(config, model) if transport is None else spread(config, transport.workers)
+        choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
         config = with_learners(config, model, choice.slices)
         program = program_of(config)
         run = program.start(

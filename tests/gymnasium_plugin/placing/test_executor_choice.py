@@ -16,16 +16,16 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 import reactor_gymnasium
 from reactor_gymnasium import ReactorVectorEnv, placement
-from reactor_gymnasium.placement import CERTAIN, LEAST, SHARD_COST, ExecutorChoice, StepCosts, choose_executor, info_cost
+from reactor_gymnasium.placement import CERTAIN, LEAST, SHARD_COST, StepCosts, choose_executor, info_cost
 from reactor_rl import autotune
-from reactor_rl.autotune import parallel_executor
+from reactor_rl.autotune import Choice, parallel_executor
 
 
 def never(*_: Any) -> Any:
     raise AssertionError("this should not have been measured")
 
 
-def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> ExecutorChoice:
+def decided(seconds: float, helper: Any, n: int = 8, workers: int = 2, batch: int | None = None, **more: Any) -> Choice[Any]:
     arguments = {"executor": "auto", "caller_works": True} | more
     cost = helper if helper is never else lambda work: helper
     return choose_executor(lambda: StepCosts((seconds,) * n, "timed"), batch or n, workers, helper_cost=cost, **arguments)
@@ -79,9 +79,9 @@ def test_infos_are_timed_and_nothing_is_left_behind() -> None:
 def test_what_helpers_cost_is_only_measured_where_it_decides() -> None:
     assert decided(0.1e-6, never).executor == "inline"
     assert decided(1.0, never).executor == parallel_executor()
-    assert decided(1e-6, never, workers=1) == ExecutorChoice("inline", 1, None, "one worker")
-    assert decided(1e-6, never, executor="inline") == ExecutorChoice("inline", 1, None, "")
-    assert decided(1e-6, never, executor="threads") == ExecutorChoice("threads", 2, None, "")
+    assert decided(1e-6, never, workers=1) == Choice("inline", 1, None, "one worker")
+    assert decided(1e-6, never, executor="inline") == Choice("inline", 1, None, "")
+    assert decided(1e-6, never, executor="threads") == Choice("threads", 2, None, "")
     assert decided(1e-6, never, caller_works=False).executor == parallel_executor()
     assert decided(10e-3, never).executor == parallel_executor()
     assert 8 * 10e-3 > CERTAIN > 8 * 50e-6
@@ -95,7 +95,7 @@ def test_each_batch_waits_for_helpers() -> None:
 
 def test_what_cannot_be_timed_is_shared() -> None:
     found = choose_executor(lambda: StepCosts(None, "no luck"), 8, 2, "auto", True, never)
-    assert found == ExecutorChoice(parallel_executor(), 2, None, "no luck")
+    assert found == Choice(parallel_executor(), 2, None, "no luck")
 
 
 def test_threads_are_not_chosen_where_workers_are_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def _parallel(**how: Any) -> Any:
 def test_what_helpers_cost_is_measured_with_those_that_are_started_as_asked_for(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
     asked = []
     monkeypatch.setattr(placement, "CERTAIN", math.inf)
-    monkeypatch.setattr(placement, "HELPERS_PAY", 1e6)
+    monkeypatch.setattr(autotune, "WORTH_IT", 1e6)
     monkeypatch.setattr(autotune, "_known", {})
     monkeypatch.setattr(autotune, "_measured", lambda spin, away, context, work: asked.append(context) or math.inf)
     with contextlib.closing(made(workers=2)):

@@ -105,8 +105,8 @@ def test_one_result_of_others(algorithm: str, name: str, split: bool) -> None:
 def test_side_by_side_is_one_after_the_other(algorithm: str, monkeypatch: Any) -> None:
     """A learner that computes both losses itself, from the same weights, comes to the same bits."""
     expected = alone(algorithm, True)
-    choose = session.choose
-    monkeypatch.setattr(session, "choose", lambda config, model: choose(replace(config, split=False), model))
+    choose = session.choose_placement
+    monkeypatch.setattr(session, "choose_placement", lambda config, model: choose(replace(config, split=False), model))
     monkeypatch.setattr(session, "with_learners", lambda config, model, slices: replace(config, gradients=None))
     with new(algorithm, split=True, pipeline=1, **EVALUATED) as model:
         assert outcome(model.learn(STEPS)) == expected

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from reactor_rl.autotune import WORTH_IT
 from reactor_sb3 import SyncDQN, SyncSAC, SyncTD3
 from reactor_sb3.trainers.costs import actor_cost
-from reactor_sb3.trainers.placing import WORTH_IT, Placement, best_slices, choose, gained, placed, recommendations
+from reactor_sb3.trainers.placing import Placement, best_slices, choose_placement, gained, placed, recommendations
 
 
 def loads(homes: dict[str, int], actor: float, learner: float, evaluator: float) -> list[float]:
@@ -156,7 +157,7 @@ def test_helpers_are_taken_where_they_pay(monkeypatch: Any, helper: float, execu
     monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (5e-3, 1))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=4, seed=0, workers=2) as model:  # of 2 ms, less a tenth, 1 ms is left
-        found = choose(model.program_config(), model)
+        found = choose_placement(model.program_config(), model)
     assert (found.executor, found.workers) == (executor, 2 if executor == "processes" else 1)
 
 
@@ -206,7 +207,7 @@ def test_gradients_are_shared_out_where_that_pays(
     monkeypatch.setattr("reactor_sb3.trainers.placing.learner_cost", lambda *_: (10e-3, 10))
     monkeypatch.setattr("reactor_sb3.trainers.placing.tick_cost", lambda **_: helper)
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, n_learners=n_learners, seed=0, workers=workers) as model:
-        found = choose(replace(model.program_config(), blocks=blocks, exchanged=0), model)
+        found = choose_placement(replace(model.program_config(), blocks=blocks, exchanged=0), model)
     assert (found.executor, found.slices, found.workers) == (executor, slices, slices if executor == "processes" else 1)
 
 
@@ -216,7 +217,7 @@ def test_gradients_are_shared_out_where_that_pays(
 def test_a_number_and_an_executor_are_taken_as_they_are(executor: Any, n_learners: int | None, slices: int) -> None:
     how: dict[str, Any] = {"executor": executor, "n_learners": n_learners, "workers": 2}
     with SyncDQN("MlpPolicy", "CartPole-v1", n_actors=1, seed=0, **how) as model:
-        assert choose(replace(model.program_config(), blocks=4), model).slices == slices
+        assert choose_placement(replace(model.program_config(), blocks=4), model).slices == slices
 
 
 def test_what_is_exchanged_costs_time(monkeypatch: Any) -> None:
