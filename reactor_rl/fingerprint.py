@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Hasher", "canonical", "combine", "new_hash", "generator_states", "global_random_state", "moved"]
+__all__ = ["Hasher", "canonical", "combine", "new_hash", "generator_states", "global_random_state", "changed_generators"]
 
 
 class Hasher(Protocol):
@@ -136,7 +136,7 @@ def generator_states() -> dict[str, bytes]:
     return digests
 
 
-def moved(before: dict[str, bytes]) -> tuple[str, ...]:
+def changed_generators(before: dict[str, bytes]) -> tuple[str, ...]:
     """Names of the generators that were drawn from (or seeded) since :func:`generator_states` returned ``before``."""
     after = generator_states()
     return tuple(name for name in before if before[name] != after[name])

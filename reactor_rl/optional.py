@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-__all__ = ["needs", "extension", "compiled_kernel"]
+__all__ = ["require_extra", "compiled_module", "compiled_kernel"]
 
 OURS = "reactor_"
 
 
 @contextmanager
-def needs(extra: str, what: str) -> Iterator[None]:
+def require_extra(extra: str, what: str) -> Iterator[None]:
     """Report a module that is missing within the block together with the extra that installs it.
 
     Args:
@@ -42,7 +42,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
 _log = logging.getLogger(__name__)
 
 
-def extension(name: str) -> Any:
+def compiled_module(name: str) -> Any:
     """Import a compiled module; ``None`` if it was not compiled."""
     try:
         return import_module(name)
@@ -63,7 +63,7 @@ def compiled_kernel(label: str, module: str, portable: str, without: str) -> Ite
     Yields:
         Label, value and, if it is missing, a warning.
     """
-    compiled = extension(module)
+    compiled = compiled_module(module)
     if compiled is None:
         advice = "install a C compiler and install reactor_rl again (without REACTOR_RL_NO_EXTENSION)"
         yield label, f"not compiled: {without}", f"the kernel for {label} was not compiled; {advice}"

@@ -4,15 +4,15 @@ A plugin imports from here and from nowhere deeper. The names listed here are ke
 """
 
 from reactor_rl.autotune import Choice, expected_gain, parallel_executor, settled, tick_cost
-from reactor_rl.cli.commands import UsageError, subject_of
+from reactor_rl.cli.commands import UsageError, open_target
 from reactor_rl.drawing.draw import html_figure, html_table
 from reactor_rl.errors import Failure
 from reactor_rl.federation.cut import On, spread_workers
 from reactor_rl.federation.in_process import check_nodes, transport_for
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
-from reactor_rl.fingerprint import canonical, generator_states, global_random_state, moved, new_hash
-from reactor_rl.optional import compiled_kernel, extension, needs
+from reactor_rl.fingerprint import canonical, changed_generators, generator_states, global_random_state, new_hash
+from reactor_rl.optional import compiled_kernel, compiled_module, require_extra
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
@@ -67,20 +67,20 @@ __all__ = [
     "dumps",
     "encode",
     "expected_gain",
-    "extension",
+    "compiled_module",
     "generator_states",
     "global_random_state",
     "loads",
     "longest_first",
     "may_start_processes",
-    "moved",
-    "needs",
+    "changed_generators",
+    "require_extra",
     "new_hash",
     "one_numeric_thread",
     "parallel_executor",
     "preload",
     "settled",
-    "subject_of",
+    "open_target",
     "html_table",
     "tick_cost",
     "usable_cores",

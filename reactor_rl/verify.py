@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from reactor_rl.errors import ProgramError
-from reactor_rl.fingerprint import canonical, generator_states, moved, new_hash
+from reactor_rl.fingerprint import canonical, changed_generators, generator_states, new_hash
 from reactor_rl.program import Program
 from reactor_rl.settings import EXECUTORS, NamedExecutor
 
@@ -200,7 +200,7 @@ def verify(
         before = generator_states()
         rows.append(_run(subject, executor, count, ticks))
         if executor == "inline":
-            touched = moved(before)
+            touched = changed_generators(before)
     return Verification(tuple(rows), ticks, touched, isinstance(subject, Program))
 
 

@@ -7,17 +7,17 @@ import random
 import numpy as np
 import pytest
 
-from reactor_rl.fingerprint import generator_states, global_random_state, moved
+from reactor_rl.fingerprint import changed_generators, generator_states, global_random_state
 
 
 @pytest.mark.parametrize(("draw", "name"), [(random.random, "random"), (np.random.rand, "np.random")])
 def test_a_draw_is_named_and_put_back(draw, name):
     before = generator_states()
-    assert moved(before) == ()
+    assert changed_generators(before) == ()
     with global_random_state():
         draw()
-        assert moved(before) == (name,)
-    assert moved(before) == ()
+        assert changed_generators(before) == (name,)
+    assert changed_generators(before) == ()
 
 
 def test_torch_counts_where_it_is_loaded():
@@ -25,8 +25,8 @@ def test_torch_counts_where_it_is_loaded():
     before = generator_states()
     with global_random_state():
         torch.rand(1)
-        assert moved(before) == ("torch",)
-    assert moved(before) == ()
+        assert changed_generators(before) == ("torch",)
+    assert changed_generators(before) == ()
 
 
 def test_they_are_put_back_if_the_block_fails():
@@ -37,4 +37,4 @@ def test_they_are_put_back_if_the_block_fails():
     before = generator_states()
     with pytest.raises(ValueError, match="no"), global_random_state():
         fail()
-    assert moved(before) == ()
+    assert changed_generators(before) == ()

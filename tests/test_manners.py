@@ -12,7 +12,7 @@ import pytest
 
 import reactor_rl
 from reactor_rl import Output, Program, Reactor, Timer, reaction
-from reactor_rl.plugin import extension
+from reactor_rl.plugin import compiled_module
 
 PACKAGES = {
     "reactor_rl": "numpy",
@@ -54,7 +54,7 @@ def test_who_listens_hears_what_was_started(caplog: pytest.LogCaptureFixture) ->
 
 def test_who_listens_hears_what_is_not_compiled(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "reactor_rl"):
-        assert extension("reactor_rl._no_such_extension") is None
+        assert compiled_module("reactor_rl._no_such_extension") is None
     assert "reactor_rl._no_such_extension was not compiled" in caplog.text
 
 

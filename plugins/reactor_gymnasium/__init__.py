@@ -3,9 +3,9 @@
 import logging
 
 from reactor_rl import __version__
-from reactor_rl.plugin import needs, preload
+from reactor_rl.plugin import preload, require_extra
 
-with needs("gymnasium", "reactor_gymnasium"):
+with require_extra("gymnasium", "reactor_gymnasium"):
     from reactor_gymnasium.atari.env import AtariEnv
     from reactor_gymnasium.atari.vector_env import AtariVectorEnv
     from reactor_gymnasium.cli.targets import Rollout, rollout

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
 __all__ = ["FILM_SUFFIXES", "Film", "check_encoder"]
 
@@ -29,7 +29,7 @@ def check_encoder(what: str) -> None:
     Raises:
         ModuleNotFoundError: If they cannot.
     """
-    with needs("watch", what):
+    with require_extra("watch", what):
         importlib.import_module("av")
 
 

@@ -3,9 +3,9 @@
 import logging
 
 from reactor_rl import __version__
-from reactor_rl.plugin import needs, preload
+from reactor_rl.plugin import preload, require_extra
 
-with needs("pettingzoo", "reactor_pettingzoo"):
+with require_extra("pettingzoo", "reactor_pettingzoo"):
     from reactor_pettingzoo.evaluation import evaluate
     from reactor_pettingzoo.runner.policies import RandomPolicy
     from reactor_pettingzoo.runner.report import Report

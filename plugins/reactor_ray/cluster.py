@@ -9,9 +9,9 @@ from typing import Any
 
 from reactor_ray.nodes import RayNodes, Strategy
 from reactor_rl import ProgramError, RunError
-from reactor_rl.plugin import needs, usable_cores
+from reactor_rl.plugin import require_extra, usable_cores
 
-with needs("ray", 'executor="ray"'):
+with require_extra("ray", 'executor="ray"'):
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

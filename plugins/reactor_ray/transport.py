@@ -25,12 +25,12 @@ from reactor_rl.plugin import (
     NodeRequest,
     dumps,
     loads,
-    needs,
     parallel_executor,
+    require_extra,
     usable_cores,
 )  # fmt: skip
 
-with needs("ray", 'executor="ray"'):
+with require_extra("ray", 'executor="ray"'):
     import ray
     from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -3,9 +3,9 @@
 import logging
 
 from reactor_rl import __version__
-from reactor_rl.plugin import needs, preload
+from reactor_rl.plugin import preload, require_extra
 
-with needs("sb3", "reactor_sb3"):
+with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.algorithms.pqn import PQN
     from reactor_sb3.algorithms.sync_dqn import SyncDQN
     from reactor_sb3.algorithms.sync_ppo import SyncPPO

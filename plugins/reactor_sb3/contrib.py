@@ -1,8 +1,8 @@
 """Trainers of sb3-contrib's algorithms; they need the extra ``contrib``."""
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
-with needs("contrib", "reactor_sb3.contrib"):
+with require_extra("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
     from reactor_sb3.algorithms.sync_maskable_ppo import SyncMaskablePPO
     from reactor_sb3.algorithms.sync_qrdqn import SyncQRDQN

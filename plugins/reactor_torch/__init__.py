@@ -3,9 +3,9 @@
 import logging
 
 from reactor_rl import __version__
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
-with needs("sb3", "reactor_torch"):
+with require_extra("sb3", "reactor_torch"):
     from reactor_torch.batches import Batch, MinibatchSlicer, QBatch, TransitionBatch, normalized
     from reactor_torch.dense import AutogradFunction, Dense, Function, Layer, layers_of
     from reactor_torch.flat import FlatOptimizer, FlatParameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reactor_rl.plugin import compiled_kernel, extension
+from reactor_rl.plugin import compiled_kernel, compiled_module
 from reactor_torch import kernels
 
 __all__ = ["networks"]
@@ -16,7 +16,7 @@ def networks() -> Iterator[tuple[str, str, str | None]]:
         "small networks", "reactor_torch._network", "portable; large batches by numpy",
         "numpy evaluates them, in up to fifteen times as long",
     )  # fmt: skip
-    if kernels.compiled is None and not kernels.disagreeing and extension("reactor_torch._products") is None:
+    if kernels.compiled is None and not kernels.disagreeing and compiled_module("reactor_torch._products") is None:
         yield from compiled_kernel("learners", "reactor_torch._products", "", "torch computes dense layers, in twice the time")
     else:
         value = "torch: this processor has no fused multiply-adds"

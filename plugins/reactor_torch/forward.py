@@ -23,12 +23,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from reactor_rl.plugin import aligned_zeros, extension
+from reactor_rl.plugin import aligned_zeros, compiled_module
 from reactor_torch.dense import Layer
 
 __all__ = ["BoundForward", "DenseForward", "Forward", "TorchForward", "computing"]
 
-_network = extension("reactor_torch._network")  # else numpy does the same, in more time
+_network = compiled_module("reactor_torch._network")  # else numpy does the same, in more time
 
 PORTABLE = 80_000
 """Products of a batch up to which the extension is faster than numpy without AVX2, as ``benchmarks/inference.py`` measures."""

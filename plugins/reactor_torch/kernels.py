@@ -9,7 +9,7 @@ import os
 import platform
 from typing import Any
 
-from reactor_rl.plugin import extension
+from reactor_rl.plugin import compiled_module
 
 __all__ = ["compiled", "differentiating", "disagreeing"]
 
@@ -41,7 +41,7 @@ def _chosen(module: Any, wanted: str) -> tuple[Any, list[str]]:
 
 
 compiled: Any
-compiled, disagreeing = _chosen(extension("reactor_torch._products"), os.environ.get(VARIABLE, ""))
+compiled, disagreeing = _chosen(compiled_module("reactor_torch._products"), os.environ.get(VARIABLE, ""))
 """The extension, ``None`` for torch; and kinds of it that are not used because their bits are not the portable ones."""
 
 

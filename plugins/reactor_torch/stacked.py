@@ -17,14 +17,14 @@ import torch
 from gymnasium import Space
 from torch import nn
 
-from reactor_rl.plugin import aligned_zeros, extension
+from reactor_rl.plugin import aligned_zeros, compiled_module
 from reactor_torch.dense import layers_of
 
 __all__ = ["DenseNetwork", "Stacked", "dense_network_of", "ends_in_softmax", "is_compiled", "stack"]
 
 Array = npt.NDArray[Any]
 
-_network = extension("reactor_torch._network")  # else torch evaluates them
+_network = compiled_module("reactor_torch._network")  # else torch evaluates them
 
 KINDS = ("linear", "relu", "tanh", "sigmoid")
 """The kinds of layers that are evaluated together."""

@@ -31,7 +31,7 @@ __all__ = [
     "draw_command",
     "importable_here",
     "load_target",
-    "subject_of",
+    "open_target",
     "trace_command",
     "verify_command",
     "bench_command",
@@ -107,7 +107,7 @@ def _line(error: BaseException) -> str:
 
 
 @contextmanager
-def subject_of(name: str, arguments: Sequence[str]) -> Iterator[Any]:
+def open_target(name: str, arguments: Sequence[str]) -> Iterator[Any]:
     """Make the subject of a target, and close it at the end if it has ``close()``."""
     factory = load_target(name, arguments)
     try:
@@ -142,7 +142,7 @@ def draw_command(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
     if args.output:
         _check_writable(args.output)
-    with subject_of(args.target, args.arguments) as subject:
+    with open_target(args.target, args.arguments) as subject:
         if isinstance(subject, Program):
             topology, schedule = subject.topology(), None
             if args.workers:
@@ -170,7 +170,7 @@ def trace_command(argv: list[str]) -> int:
     parser.add_argument("--workers", type=_positive, help="number of workers (default: the usable cores)")
     args = parser.parse_intermixed_args(argv)
     _check_writable(args.output)
-    with subject_of(args.target, args.arguments) as subject:
+    with open_target(args.target, args.arguments) as subject:
         if isinstance(subject, Program):
             with subject.start(executor=args.executor, workers=args.workers, fingerprint="off") as run:
                 with run.trace(args.output) as tracing:

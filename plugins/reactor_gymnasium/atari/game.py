@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.error import Error
 
 from reactor_gymnasium.arguments import checked_number
-from reactor_rl.plugin import extension, needs
+from reactor_rl.plugin import compiled_module, require_extra
 
 if TYPE_CHECKING:
     from ale_py import ALEInterface
@@ -21,7 +21,7 @@ __all__ = ["CompiledFrames", "Frames", "OpenCVFrames", "frames_of", "AtariGame",
 
 Frame = npt.NDArray[np.uint8]
 
-_frames = extension("reactor_gymnasium.atari._frames")  # else OpenCV does the same, in more time
+_frames = compiled_module("reactor_gymnasium.atari._frames")  # else OpenCV does the same, in more time
 
 
 class Frames(Protocol):
@@ -146,7 +146,7 @@ class OpenCVFrames:
 
 @cache
 def _opencv() -> Any:
-    with needs("atari", "what makes frames of this kind (OpenCV)"):
+    with require_extra("atari", "what makes frames of this kind (OpenCV)"):
         import cv2
     cv2.setNumThreads(1)  # workers are processes, one for each core: threads of OpenCV's own would get in their way
     return cv2

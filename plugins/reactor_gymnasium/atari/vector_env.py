@@ -27,7 +27,7 @@ from reactor_gymnasium.vector.env_program import EnvBatch, Inputs, ShardPorts
 from reactor_gymnasium.vector.live import HostStyle
 from reactor_gymnasium.vector.sharded import ExecutionOptions, ShardedVectorEnv
 from reactor_rl import Instance, Program
-from reactor_rl.plugin import ExecutorName, needs
+from reactor_rl.plugin import ExecutorName, require_extra
 
 __all__ = ["AtariVectorEnv", "rom_path"]
 
@@ -287,7 +287,7 @@ def rom_path(game: str) -> tuple[str, str]:
     Raises:
         ValueError: If there is no such game.
     """
-    with needs("atari", "an Atari game"):
+    with require_extra("atari", "an Atari game"):
         from ale_py import roms
 
     spec = gymnasium.registry.get(game) if isinstance(game, str) and game.startswith("ALE/") else None  # ale_py has registered it

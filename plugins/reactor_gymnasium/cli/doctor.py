@@ -23,10 +23,10 @@ from reactor_gymnasium.placement import AWAY, choose_executor, env_costs, random
 from reactor_rl.plugin import (
     UsageError,
     canonical,
+    changed_generators,
     compiled_kernel,
     generator_states,
     global_random_state,
-    moved,
     new_hash,
     tick_cost,
     usable_cores,
@@ -48,16 +48,16 @@ def global_draws(make: Callable[[], Env], steps: int) -> dict[str, tuple[str, ..
     drew: dict[str, tuple[str, ...]] = {}
     before = generator_states()
     env = make()
-    drew["made"] = moved(before)
+    drew["made"] = changed_generators(before)
     with contextlib.closing(env):
         before = generator_states()
         env.reset(seed=SEED)
-        drew["reset"] = moved(before)
+        drew["reset"] = changed_generators(before)
         stepped: set[str] = set()
         for action in islice(random_actions(env.action_space), steps):
             before = generator_states()
             *_, terminated, truncated, _ = env.step(action)
-            stepped.update(moved(before))
+            stepped.update(changed_generators(before))
             if terminated or truncated:
                 env.reset()
         drew["stepped"] = tuple(sorted(stepped))

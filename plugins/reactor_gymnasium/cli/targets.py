@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.make import make_vec
 from reactor_gymnasium.vector.sharded import ShardedVectorEnv
-from reactor_rl.plugin import Target, needs
+from reactor_rl.plugin import Target, require_extra
 
 __all__ = ["Linear", "Rollout", "rollout", "without_banner"]
 
@@ -94,7 +94,7 @@ def without_banner(id: str) -> gymnasium.Env[Any, Any]:
 
 
 def _atari(**kwargs: Any) -> Rollout:
-    with needs("atari", "an Atari game"):
+    with require_extra("atari", "an Atari game"):
         import ale_py  # noqa: F401  (registers its environments)
 
     return Rollout("ALE/Pong-v5", num_envs=4, **kwargs)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Seeded, Turn, adapted, is_plain
-from reactor_rl.plugin import aligned_zeros, generator_states, global_random_state, moved, one_numeric_thread
+from reactor_rl.plugin import aligned_zeros, changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["BATCH", "Asking", "Chosen", "choose_batch", "noise_of", "seed_of"]
 
@@ -187,7 +187,7 @@ def _chosen(asked: AskedPolicy, trial: _Trial, batch_size: int | None) -> Chosen
         return Chosen(asked, 1, True, "every row by itself, by construction")
     before = generator_states()
     trial.answers(asked, 1, [0])
-    if moved(before):
+    if changed_generators(before):
         asked = Seeded(asked)
         trial.answers(asked, 1, [0])
         return Chosen(asked, 1, True, "row by row: it draws from the process's generators, which are seeded for each step")

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Taken, reseeded
-from reactor_rl.plugin import extension
+from reactor_rl.plugin import compiled_module
 
 __all__ = ["CompiledKernel", "missing"]
 
 Array = npt.NDArray[Any]
 Loop = tuple[int, int]
 
-_kernels = extension("reactor_gymnasium.native._kernels")  # else Python steps them
+_kernels = compiled_module("reactor_gymnasium.native._kernels")  # else Python steps them
 
 MODES = {AutoresetMode.NEXT_STEP: 0, AutoresetMode.SAME_STEP: 1, AutoresetMode.DISABLED: 2}
 FLOAT64 = np.dtype(np.float64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import html_figure, html_table, needs
+from reactor_rl.plugin import html_figure, html_table, require_extra
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def write_movie(path: str | Path, frames: Sequence[npt.NDArray[Any]], fps: float
     Raises:
         ValueError: If the path has another ending.
     """
-    with needs("pettingzoo", "a film"):
+    with require_extra("pettingzoo", "a film"):
         import imageio.v3 as imageio
 
     match Path(path).suffix:
@@ -239,7 +239,7 @@ class Report:
         """
         if not self.episodes:
             raise ValueError("no episode has ended; run for more steps, or with episodes=")
-        with needs("pettingzoo", "Report.plot"):
+        with require_extra("pettingzoo", "Report.plot"):
             import matplotlib.pyplot as plt
 
         returns = self.returns

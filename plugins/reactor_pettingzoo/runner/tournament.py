@@ -20,7 +20,7 @@ from reactor_pettingzoo.runner.policies import checked
 from reactor_pettingzoo.runner.report import Summary
 from reactor_pettingzoo.runner.runner import fresh_seed
 from reactor_pettingzoo.runner.shards import RunSeeds
-from reactor_rl.plugin import html_figure, html_table, needs
+from reactor_rl.plugin import html_figure, html_table, require_extra
 
 if TYPE_CHECKING:
     from reactor_rl.plugin import ExecutorName
@@ -101,7 +101,7 @@ class Tournament:
 
     def plot(self, path: str | Path) -> None:
         """Draw the payoffs of the first side as a heat map. Needs matplotlib."""
-        with needs("pettingzoo", "Tournament.plot"):
+        with require_extra("pettingzoo", "Tournament.plot"):
             import matplotlib.pyplot as plt
 
         n = len(self.names)

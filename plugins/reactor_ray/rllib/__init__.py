@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
-with needs("rllib", "reactor_ray.rllib"):
+with require_extra("rllib", "reactor_ray.rllib"):
     from reactor_ray.rllib.env_runner import ReactorEnvRunner
     from reactor_ray.rllib.environments import env_id
     from reactor_ray.rllib.ppo_learner import ReactorPPOTorchLearner

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium
 from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
-from reactor_rl.plugin import Target, UsageError, subject_of, usable_cores
+from reactor_rl.plugin import Target, UsageError, open_target, usable_cores
 from reactor_sb3.environments.makers import maker_of
 from reactor_sb3.trainers.costs import actor_cost, learner_cost
 from reactor_sb3.trainers.placing import predicted
@@ -42,7 +42,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("target", metavar="TARGET", help="MODULE:FACTORY, a function that makes a trainer, or a target that does")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="arguments of the function: value or key=value")
     given = parser.parse_intermixed_args(argv)
-    with subject_of(given.target, given.arguments) as made, made.make() if isinstance(made, Target) else nullcontext(made) as model:
+    with (
+        open_target(given.target, given.arguments) as made,
+        made.make() if isinstance(made, Target) else nullcontext(made) as model,
+    ):
         if not isinstance(model, Trainer):
             raise UsageError(f"{given.target} made {model!r}, not a trainer of reactor_sb3")
         print_predictions(model)

@@ -4,9 +4,9 @@ Importing this is all: ``rl_zoo3`` then makes a :class:`~reactor_sb3.ReactorVecE
 ``SubprocVecEnv``, and knows the trainers as algorithms.
 """
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
-with needs("zoo", "reactor_sb3.zoo"):
+with require_extra("zoo", "reactor_sb3.zoo"):
     from reactor_sb3.zoo.registration import TRAINERS, register
 
 __all__ = ["TRAINERS", "register"]
