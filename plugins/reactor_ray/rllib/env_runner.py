@@ -19,12 +19,10 @@ from ray.rllib.utils.metrics import (
     WEIGHTS_SEQ_NO,
 )
 
-from reactor_ray.rllib.acting import ColumnPolicy
 from reactor_ray.rllib.environments import PREFIX, as_taken
-from reactor_ray.rllib.episodes import continued, fill
-from reactor_ray.rllib.fragment import Fragment
-from reactor_ray.rllib.inference import evaluating
-from reactor_ray.rllib.settings import custom_connectors, environment_seeds, overridden
+from reactor_ray.rllib.fragment import Fragment, continued, fill
+from reactor_ray.rllib.inference import ColumnPolicy, evaluating
+from reactor_ray.rllib.settings import custom_connectors, exploration_step, overridden, runner_seeds
 
 __all__ = ["ReactorEnvRunner"]
 
@@ -145,7 +143,8 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         for env in range(self.num_envs):
             self._new_episode(env, episodes)
         self._ongoing_episodes_for_metrics.clear()
-        observations, infos = self._try_env_reset(seed=self._env_seeds() if self._needs_initial_reset else None)
+        seeds = runner_seeds(self) if self._needs_initial_reset else None
+        observations, infos = self._try_env_reset(seed=None if seeds is None else as_taken(self.env, seeds))
         self._fragment.begin(observations, infos, time.perf_counter())
         self._first = np.zeros(self.num_envs, np.int64)  # the step with which an environment's episode began or goes on
         self._resets = np.zeros(self.num_envs, np.bool_)  # whether its next step only resets it
@@ -156,13 +155,6 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         for env in range(self.num_envs):
             self._make_on_episode_callback("on_episode_start", env, episodes)
 
-    def _env_seeds(self) -> list[int] | int | None:
-        seed = self.config.seed
-        if seed is None:
-            return None
-        seeds = environment_seeds(seed, self.worker_index or 0, self.num_envs, evaluation=self.config.in_evaluation)
-        return as_taken(self.env, seeds)
-
     @property
     def _actor(self) -> ColumnPolicy:
         if self._column_policy is None:
@@ -171,9 +163,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         return self._column_policy
 
     def _act(self, explore: bool, taken: int) -> tuple[Any, Any, dict[str, Any]]:
-        runners = self.config.num_env_runners or 1
-        step = (self.num_env_steps_sampled_lifetime // runners + taken) * runners
-        return self._actor.act(self._fragment.observations, explore=explore, step=step)
+        return self._actor.act(self._fragment.observations, explore=explore, step=exploration_step(self, taken))
 
     def _account(self, observations: Any, infos: list[Any], terminations: Any, truncations: Any, num_episodes: int | None) -> int:
         """Begin and end the episodes that the newest step begins and ends. Returns how many environments took a step."""

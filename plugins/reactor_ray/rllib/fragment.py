@@ -1,19 +1,97 @@
-"""What environments went through since the last ``sample()``, kept as columns: one array per vector step, not one item per row.
+"""The steps since the last ``sample()`` as columns, one array per vector step, and the RLlib episodes that they become at once.
 
-Shapes: ``N`` environments, ``K`` vector steps. An environment's rows between two of its steps are cut out at the end.
+Shapes: ``N`` environments, ``K`` vector steps; ``T`` steps in a chunk of an episode, ``L`` steps of the same episode before it, its
+lookback. Columns may be nested, as spaces are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tree
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-from reactor_ray.rllib.episodes import Rows
+__all__ = ["Fragment", "Rows", "continued", "fill"]
 
-__all__ = ["Fragment"]
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An agent's part of a chunk of an episode, in one environment.
+
+    A column is either an array, as ``SingleAgentEpisode.to_numpy()`` makes it, or a list of single items.
+    """
+
+    observations: Any
+    """``(L + T + 1, *shape)``: those that were acted on, and the last."""
+    actions: Any
+    """``(L + T, *shape)``."""
+    rewards: Any
+    """``(L + T,)`` float64."""
+    infos: list[dict[str, Any]]
+    """``L + T + 1``, one for each observation."""
+    extras: Mapping[str, Any]
+    """The module's other outputs: of each name ``(L + T, *shape)``, or ``(T, *shape)`` if there was none of it before."""
+    steps: int
+    """``T``."""
+    lookback: int
+    """``L``."""
+
+
+def fill(episode: Any, rows: Rows, *, terminated: bool, truncated: bool, began: float, ended: float) -> None:
+    """Give an episode its steps.
+
+    Args:
+        episode: A ``SingleAgentEpisode`` that has none yet, new or from :func:`continued`. What it holds besides (its id, where it
+            started, ``custom_data``) stays.
+        rows: The steps.
+        terminated: Whether the last step ended the episode.
+        truncated: Whether the last step cut it off.
+        began: When it began, by ``time.perf_counter()``.
+        ended: When its last step was taken.
+    """
+    for buffer, data in (
+        (episode.observations, rows.observations),
+        (episode.actions, rows.actions),
+        (episode.rewards, rows.rewards),
+        (episode.infos, rows.infos),
+    ):
+        buffer.data, buffer.lookback, buffer.finalized = data, rows.lookback, not isinstance(data, list)
+    episode.extra_model_outputs = {name: InfiniteLookbackBuffer(data) for name, data in rows.extras.items()}
+    for buffer in episode.extra_model_outputs.values():
+        buffer.lookback = rows.lookback if _length(buffer.data) > rows.steps else 0
+    episode.t = episode.t_started + rows.steps
+    episode.is_terminated, episode.is_truncated = terminated, truncated
+    episode._start_time, episode._last_step_time = began, ended
+
+
+def continued(episode: Any) -> Any:
+    """The next chunk of an episode that goes on. It has no steps, and no lookback before :func:`fill` gives it some."""
+    chunk = SingleAgentEpisode(
+        id_=episode.id_,
+        observation_space=episode.observation_space,
+        action_space=episode.action_space,
+        t_started=episode.t,
+        agent_id=episode.agent_id,
+        module_id=episode.module_id,
+        multi_agent_episode_id=episode.multi_agent_episode_id,
+        len_lookback_buffer=0,
+    )
+    chunk.custom_data.update(copy.deepcopy(episode.custom_data))
+    return chunk
+
+
+def _length(column: Any) -> int:
+    """How many rows there are of what may be nested."""
+    while isinstance(column, Mapping):
+        column = next(iter(column.values()))
+    while isinstance(column, tuple):
+        column = column[0]
+    return len(column)
 
 
 class Fragment:

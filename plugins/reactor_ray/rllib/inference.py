@@ -1,4 +1,4 @@
-"""From observations to actions and back, bit for bit as RLlib's ``forward_exploration()``, ``GetActions`` and ``TensorToNumpy``.
+"""From observations to actions, bit for bit as RLlib's connectors, ``forward_exploration()``, ``GetActions`` and ``TensorToNumpy``.
 
 RLlib's way changes a module's mode twice in each step, builds objects for a distribution of which two numbers are wanted, and walks
 through trees of one leaf. The short way is for exactly RLlib's own classes; what is the user's own is called as RLlib calls it.
@@ -7,12 +7,14 @@ through trees of one leaf. The short way is for exactly RLlib's own classes; wha
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+import tree
 from gymnasium import Space, spaces
 from ray.rllib.connectors.module_to_env import GetActions
 from ray.rllib.core.columns import Columns
@@ -24,7 +26,7 @@ from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
-__all__ = ["action_converter", "infer_actions", "evaluating", "forward", "tensor"]
+__all__ = ["ColumnPolicy", "action_converter", "evaluating", "forward", "infer_actions", "tensor"]
 
 _NARROWED = {np.dtype(np.float64): np.float32, np.dtype(np.float16): np.float32, np.dtype(np.int64): np.int32}
 _get_actions = GetActions()
@@ -127,3 +129,69 @@ def _array(value: Any) -> Any:
         return convert_to_numpy(value)
     array = value.detach().numpy()
     return array.astype(_NARROWED.get(array.dtype, array.dtype))
+
+
+class ColumnPolicy:
+    """Asks a module for actions.
+
+    Args:
+        module: An ``RLModule``.
+        clipping: RLlib's connector that knows how actions are brought into the space.
+        action_space: Of one environment.
+        device: Where the module is.
+        num_envs: Number of environments, ``N``.
+    """
+
+    def __init__(self, module: Any, device: Any, clipping: Any, action_space: Any, num_envs: int) -> None:
+        self._module = module
+        self._device = device
+        self._into_space = action_converter(action_space, normalize=clipping.normalize_actions, clip=clipping.clip_actions)
+        self._stateful = module.is_stateful()
+        self._state: Any = None
+        self._num_envs = num_envs
+        if self._stateful:
+            initial = convert_to_numpy(module.get_initial_state())
+            self._initial = initial
+            self._state = tree.map_structure(lambda leaf: np.stack([leaf] * num_envs), initial)
+        self.seconds = [0.0, 0.0, 0.0]
+        """Spent on the way to the module, in it, and on the way back, since this was set to zeros."""
+
+    def begin(self, envs: Any) -> None:
+        """Forget the states of environments whose episodes begin, given by their indices."""
+        if self._stateful and len(envs):
+            for leaf, first in zip(tree.flatten(self._state), tree.flatten(self._initial), strict=True):
+                leaf[envs] = first
+
+    def act(self, observations: Any, *, explore: bool, step: int) -> tuple[Any, Any, dict[str, Any]]:
+        """Actions for all environments, inside :func:`evaluating`.
+
+        Args:
+            observations: ``(N, *shape)``, nested as the space is.
+            explore: Whether by ``forward_exploration`` and a sampled action, or by ``forward_inference`` and the likeliest.
+            step: Environment steps so far, by which modules schedule their exploration.
+
+        Returns:
+            Actions as the module gave them, ``(N, *shape)``; the same as environments take them; and what else it said.
+        """
+        started = time.perf_counter()
+        if self._stateful:
+            observations = tree.map_structure(lambda leaf: np.expand_dims(leaf, 1), observations)
+        batch = {Columns.OBS: tensor(observations, self._device)}
+        if self._stateful:
+            batch[Columns.STATE_IN] = tensor(self._state, self._device)
+        asked = time.perf_counter()
+        said = forward(self._module, batch, explore=explore, step=step)
+        answered = time.perf_counter()
+        said = infer_actions(self._module, said, explore=explore)
+        if self._stateful:
+            state = said.pop(Columns.STATE_OUT)
+            said = tree.map_structure(lambda leaf: np.squeeze(leaf, 1), said)
+            said[Columns.STATE_OUT] = state
+            self._state = tree.map_structure(np.array, state)
+        actions = said.pop(Columns.ACTIONS)
+        for_env = said.pop(Columns.ACTIONS_FOR_ENV, actions)
+        if self._into_space is not None:
+            for_env = self._into_space(actions)
+        for place, seconds in enumerate((asked - started, answered - asked, time.perf_counter() - answered)):
+            self.seconds[place] += seconds
+        return actions, for_env, said

@@ -34,7 +34,7 @@ from reactor_ray.rllib.environments import own_cpus
 from reactor_ray.rllib.inference import action_converter, evaluating, forward, infer_actions, tensor
 from reactor_ray.rllib.multi_agent_fragment import Acted, MultiAgentFragment, Sampled
 from reactor_ray.rllib.multi_agent_vector_env import AgentColumns, ReactorVectorMultiAgentEnv
-from reactor_ray.rllib.settings import environment_seeds, step_requirement
+from reactor_ray.rllib.settings import exploration_step, runner_seeds, step_requirement
 from reactor_rl.plugin import ExecutorName
 
 __all__ = ["ReactorMultiAgentEnvRunner"]
@@ -154,10 +154,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
             env.close()
 
     def _try_env_reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if isinstance(seed, int):
-            config = self.config
-            seed = environment_seeds(config.seed, self.worker_index or 0, self.num_envs, evaluation=bool(config.in_evaluation))
-        return super()._try_env_reset(seed=seed, options=options)
+        return super()._try_env_reset(seed=runner_seeds(self) if isinstance(seed, int) else seed, options=options)
 
     # ------------------------------------------------------------------ sampling
 
@@ -244,10 +241,8 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         observations = tensor(self.env.rows.observations, self._device)
         # An index makes copies, which torch begins at a cache line: results must not depend on where memory happens to be.
         batch: Any = {module: {Columns.OBS: observations[of_module]} for module, of_module in self._groups}
-        runners = self.config.num_env_runners or 1
-        lifetime = (self.num_env_steps_sampled_lifetime // runners + env_steps) * runners
         asked = time.perf_counter()
-        batch = forward(self.module, batch, explore=explore, step=lifetime)
+        batch = forward(self.module, batch, explore=explore, step=exploration_step(self, env_steps))
         self._asking += time.perf_counter() - asked
         batch = {module: infer_actions(self.module[module], said, explore=explore) for module, said in batch.items()}
         acted: list[Any] = [(module, of_module, batch[module]) for module, of_module in self._groups]

@@ -21,7 +21,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from reactor_ray.rllib.episodes import Rows, continued, fill
+from reactor_ray.rllib.fragment import Rows, continued, fill
 from reactor_ray.rllib.multi_agent_vector_env import AgentColumns
 
 __all__ = ["Acted", "MultiAgentFragment", "Sampled"]

@@ -1,4 +1,4 @@
-"""Which settings of RLlib's need every step, and seeds of its runners."""
+"""Settings of RLlib's that need every step, seeds of its runners, and how far their exploration is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-__all__ = ["custom_connectors", "step_requirement", "overridden", "environment_seeds"]
+__all__ = ["custom_connectors", "environment_seeds", "exploration_step", "overridden", "runner_seeds", "step_requirement"]
 
 _ENV_TO_MODULE = [
     "AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch", "AgentToModuleMapping",
@@ -82,3 +82,22 @@ def environment_seeds(seed: int, runner: int, num_envs: int, *, evaluation: bool
     """
     keys = [(int(evaluation), runner, index) for index in range(num_envs)]
     return [int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0]) >> 1 for key in keys]
+
+
+def runner_seeds(runner: Any) -> list[int] | None:
+    """Seeds for the first reset of an RLlib runner's environments; ``None`` if the algorithm has no seed."""
+    config = runner.config
+    if config.seed is None:
+        return None
+    return environment_seeds(config.seed, runner.worker_index or 0, runner.num_envs, evaluation=bool(config.in_evaluation))
+
+
+def exploration_step(runner: Any, taken: int) -> int:
+    """Steps of all runners so far, by which modules schedule their exploration, as RLlib's runners reckon it.
+
+    Args:
+        runner: An RLlib runner.
+        taken: Steps of all its environments since its last ``sample()``.
+    """
+    runners = runner.config.num_env_runners or 1
+    return int((runner.num_env_steps_sampled_lifetime // runners + taken) * runners)
