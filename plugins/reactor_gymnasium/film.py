@@ -101,7 +101,7 @@ class Film:
             self.graph = self._palettes(width, height)
 
     def _palettes(self, width: int, height: int) -> Any:
-        """What gives each picture a palette of its own."""
+        """FFmpeg's filters that give each picture a palette of its own."""
         graph: Any = self._av.filter.Graph()
         source = graph.add_buffer(width=width, height=height, format=self._av.VideoFormat("rgb24"), time_base=1 / self.fps)
         split, palette = graph.add("split"), graph.add("palettegen", "stats_mode=single:reserve_transparent=0")

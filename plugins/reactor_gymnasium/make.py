@@ -122,7 +122,7 @@ def make_vec(
 
 def _make_atari(spec: EnvSpec, num_envs: int, wrappers: Sequence[Wrap] | None, kwargs: dict[str, Any]) -> AtariVectorEnv:
     if "game" not in spec.kwargs or "frameskip" not in spec.kwargs:
-        raise Error(f"preprocess=True is for Atari games, such as ALE/Pong-v5; {spec.id} is none")
+        raise Error(f"preprocess=True is for Atari games, such as ALE/Pong-v5, and {spec.id} is not one")
     if wrappers:
         raise Error("preprocess=True leaves no single environments to put wrappers around; use wrappers of vector environments")
     known = inspect.signature(AtariVectorEnv).parameters
@@ -172,7 +172,7 @@ def find_spec(id: str) -> EnvSpec:
 
 
 def _base(id: str) -> str:
-    """What an id of a twin stands for: ``reactor/ALE.Pong-v5`` is ``ALE/Pong-v5``."""
+    """The id that a twin stands for: ``ALE/Pong-v5`` for ``reactor/ALE.Pong-v5``."""
     module, colon, name = id.rpartition(":")
     if not name.startswith("reactor/"):
         return id

@@ -1,4 +1,4 @@
-"""What steps cost, which executor that makes worth it, and which shard goes to which worker."""
+"""Costs of steps, the executor that they make worth it, and which shard goes to which worker."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def original(name: str) -> str:
     """The id whose twin is ``reactor/<name>``.
 
     Raises:
-        gymnasium.error.NameNotFound: If there is none.
+        gymnasium.error.NameNotFound: If no id has this twin.
     """
     for registered in gymnasium.registry:
         if not registered.startswith(_NAMESPACE) and registered.replace("/", ".") == name:

@@ -60,7 +60,7 @@ def agents_of(env: ParallelEnv) -> tuple[AgentID, ...]:
     """All agents that may ever appear; of an environment that does not say so, those that are there after a reset.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If it has no agents.
     """
     # A copy: some environments change the list itself while they are played.
     agents = tuple(getattr(env, "possible_agents", ()))
@@ -187,7 +187,7 @@ class AgentSpecs:
     fps: float
 
     def record(self) -> np.dtype[Any]:
-        """What an environment tells at a tick: ``acting``, the index of the agent whose turn it is, and each group's fields."""
+        """An environment's record of a tick: ``acting``, the index of the agent whose turn it is, and each group's fields."""
         return np.dtype([("acting", np.int64), *(field for group in self.groups for field in group.fields())], align=True)
 
     def group_of(self, agent: AgentID) -> tuple[AgentGroup, int]:
@@ -269,7 +269,7 @@ def _besides_mask(space: Space[Any]) -> list[str]:
 
 
 def _unmasked(space: Space[Any], agent: AgentID, mask: str) -> Space[Any]:
-    """What is left of a space without the mask; what is left alone needs no key."""
+    """The rest of a space without the mask; a single part needs no key."""
     if isinstance(space, spaces.Dict):
         keys = _besides_mask(space) if mask == "observation" else list(space.spaces)
         alone = mask == "observation" and len(keys) == 1

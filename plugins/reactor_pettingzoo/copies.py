@@ -59,11 +59,11 @@ class Copy(ABC):
 
     @abstractmethod
     def _nobody(self) -> Exception:
-        """What is raised if no agent is there after a reset."""
+        """The exception if no agent is there after a reset."""
 
     @abstractmethod
     def _stranger(self, agent: AgentID) -> Exception:
-        """What is raised if an agent is there that is not among :attr:`agents`."""
+        """The exception if an agent is there that is not among :attr:`agents`."""
 
 
 class ParallelCopy(Copy):
@@ -133,7 +133,7 @@ def leave_dead(env: Any) -> None:
 
 
 def step_parallel(env: ParallelEnv, actions: dict[Any, Any]) -> Any:
-    """What ``env.step(actions)`` returns.
+    """The result of ``env.step(actions)``.
 
     The wrappers that PettingZoo's environments come in look every attribute up through each other, some fifty times in a step.
     All that they do after a reset is to check actions, which is done here, too.

@@ -83,7 +83,7 @@ def evaluate(
         A report whose ``returns`` are sums over all agents, and whose ``infos["return.NAME"]`` are those of an agent.
 
     Raises:
-        TypeError: If ``env_fn`` makes no PettingZoo environment, or a policy is none.
+        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
         ValueError: If an agent has no policy, one does not fit, or an argument makes no sense.
 
     Example:
@@ -163,7 +163,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         return seen, reward, over and not self.truncated, over and self.truncated, info
 
     def _turn(self) -> dict[str, Any]:
-        """What is seen where agents take turns: by the one whose turn it is."""
+        """The observation of the agent whose turn it is, where agents take turns."""
         env = self.env
         if not env.agents:
             return self._seen({}, {})
@@ -186,7 +186,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         return seen
 
     def render(self) -> Any:
-        """What the environment renders."""
+        """The environment's picture."""
         return self.env.render()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ __all__ = ["PaddedCopy", "ParallelShard", "ProbeRows", "call", "set_attribute"]
 
 
 class AgentStep(NamedTuple):
-    """What a step brought: observations and rewards of all rows, the rows that ended with how they did, and infos."""
+    """The results of a step: observations and rewards of all rows, the rows that ended with how they did, and infos."""
 
     observations: list[Any]
     rewards: list[Any]
@@ -46,7 +46,7 @@ class PaddedCopy(ParallelCopy):
         self._padded: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
+        """The state that an episode depends on, for :func:`~reactor_gymnasium.environments.saving.save_env`."""
         return {name: value for name, value in vars(self).items() if name not in ("padding", "check", "observations", "infos")}
 
     def reset(self, **kwargs: Any) -> tuple[list[Any], Infos]:
@@ -148,7 +148,7 @@ class PaddedCopy(ParallelCopy):
         return RuntimeError(f"{self.name} has no agents after reset()")
 
     def _stranger(self, agent: AgentID) -> RuntimeError:
-        return RuntimeError(f"{self.name}: agent {agent!r} is none of its possible agents {list(self.index)}")
+        return RuntimeError(f"{self.name}: agent {agent!r} is not among its possible agents {list(self.index)}")
 
 
 class ProbeRows(PaddedCopy):

@@ -81,7 +81,7 @@ NODE_ID = "ray.io/node-id"
 
 @dataclass(frozen=True)
 class Bundles:
-    """What the nodes beside home want, in Ray's words: a bundle for each.
+    """The wants of the nodes beside home, in Ray's words: a bundle for each.
 
     Attributes:
         cpus: CPUs of each.
@@ -95,7 +95,7 @@ class Bundles:
 
     @classmethod
     def of(cls, nodes: RayNodes) -> Bundles:
-        """What is asked for, in the cluster as it is.
+        """The request, in the cluster as it is.
 
         Raises:
             RunError: If it cannot be had. Says what there is.

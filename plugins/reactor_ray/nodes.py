@@ -60,7 +60,7 @@ class RayNodes:
 
 
 def as_ray_nodes(nodes: int | RayNodes | None) -> RayNodes:
-    """What is meant by ``nodes=``.
+    """The ``RayNodes`` that ``nodes=`` means.
 
     Raises:
         ProgramError: If it is neither a number nor :class:`RayNodes`.

@@ -23,7 +23,7 @@ PACKAGES = {
     "stable_baselines3": "stable-baselines3",
     "pettingzoo": "pettingzoo",
 }
-"""What results depend on besides the user's own code: modules, and the distributions that have them."""
+"""Modules that results depend on besides the user's own code, and the distributions that have them."""
 
 
 def loaded_packages() -> tuple[str, ...]:

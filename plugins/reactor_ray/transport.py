@@ -272,7 +272,7 @@ class RayTransport:
 
 
 def _how(error: RayError) -> str:
-    """What has become of an actor, in a few words; Ray takes many."""
+    """An actor's fate in a few words; Ray takes many."""
     if isinstance(error, ActorUnavailableError):
         return "does not answer any more: its machine has failed, or cannot be reached"
     if isinstance(error, RayActorError) and error.actor_init_failed:

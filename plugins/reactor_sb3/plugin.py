@@ -1,4 +1,4 @@
-"""What an algorithm of your own is made of; see ``docs/guide/own-algorithm.md``."""
+"""Parts of an algorithm of your own; see ``docs/guide/own-algorithm.md``."""
 
 from reactor_sb3.acting.actor_critic import SampledPolicy
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy

@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     that was killed, and is removed first. Permissions are those that ``open(path, "wb")`` would have given or left.
 
     Args:
-        path: Of the file. Its folder is made if there is none. Of a symbolic link, the file that it leads to is replaced, as
+        path: Of the file. Its folder is made if it does not exist. Of a symbolic link, the file that it leads to is replaced, as
             ``open(path, "wb")`` would write it.
 
     Raises:

@@ -21,7 +21,7 @@ _global = threading.RLock()
 
 
 class Purpose(IntEnum):
-    """What a stream is for."""
+    """The purpose of a stream."""
 
     EXPLORATION = 0
     EPISODES = 1

@@ -80,7 +80,7 @@ class FlatParameters:
         gradients: Their gradients, ``(size,)``, float32; empty if they are not learned.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If the sequence is empty.
         TypeError: If one is not float32, or they are on several devices.
     """
 

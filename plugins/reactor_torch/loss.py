@@ -72,7 +72,7 @@ class Loss(ABC):
         """
 
     def formula(self, nets: Any) -> Formula | None:
-        """The same with gradients derived by hand, ``None`` if there are none for these networks.
+        """The same with gradients derived by hand, ``None`` if nobody has derived them for these networks.
 
         Args:
             nets: The :class:`~reactor_torch.Networks`. With ``nets.dense`` it is asked for a formula for dense

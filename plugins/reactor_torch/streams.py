@@ -129,7 +129,7 @@ def _may_draw(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _with_generator(func: Any) -> Any:
-    """The operation, or one for the same arguments, that takes a generator; None if there is none."""
+    """The operation, or one for the same arguments, that takes a generator; None if torch has no such form."""
     overloads = func.overloadpacket
     for name in (func._overloadname, {"default": "generator"}.get(func._overloadname, f"{func._overloadname}_generator")):
         if name in overloads.overloads() and any(one.name == "generator" for one in getattr(overloads, name)._schema.arguments):

@@ -47,7 +47,7 @@ class Frames(Protocol):
 def frames_of(
     ale: ALEInterface, height: int = 84, width: int = 84, grayscale: bool = True, maxpool: bool = True, screen: Frame | None = None
 ) -> Frames:
-    """What makes the finished frames of an emulator that has loaded its game.
+    """A maker of finished frames, for an emulator that has loaded its game.
 
     Args:
         ale: The emulator.
@@ -161,7 +161,7 @@ _REMEMBERED = ("ale", "_stack", "_newest", "np_random", "_elapsed", "reward", "l
 
 @dataclass(frozen=True)
 class AtariOptions:
-    """What a game is played with; names and meanings as of :class:`~reactor_gymnasium.AtariVectorEnv`."""
+    """Options of a game; names and meanings as of :class:`~reactor_gymnasium.AtariVectorEnv`."""
 
     rom_path: str
     max_num_frames_per_episode: int
@@ -304,7 +304,7 @@ class AtariGame:
         return self.lives, self.ale.getFrameNumber(), self.ale.getEpisodeFrameNumber()
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """What the emulator shows, ``(height, 160, 3)``, of most games 210 high."""
+        """The emulator's picture, ``(height, 160, 3)``, of most games 210 high."""
         shown: npt.NDArray[np.uint8] = self.ale.getScreenRGB()
         return shown
 
@@ -312,7 +312,7 @@ class AtariGame:
         """The emulator has nothing to close."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is remembered between two steps, the emulator itself included."""
+        """Everything that is remembered between two steps, the emulator itself included."""
         return {name: vars(self)[name] for name in _REMEMBERED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

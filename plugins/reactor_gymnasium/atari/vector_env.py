@@ -258,7 +258,7 @@ class AtariVectorEnv(ShardedVectorEnv):
         return infos
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """What the emulators of all games show, with ``render_mode="rgb_array"``.
+        """The pictures of all games' emulators, with ``render_mode="rgb_array"``.
 
         Returns:
             Screens, ``(height, 160, 3)`` uint8, of most games 210 high. Where an episode has ended, what ``autoreset_mode`` says:

@@ -1,1 +1,1 @@
-"""What this package adds to ``python -m reactor_rl``."""
+"""Commands and targets that this package adds to ``python -m reactor_rl``."""

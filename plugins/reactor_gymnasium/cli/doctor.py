@@ -1,4 +1,4 @@
-"""What ``doctor`` says of environments: whether they repeat themselves, what a step takes, and of compiled frames."""
+"""``doctor`` on environments (whether they repeat themselves, what a step takes) and on compiled frames."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ MUCH, HEAVY = 0.1, 5.0
 
 
 def environment(name: str) -> Iterator[Line]:
-    """What steps of an environment cost, what helpers gain, and whether its results can be repeated.
+    """Report what steps of an environment cost, what helpers gain, and whether its results can be repeated.
 
     Args:
         name: As for :func:`reactor_gymnasium.make_vec`: an id, or ``module:id``.
@@ -203,7 +203,7 @@ def _bypass(make: Make) -> str:
         for action in islice(random_actions(held.env.action_space), WARM):  # wrappers look at a few steps before they are left out
             held.env.step(action)
         if not isinstance(held.env, gymnasium.Wrapper):
-            return "there are none"
+            return "it has no wrappers"
         held.engage()
         if not held.engaged:
             return "all of which ReactorVectorEnv calls too"

@@ -34,7 +34,7 @@ _clock = time.perf_counter
 
 @dataclass(frozen=True)
 class StepProfile:
-    """What was timed, in seconds; every other step with a watch on the environment inside of all wrappers.
+    """Times of steps, in seconds; every other step with a watch on the environment inside of all wrappers.
 
     Attributes:
         steps: Of each step that was not watched, the time that it took, wrappers included.
@@ -145,7 +145,7 @@ def _reset(env: gymnasium.Env[Any, Any]) -> float:
 
 @contextmanager
 def _watched(inner: Any) -> Iterator[list[float]]:
-    """What calls of an environment's ``step`` within the block take together, as one number; nothing where it takes no watch."""
+    """Time that calls of an environment's ``step`` take within the block, as one number; nothing where it takes no watch."""
     step, own, spent, seen = inner.step, vars(inner).get("step"), 0.0, list[float]()
 
     def watched(action: Any) -> Any:

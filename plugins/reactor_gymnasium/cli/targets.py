@@ -71,7 +71,7 @@ class Rollout(Target[ShardedVectorEnv]):
             yield envs.step(envs.action_space.sample())
 
     def outcome(self, envs: ShardedVectorEnv, ticks: int) -> Iterator[Any]:
-        """What the reset and each of ``ticks`` steps return."""
+        """The results of the reset and of each of ``ticks`` steps."""
         yield self.begin(envs)
         yield from self.play(envs, ticks)
 

@@ -120,8 +120,8 @@ class EnvBlock:
     Args:
         first: Index of the first environment, for messages.
         autoreset: When an environment whose episode has ended is reset.
-        seeds: From a row to the arguments of a reset that follows an episode; by default there are none. ``None`` for no reset: the
-            row is idle then.
+        seeds: From a row to the arguments of a reset that follows an episode; by default it has no arguments. ``None`` for no reset:
+            the row is idle then.
         kernels: Whether a kernel may step all of them in one call, where there is one, with the same results; see
             :mod:`reactor_gymnasium.native`.
         columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.
@@ -480,7 +480,7 @@ class EnvBlock:
 
 
 class Unit(Protocol):
-    """What fills several rows at once, or ends by its own rule: a copy with many agents."""
+    """Something that fills several rows at once, or ends by its own rule: a copy with many agents."""
 
     over: bool
     """Whether its episode is over, or none has begun."""
@@ -501,8 +501,8 @@ class UnitBlock:
         units: The units.
         on_step: Called with a unit's number and what its ``step()`` returned.
         on_reset: Likewise with what its ``reset()`` returned.
-        on_end: From a unit whose episode has ended with this step to the arguments of a reset in the same step; ``None`` if there
-            is none.
+        on_end: From a unit whose episode has ended with this step to the arguments of a reset in the same step; ``None`` for no
+            reset.
 
     Attributes:
         failures: Number and exception of what failed in the last step.
@@ -556,7 +556,7 @@ LONGEST_WAIT = 256
 
 
 def _references() -> int:
-    """What is counted of an environment, if nobody but the block refers to it: a wrapper, a bypass and the list of targets do."""
+    """The reference count of an environment that nobody but the block refers to: a wrapper, a bypass and the list of targets do."""
     wrapper, bypass, env = type("Holder", (), {})(), type("Holder", (), {})(), object()
     wrapper.env = bypass.target = env
     targets = [env]

@@ -90,7 +90,7 @@ class _Holder:
 
 _holder = _Holder()
 _ALONE = sys.getrefcount(_holder.env)
-"""What is counted where an object is referred to by one attribute and nothing else."""
+"""The reference count of an object that one attribute refers to and nothing else."""
 
 
 def _ours_alone(outer: Any) -> bool:

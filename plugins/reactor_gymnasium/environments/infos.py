@@ -232,7 +232,7 @@ InfoColumns = tuple[npt.NDArray[Any] | None, dict[str, tuple[str, npt.NDArray[An
 def pack_columns(
     first: int, rows: int, ended: dict[int, Any], blocks: Sequence[InfoColumns], *, split_finals: bool = True
 ) -> Packed:
-    """What :func:`pack_infos` gives, for infos of a step that are columns already.
+    """:func:`pack_infos` for infos of a step that are columns already.
 
     Args:
         first: Index of the shard's first environment.
@@ -251,7 +251,7 @@ def pack_columns(
 
 
 def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:
-    """What :func:`together` gives, for infos that are columns already; ``None`` unless all rows have the same keys."""
+    """:func:`together` for infos that are columns already; ``None`` unless all rows have the same keys."""
     if len(blocks) != 1 or blocks[0][0] is not None:
         return None
     merged: dict[str, Any] = {}
@@ -350,7 +350,7 @@ def merge_infos(parts: Iterable[Packed], envs: VectorEnv[Any, Any, Any]) -> dict
 
 
 def infos_by_row(part: Packed) -> tuple[_Items, _Items]:
-    """What a shard has packed, environment by environment: of episodes that ended within the step, and of the step."""
+    """A shard's packed infos, environment by environment: of episodes that ended within the step, and of the step."""
     return _items(part[0]), _items(part[1])
 
 

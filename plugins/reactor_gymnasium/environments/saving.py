@@ -303,7 +303,7 @@ def probe_save_strategy(make: EnvFn, steps: int = 50) -> Literal["state", "repla
 
 
 def save_strategy(make: Any) -> Literal["state", "replay"] | None:
-    """What :func:`probe_save_strategy` says of what an encoded function makes: tried once in every process."""
+    """:func:`probe_save_strategy` of an encoded function's environment: tried once in every process."""
     return _once(probe_save_strategy, make)
 
 
@@ -386,7 +386,7 @@ def _from_the_start(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> lis
 
 
 def _onwards(env: gymnasium.Env[Any, Any], actions: Sequence[Any]) -> list[Any]:
-    """What it gives, with a reset in between: a reset shows what no step does, and episodes may be long."""
+    """Its results, with a reset in between: a reset shows what no step does, and episodes may be long."""
     half = len(actions) // 2
     seen = _walk(env, actions[:half])
     try:
@@ -449,7 +449,7 @@ def _close(env: gymnasium.Env[Any, Any]) -> None:
 
 
 def recover_for(restarts: int, executor: str, makes: Iterable[Any] = (), unit: str = "environment") -> Recover | None:
-    """What a program of environments is started with.
+    """The ``recover=`` that a program of environments is started with.
 
     Args:
         restarts: How often workers may be replaced; 0 for never.

@@ -22,7 +22,7 @@ BATCH = 32
 """Rows that are asked together where nothing else is said."""
 _SAMPLES = 8
 _EPISODE, _NOISE = 0, 1
-"""What a stream of random numbers is for."""
+"""The purpose of a stream of random numbers."""
 
 
 def seed_of(seed: int, episode: int) -> int:
@@ -31,7 +31,7 @@ def seed_of(seed: int, episode: int) -> int:
 
 
 def noise_of(seed: int, episode: int) -> np.random.Generator:
-    """What a policy draws from in an episode: the same numbers at each step, for as many are drawn at each one before it."""
+    """A policy's random numbers in an episode: the same ones at each step, for as many are drawn at each one before it."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_NOISE, episode))))
 
 
@@ -101,7 +101,7 @@ class Asking:
         return self.actions
 
     def _answers(self, some: Sequence[int], objects: Sequence[tuple[Any, ...]] | None) -> Any:
-        """What the policy answers for some rows, at most a batch of them; further ones are copies of the first."""
+        """The policy's answer for some rows, at most a batch of them; further ones are copies of the first."""
         filled = [*some, *[some[0]] * (self.batch - len(some))]
         if self.given is not None:
             assert self.rows is not None
@@ -129,7 +129,7 @@ class Asking:
         self.actions[some] = answers[: len(some)]
 
     def _noise(self, rows: Sequence[int]) -> Any:
-        """What is drawn for rows, and as much again for those that fill up a batch, which take nothing from them."""
+        """The draws of rows, and as many for those that fill up a batch, which take nothing from them."""
         if self.noise is None:
             return None
         missing = self.batch - len(rows)
@@ -233,7 +233,7 @@ class _Trial:
             self.observations.append(own(observation))
 
     def answers(self, policy: AskedPolicy, batch: int, which: Sequence[int]) -> list[Any]:
-        """What it is chosen by, for the observations of these numbers, which fill a batch."""
+        """The outputs that it is chosen by, for the observations of these numbers, which fill a batch."""
         turn, ask = self._asked(policy, batch, which, raw=True)
         found = ask(turn)
         self.remembers = self.remembers or any(one is not None for one in turn.memory)

@@ -223,7 +223,7 @@ class Evaluator:
                 raise
 
     def _program(self, chosen: Chosen, context: PolicyContext, probe: Any, episodes: int) -> EpisodeProgram:
-        """The running program, which is started if there is none that will do."""
+        """The program that runs; another one is started where it will not do."""
         in_workers = chosen.policy.in_workers
         if self.program is not None and self.program.in_workers == in_workers:
             return self.program
@@ -265,7 +265,7 @@ class Evaluator:
 
 
 def env_maker(env: Any) -> tuple[Callable[[], gymnasium.Env[Any, Any]], str]:
-    """What makes an environment, and its name if that is known.
+    """A maker of an environment, and its name if that is known.
 
     Raises:
         TypeError: If it is no id, spec or function.

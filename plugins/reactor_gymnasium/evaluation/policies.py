@@ -1,4 +1,4 @@
-"""What may be evaluated, and how it is asked: in batches of as many rows, with noise that belongs to an episode's step."""
+"""Policies as an evaluation asks them: in batches of one size, with noise that belongs to an episode's step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Noise(NamedTuple):
 
 
 class Turn:
-    """What a policy is asked with, besides observations.
+    """The moment at which a policy is asked: everything besides observations.
 
     Attributes:
         noise: ``(rows, width)``, float64; a list of generators; or ``None``.
@@ -60,7 +60,7 @@ BoundPolicy = Callable[[Turn], Any]
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """What a policy is to act in.
+    """The spaces that a policy is to act in.
 
     Attributes:
         observation_space: Of one environment.
@@ -107,7 +107,7 @@ class AskedPolicy(ABC):
 
 
 class Adapter(Protocol):
-    """What an entry point of :data:`GROUP` is."""
+    """The kind of function that an entry point of :data:`GROUP` names."""
 
     def __call__(self, policy: Any, context: PolicyContext) -> AskedPolicy | None:
         """The policy as it is asked, ``None`` if it is not for this plugin.
@@ -126,7 +126,7 @@ def adapted(policy: Any, context: PolicyContext) -> AskedPolicy:
         context: What it is to act in.
 
     Raises:
-        TypeError: If it is none of these.
+        TypeError: If it is something else.
         ValueError: If it does not fit the environment.
     """
     if isinstance(policy, AskedPolicy):

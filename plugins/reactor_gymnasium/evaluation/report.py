@@ -1,4 +1,4 @@
-"""What an evaluation has brought: returns, lengths and last infos in the order of episodes, their mean and its interval."""
+"""The report of an evaluation: returns, lengths and last infos in the order of episodes, their mean and its interval."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class EvaluationReport:
 
 
 def columns_of(episodes: Sequence[Played]) -> dict[str, Array]:
-    """Infos by name: truth values if all episodes have one, integers likewise, else float64 with NaN where there is none."""
+    """Infos by name: truth values if all episodes have one, integers likewise, else float64 with NaN for those without."""
     names = sorted({name for one in episodes for name in one.infos})
     columns: dict[str, Array] = {}
     for name in names:

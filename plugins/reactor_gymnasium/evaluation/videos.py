@@ -122,7 +122,7 @@ def _filming(film: Film, env: Any, kept: Callable[[int, Any], Any], row: int, in
 
 
 def _rendering(env_fn: Callable[[], Any]) -> Callable[[], Any]:
-    """What makes the same environment with pictures, where that can be asked for."""
+    """A maker of the same environment with pictures, where they can be asked for."""
     if isinstance(env_fn, partial) and env_fn.func is gymnasium.make:
         return partial(env_fn.func, *env_fn.args, **{**env_fn.keywords, "render_mode": "rgb_array"})
     return env_fn

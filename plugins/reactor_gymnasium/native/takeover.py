@@ -44,7 +44,7 @@ def switched_off() -> str | None:
 
 
 def kernel_class(kind: type) -> type[BlockKernel] | None:
-    """The kernel for environments of a very class; ``None`` if there is none."""
+    """The kernel for environments of a very class; ``None`` if no kernel steps them."""
     place = KERNELS.get((kind.__module__, kind.__qualname__))
     if place is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
         return None
@@ -78,7 +78,7 @@ def choose_kernel(kind: type) -> type[BlockKernel] | str:
         return off
     kernel = kernel_class(kind)
     if kernel is None:
-        return f"there is none for {kind.__name__}"
+        return f"none steps {kind.__name__}"
     return distrusted(kernel) or kernel
 
 
@@ -101,7 +101,7 @@ def take_over(
         mode: When it is reset: ``DISABLED`` if somebody else does it.
 
     Returns:
-        The kernel, or why there is none: they stay as they are.
+        The kernel, or why none may: then they stay as they are.
     """
     kernel = choose_kernel(type(envs[0]))
     if isinstance(kernel, str):

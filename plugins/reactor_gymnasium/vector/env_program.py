@@ -221,7 +221,7 @@ class EnvProgram:
         self.run.tick_async()
 
     def collect(self, batch: EnvBatch) -> tuple[Sequence[Any], Sequence[tuple[int, Failure]]]:
-        """What a batch's tick that has just ended brought besides arrays.
+        """The results besides arrays of a batch's tick that has just ended.
 
         Returns:
             What shards have sent of their infos, if any of them sent something, or the infos themselves, from the only shard;
@@ -235,7 +235,7 @@ class EnvProgram:
         return [part for part, _ in extras], [failure for _, failures in extras for failure in failures]
 
     def replies(self) -> tuple[list[Any], list[tuple[int, Failure]]]:
-        """What the units that were called returned, in their order, and what units raised."""
+        """The results of units that were called, in their order, and what units raised."""
         extras = [of_shard for batch in self.batches for of_shard in self.run.values(f"extras{batch.suffix}")]
         parts = [part for batch in self.batches for part in self.run.values(f"replies{batch.suffix}")]
         failures = [failure for _, of_shard in extras for failure in of_shard]

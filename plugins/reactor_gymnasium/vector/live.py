@@ -192,7 +192,7 @@ class LiveVectorEnv(VectorEnv[Any, Any, Any], RunOwner):
         self._end_calls()
 
     def render(self) -> tuple[Any, ...] | None:
-        """What every environment's ``render`` returns."""
+        """The results of every environment's ``render``."""
         return self.call("render")
 
     @property  # type: ignore[misc]

@@ -26,7 +26,7 @@ __all__ = ["Failures", "Infos", "Shard", "EnvShard"]
 Infos = dict[int, dict[str, Any]]
 """Infos that are not empty, by row of the shard."""
 Failures = list[tuple[int, Failure]]
-"""What environments raised, with their indices."""
+"""Exceptions of environments, with their indices."""
 
 
 class Shard(Reactor, ABC):
@@ -51,7 +51,7 @@ class Shard(Reactor, ABC):
     items = Input()
     """Actions as a list of ``rows`` objects, where they are no such array."""
     request = Input()
-    """What is asked besides stepping: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
+    """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
     environment its own, ``None`` for those that are left alone.
     """
 
@@ -61,14 +61,14 @@ class Shard(Reactor, ABC):
     terminations = Output((0,), np.bool_)
     truncations = Output((0,), np.bool_)
     extras = Output()
-    """What some steps have besides: packed infos, and failures by environment."""
+    """Further results that only some steps have: packed infos, and failures by environment."""
     at = Output((), np.int64)
     """Which of its environments is being stepped, counted from 1, 0 for none; written only where somebody watches."""
     replies = Output()
-    """What was returned, pickled, of each environment that was called."""
+    """The pickled result of each environment that was called."""
 
     unit = "environment"
-    """What each of those that it holds is called in messages."""
+    """The word for one of those that it holds, in messages."""
     split_finals = True
     """Whether infos of ended episodes are taken apart; see :func:`~reactor_gymnasium.environments.infos.pack_infos`."""
 
@@ -137,7 +137,7 @@ class Shard(Reactor, ABC):
         self._send({}, infos, failures)
 
     def _env(self, held: Any) -> Any:
-        """What is called and closed of an element of ``envs``."""
+        """The object to be called and closed in an element of ``envs``."""
         return held.env
 
     @abstractmethod

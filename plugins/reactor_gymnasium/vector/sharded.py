@@ -200,7 +200,7 @@ class ShardedVectorEnv(LiveVectorEnv):
             self._action_shape, self._action_dtype = (count, *space.shape), np.dtype(space.dtype)
 
     def _make_views(self) -> None:
-        """What is handed out where no copies are made; as with AsyncVectorEnv, who asks for none may write into it."""
+        """Make views to hand out in the place of copies; as with AsyncVectorEnv, the caller may write into them."""
         for batch in self._batches:
             if batch.rows is not None:
                 batch.rows = batch.rows.view()
@@ -222,7 +222,7 @@ class ShardedVectorEnv(LiveVectorEnv):
 
     @abstractmethod
     def _time(self, probe: Any, workers: int) -> StepCosts:
-        """What a step of each unit costs."""
+        """Time a step of each unit."""
 
     @abstractmethod
     def _add_shard(self, program: Program, name: str, lo: int, hi: int, worker: int, **shared: Any) -> Instance:
@@ -246,7 +246,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         """The infos of a batch's tick that has just ended, from what its shards have sent, if any of them sent something."""
 
     def _tried_makers(self) -> Sequence[Any]:
-        """What is tried, encoded, to find out how units can be saved, and whether they can be restarted."""
+        """Makers, encoded, of units to try whether they can be saved, how, and whether they can be restarted."""
         return self._encoded
 
     def _encode_actions(self, batch: EnvBatch, actions: Any) -> Inputs:
@@ -386,7 +386,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         return observations, rewards, terminations, truncations, batch.infos
 
     def send(self, actions: Any, env_id: npt.ArrayLike | None = None) -> None:
-        """What ALE's and EnvPool's vector environments call :meth:`step_async`.
+        """:meth:`step_async`, by the name that it has in ALE's and EnvPool's vector environments.
 
         Args:
             actions: As for :meth:`step`.
@@ -405,7 +405,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         self.step_async(actions)
 
     def recv(self) -> tuple[Any, npt.NDArray[Any], Bools, Bools, dict[str, Any]]:
-        """What ALE's and EnvPool's vector environments call :meth:`step_wait`. The order is always that of the environments.
+        """:meth:`step_wait`, by the name that it has in ALE's and EnvPool's vector environments. The order is that of environments.
 
         After :meth:`async_reset` it gives the first batch's results of the reset, with rewards of 0 and flags of ``False``.
         """
@@ -456,7 +456,7 @@ class ShardedVectorEnv(LiveVectorEnv):
         self._begin_resets(self._reset_kwargs(seed, options))
 
     def async_reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
-        """What EnvPool calls a reset whose results :meth:`recv` gives, batch by batch. Arguments as for :meth:`reset`."""
+        """EnvPool's reset, whose results :meth:`recv` gives, batch by batch. Arguments as for :meth:`reset`."""
         self.reset_async(seed=seed, options=options)
 
     def reset_units(self, arguments: Mapping[int, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:

@@ -43,7 +43,7 @@ _SURFACE = ("num_envs", "single_observation_space", "single_action_space", "rese
 
 @dataclass(frozen=True)
 class SubEnvSpec:
-    """What a member says of itself: how many rows it steps, their spaces, and when it resets those whose episode is over."""
+    """A member as it describes itself: how many rows it steps, their spaces, and when it resets those whose episode is over."""
 
     rows: int
     observation_space: Space[Any]
@@ -52,7 +52,7 @@ class SubEnvSpec:
 
 
 def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
-    """What a member says of itself.
+    """The specification of a member.
 
     Args:
         env: The member.
@@ -78,7 +78,7 @@ def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
 
 
 def sub_env_specs(dummy: Any, encoded: Sequence[Any]) -> list[SubEnvSpec]:
-    """What each member says of itself, from throw-away ones: one of each kind. Global random generators are put back.
+    """The specification of each member, from throw-away ones: one of each kind. Global random generators are put back.
 
     Args:
         dummy: A throw-away member 0.
@@ -132,7 +132,7 @@ def sub_env_cost(env: Any) -> float | None:
 
 
 def seeds_of(seed: Any, bounds: Sequence[int]) -> list[Any]:
-    """What each member is reset with, given a seed of all: its part.
+    """The seed that each member is reset with, given one of all: its part.
 
     Args:
         seed: ``None``; an int ``s``, of which the member whose first row is ``r`` has ``s + r``; one for each member; or a

@@ -132,9 +132,9 @@ class ReactorVectorEnv(ShardedVectorEnv):
             step_timeout: As for the constructor; the error names the shard.
 
         Raises:
-            TypeError: If one is no vector environment.
-            ValueError: If there are none, one steps a part of its rows at a time, or there are ``restarts`` and shards that could
-                not be brought back.
+            TypeError: If one is not a vector environment.
+            ValueError: If ``vector_env_fns`` is empty, one steps a part of its rows at a time, or there are ``restarts`` and shards that
+                could not be brought back.
             RuntimeError: If their spaces or autoreset modes differ. Names the shard.
 
         Example:

@@ -1,4 +1,4 @@
-"""What has happened in some copies of an environment: kept as columns while they play, and summed up afterwards."""
+"""A log of what happens in some copies of an environment: kept as columns while they play, and summed up afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EpisodeRecord:
 
 @dataclass(frozen=True)
 class ShardResults:
-    """What has happened in a shard since its results were last collected.
+    """The events in a shard since its results were last collected.
 
     Attributes:
         episodes: Episodes that have ended.
@@ -167,7 +167,7 @@ class EpisodeLog:
             self._lengths[copy] += acted[begin:end, copy].sum(0)
 
     def collect(self, busy: int, frames: list[Any], failed: tuple[tuple[int, int, int], Failure] | None = None) -> ShardResults:
-        """What has happened since this was last called."""
+        """The events since this was last called."""
         if self._at:
             self._sum_up()
         log = {name: np.concatenate(parts) for name, parts in self._log.items()}

@@ -167,7 +167,7 @@ class PolicyReactor(Reactor):
     observations = Input()
     """A record for each environment, see :meth:`~reactor_pettingzoo.agents.AgentSpecs.record`."""
     begin = Input()
-    """What a run begins with, at its first tick."""
+    """The seeds and options of a run, at its first tick."""
     actions = Output((0, 0), np.uint8)
 
     def __init__(self, group: PolicyGroup, specs: AgentSpecs, width: int) -> None:
@@ -301,7 +301,7 @@ class GroupPolicies:
         return None if masks is None else masks[self.copies, self.rows]
 
     def _by_layers(self, stacked: Stacked, masks: Array | None, seen: Array, acting: Array, drawn: Array | None) -> Array:
-        """What stacked networks choose for every row of every policy, ``(policies * rows,)``."""
+        """The choices of stacked networks for every row of every policy, ``(policies * rows,)``."""
         if self.layout is None:
             stacked.inputs[...] = seen[self.copies, self.rows].reshape(stacked.inputs.shape)
         else:
@@ -316,7 +316,7 @@ class GroupPolicies:
         return chosen + self.start if self.start else chosen
 
     def _by_policy(self, record: Array, masks: Array | None, acting: Array, drawn: Array | None) -> Array:
-        """What a policy that is asked by itself chooses for every row, ``(rows, ...)``."""
+        """The choices for every row of a policy that is asked by itself, ``(rows, ...)``."""
         assert self.single is not None
         agent_group = self.group.agent_group
         masks = self._masks(masks, acting, drawn)

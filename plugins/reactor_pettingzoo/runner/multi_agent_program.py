@@ -126,7 +126,7 @@ class RunLog:
         return str(total.hexdigest())
 
     def log(self, name: str) -> Any:
-        """What was kept under a name, ``(steps, environments, ...)``, up to the last step that anybody took."""
+        """The records under a name, ``(steps, environments, ...)``, up to the last step that anybody took."""
         entries = np.concatenate(
             [np.concatenate([shard.log[name] for shard in stretch], 1) for stretch in self.stretches if stretch[0].log]
         )

@@ -1,4 +1,4 @@
-"""What may act, and for which agents."""
+"""Policies: what may act, and for which agents."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _listed(group: AgentGroup) -> str:
 
 
 def acting_part(policy: Any) -> Any:
-    """What of a policy has to travel, to the CPU: of an SB3 model its policy, for the model holds an environment and buffers."""
+    """The part of a policy that travels, to the CPU: of an SB3 model its policy, for the model holds an environment and buffers."""
     sb3 = _sb3_policy(policy)
     part = policy if sb3 is None else sb3
     if isinstance(part, nn.Module) and any(one.device.type != "cpu" for one in part.parameters()):
@@ -279,7 +279,7 @@ def assigned(specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable
         else:
             raise ValueError(f"agent {agent!r} has no policy among {list(policies)}; add one of its name, or pass policy_of=")
         if name not in policies:
-            raise ValueError(f"policy_of({agent!r}) is {name!r}, which is none of the policies {list(policies)}")
+            raise ValueError(f"policy_of({agent!r}) is {name!r}, which is not among the policies {list(policies)}")
         names[agent] = name
     checked(specs, policies, [names])
     return names
@@ -297,7 +297,7 @@ def single(policy: Any) -> dict[str, Any]:
 
 
 def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[AgentID, str]]) -> None:
-    """Refuse policies that are none, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
+    """Refuse policies that cannot be asked, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
         TypeError: If something is no policy.

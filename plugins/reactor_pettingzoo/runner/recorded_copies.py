@@ -209,7 +209,7 @@ class RecordedCopy(Copy):
 
     def _stranger(self, agent: AgentID) -> ValueError:
         return ValueError(
-            f"agent {agent!r} joined, and is none of the environment's possible_agents {list(self.index)}: list every agent "
+            f"agent {agent!r} joined, which is not among the environment's possible_agents {list(self.index)}: list every agent "
             "that may ever join there"
         )
 

@@ -1,4 +1,4 @@
-"""What a run has brought, shown and filmed."""
+"""The report of a run: its summaries, tables, plots and films."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Summary:
     """Mean of some numbers, with its confidence interval.
 
     Attributes:
-        mean: Their mean; NaN if there are none.
+        mean: Their mean; NaN without values.
         low: Lower end of the 95 % interval (Student's t); NaN with fewer than two numbers.
         high: Upper end.
         count: How many numbers.
@@ -102,7 +102,7 @@ class Episode:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What a run has brought.
+    """The results of a run.
 
     Attributes:
         seed: Seed of the run; the same seed gives the same report again, but for ``seconds``.
@@ -184,7 +184,7 @@ class Report:
         return html_figure("\n".join([title, *notes]), html_table(head, rows))
 
     def _told(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
-        """What there is to say: a line above the table, the table with its head, and lines below."""
+        """The report's words: a line above the table, the table with its head, and lines below."""
         returns, lengths = self.returns, self.lengths
         rows: list[tuple[str, ...]] = [("agent", "policy", "return", "length")]
         rows += [(str(a), name, str(returns[a]), str(lengths[a])) for a, name in self.policy_of.items()]
@@ -224,7 +224,7 @@ class Report:
         """Write the trajectories to a ``.npz`` file.
 
         Raises:
-            ValueError: If there are none.
+            ValueError: If nothing was recorded.
         """
         if not self.trajectories:
             raise ValueError("there is nothing to save: call run(..., record=True)")
@@ -235,7 +235,7 @@ class Report:
         """Draw the return of each agent with its confidence interval. Needs matplotlib.
 
         Raises:
-            ValueError: If no episode has ended.
+            ValueError: If nothing was recorded.
         """
         if not self.episodes:
             raise ValueError("no episode has ended; run for more steps, or with episodes=")

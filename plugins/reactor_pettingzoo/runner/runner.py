@@ -62,7 +62,7 @@ class MultiAgentRunner(MultiAgentProgram):
             copies in the calling process are not timed.
 
     Raises:
-        TypeError: If ``env_fn`` makes no PettingZoo environment, or a policy is none.
+        TypeError: If ``env_fn`` makes something else than a PettingZoo environment, or a policy cannot be asked.
         ValueError: If an agent has no policy, a policy acts for agents whose spaces differ or that it was not made for, or there
             are ``restarts`` and the environment could not be brought back.
 

@@ -21,11 +21,11 @@ __all__ = ["BEGIN", "RunSeeds", "RunnerShard", "ObservingShard", "PACE", "Acting
 Array = npt.NDArray[Any]
 
 BEGIN = np.dtype([("seed", np.int64), ("episodes", np.int64), ("copies", np.int64), ("record", np.bool_)])
-"""What a run begins with: its seed; how many episodes are wanted in all copies together, 0 for no limit; copies; what is kept."""
+"""The start of a run: its seed; how many episodes are wanted in all copies together, 0 for no limit; copies; what is kept."""
 
 
 class RunSeeds:
-    """What the copies of a shard are reset with.
+    """The arguments that the copies of a shard are reset with.
 
     Args:
         offsets: What each copy adds to a run's seed.
@@ -64,7 +64,7 @@ class RunnerShard(Reactor):
     collect = Input()
     """Present when the shard is to hand over its results: whether it is to render its first copy, and how many steps to take."""
     results = Output()
-    """What has happened since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
+    """The events since they were last handed over: :class:`~reactor_pettingzoo.runner.episode_log.ShardResults`."""
 
     def __init__(
         self, env_fn: Any, first: int, seeds: RunSeeds, specs: AgentSpecs, groups: Sequence[PolicyGroup], source: Array

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class Tournament:
-    """What a tournament has brought. Row ``i`` and column ``j``: policy ``i`` on the first side against policy ``j`` on the second.
+    """The results of a tournament. Row ``i`` and column ``j``: policy ``i`` on the first side against policy ``j`` on the second.
 
     Attributes:
         names: Names of the policies.
@@ -57,7 +57,7 @@ class Tournament:
 
     @property
     def scores(self) -> dict[str, float]:
-        """What each policy gets on average, over all opponents (itself included) and both sides, the best one first."""
+        """The mean payoff of each policy over all opponents (itself included) and both sides, the best one first."""
         means = (self.payoffs[0].mean(1) + self.payoffs[1].mean(0)) / 2
         return {self.names[at]: float(means[at]) for at in sorted(range(len(means)), key=lambda at: -means[at])}
 
@@ -86,7 +86,7 @@ class Tournament:
         return html_figure("\n".join([title, *notes]), html_table(head, rows, shades.tolist()))
 
     def _told(self) -> tuple[str, list[list[str]], list[str]]:
-        """What there is to say: a line above the table, the table with its head, and lines below."""
+        """The report's words: a line above the table, the table with its head, and lines below."""
         half = (self.high[0] - self.low[0]) / 2
         rows = [["", *self.names]]
         for name, means, halves in zip(self.names, self.payoffs[0].tolist(), half.tolist(), strict=True):

@@ -42,7 +42,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
     Use it with ``config.env_runners(env_runner_cls=ReactorEnvRunner)``. Environments are those of the config, made as it says; for
     ``ReactorVectorEnv`` give it :func:`~reactor_ray.rllib.env_id`. Their seeds are keyed by runner and environment.
 
-    Callbacks, metrics, states and checkpoints are RLlib's own. Of timers, there is none for each connector.
+    Callbacks, metrics, states and checkpoints are RLlib's own. Single connectors have no timers.
 
     Raises:
         ValueError: For what would need episodes within a fragment: connectors that are not RLlib's default ones, an
@@ -103,7 +103,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[Any]:
-        """What ``sample()`` calls; see there."""
+        """Called by ``sample()``; see there."""
         if force_reset or num_episodes is not None or self._needs_initial_reset:
             self._reset_envs_and_episodes(explore)
         else:
@@ -139,7 +139,7 @@ class ReactorEnvRunner(SingleAgentEnvRunner):
         return [*self._done, *ongoing]
 
     def _reset_envs(self, episodes: list[Any], shared_data: dict[str, Any], explore: bool) -> None:
-        """What ``_reset_envs_and_episodes()`` calls: reset all, with seeds if it is the first time."""
+        """Called by ``_reset_envs_and_episodes()``: reset all, with seeds if it is the first time."""
         for env in range(self.num_envs):
             self._new_episode(env, episodes)
         self._ongoing_episodes_for_metrics.clear()

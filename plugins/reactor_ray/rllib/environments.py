@@ -79,7 +79,7 @@ def as_taken(env: VectorEnv[Any, Any, Any], seeds: list[int]) -> list[int] | int
 
 
 def _make(id: str, kwargs: Mapping[str, Any], context: Mapping[str, Any]) -> RunnerVectorEnv:
-    """What RLlib calls in a runner, with ``env_config`` and ``num_envs`` if it wants a vector environment."""
+    """Called by RLlib in a runner, with ``env_config`` and ``num_envs`` if it wants a vector environment."""
     if "num_envs" not in context:
         raise ValueError(
             f"env_id({id!r}) is a vector environment, but RLlib asks for a single one. Add "

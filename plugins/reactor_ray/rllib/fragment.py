@@ -125,7 +125,7 @@ class Fragment:
         self._before, self._stacked = 0, None
 
     def resume(self, time: float) -> None:
-        """What comes next begins now, not when the newest step was taken."""
+        """Let what comes next begin now, not when the newest step was taken."""
         self._times[-1] = time
 
     def go_on(self) -> None:

@@ -37,7 +37,7 @@ def evaluating(module: Any) -> Iterator[None]:
     """Keep a module, or those of a ``MultiRLModule``, in evaluation mode, which RLlib enters and leaves for each forward pass.
 
     Args:
-        module: An ``RLModule``; ``None`` if there is none.
+        module: An ``RLModule``, or ``None``.
     """
     found = [one for one in (module.values() if isinstance(module, MultiRLModule) else [module]) if isinstance(one, TorchRLModule)]
     trained = [one for one in found if one.training]
@@ -51,7 +51,7 @@ def evaluating(module: Any) -> Iterator[None]:
 
 
 def forward(module: Any, batch: dict[Any, Any], *, explore: bool, step: int) -> dict[Any, Any]:
-    """What ``module.forward_exploration(batch, t=step)`` or ``module.forward_inference(batch)`` returns.
+    """The result of ``module.forward_exploration(batch, t=step)`` or ``module.forward_inference(batch)``.
 
     Args:
         module: An ``RLModule`` inside :func:`evaluating`.
@@ -74,7 +74,7 @@ def forward(module: Any, batch: dict[Any, Any], *, explore: bool, step: int) -> 
 
 
 def infer_actions(module: Any, said: dict[str, Any], *, explore: bool) -> dict[str, Any]:
-    """What one module said as arrays, with actions and their log-probabilities if it named only a distribution."""
+    """A module's outputs as arrays, with actions and their log-probabilities if it named only a distribution."""
     if explore and Columns.ACTION_DIST_INPUTS in said and Columns.ACTIONS not in said and Columns.ACTION_LOGP not in said:
         draw = _DRAWS.get(module.get_exploration_action_dist_cls())
         if draw is not None:
@@ -84,7 +84,7 @@ def infer_actions(module: Any, said: dict[str, Any], *, explore: bool) -> dict[s
 
 
 def tensor(values: Any, device: Any) -> Any:
-    """What ``convert_to_torch_tensor`` makes of an array, or of what is nested as a space is."""
+    """``convert_to_torch_tensor`` of an array, or of arrays nested as a space is."""
     plain = type(values) is np.ndarray and values.dtype.kind in "fiub" and values.flags.writeable
     if not plain or (device is not None and torch.device(device).type != "cpu"):
         return convert_to_torch_tensor(values, device=device)
@@ -124,7 +124,7 @@ _DRAWS: dict[Any, Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] =
 
 
 def _array(value: Any) -> Any:
-    """What ``convert_to_numpy`` makes of it, always a copy: a module may write to its tensors again."""
+    """``convert_to_numpy`` of a value, always a copy: a module may write to its tensors again."""
     if type(value) is not torch.Tensor or not value.dim() or value.device.type != "cpu":
         return convert_to_numpy(value)
     array = value.detach().numpy()

@@ -76,7 +76,7 @@ class AsParallelEnv(ParallelEnv):
         return observations, {agent: rewards.get(agent, 0.0) for agent in there}, terminations, truncations, infos or {}
 
     def render(self) -> Any:
-        """What the environment renders."""
+        """The environment's picture."""
         return self.env.render()
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class MakesParallel:
 
 
 class AsMultiAgentEnv(MultiAgentEnv):
-    """What RLlib asks of one environment of many without stepping it: its agents and their spaces.
+    """One environment of many as RLlib asks it without stepping it: its agents and their spaces.
 
     Args:
         agents: The agents.

@@ -74,7 +74,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         workers: On how many cores environments are stepped. ``None``: on those that Ray gave the runner
             (``num_cpus_per_env_runner``), and in the algorithm's own process on all of them. Never changes a result.
         executor: As for ``ParallelVectorEnv``. Never changes a result.
-        stepwise: The setting that needs RLlib's own loop; ``None`` if there is none.
+        stepwise: The setting that needs RLlib's own loop; ``None`` if no setting does.
 
     Raises:
         ValueError: If agents have different spaces, or ``gym_env_vectorize_mode`` asks for another way to step environments.
@@ -237,7 +237,7 @@ class ReactorMultiAgentEnvRunner(MultiAgentEnvRunner):
         return self._fragment
 
     def _actions(self, explore: bool, env_steps: int) -> tuple[Acted, Any]:
-        """What each module does for all its agents: what there is to record, and the actions of all rows."""
+        """Ask each module for all its agents: returns what there is to record, and the actions of all rows."""
         observations = tensor(self.env.rows.observations, self._device)
         # An index makes copies, which torch begins at a cache line: results must not depend on where memory happens to be.
         batch: Any = {module: {Columns.OBS: observations[of_module]} for module, of_module in self._groups}

@@ -1,4 +1,4 @@
-"""What a runner of many agents has sampled since its last call, as columns, and the episodes that RLlib is given of it.
+"""Samples of a runner of many agents since its last call, as columns, and the episodes that RLlib is given of them.
 
 A row is an agent of an environment, as in :class:`~reactor_ray.rllib.multi_agent_vector_env.AgentColumns`. Observation ``k`` of a
 fragment comes before step ``k``, so that a fragment has one more of them than steps.
@@ -31,7 +31,7 @@ _Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What the agents did between two observations."""
+    """The agents' actions between two observations."""
 
     of_modules: list[tuple[Any, npt.NDArray[np.int64], Mapping[str, _Array]]]
     """For each module its id, the rows that it acted for, and what it said of them: actions, and all that it computed besides."""
@@ -112,7 +112,7 @@ class MultiAgentFragment:
 
     @property
     def now(self) -> AgentColumns:
-        """What the agents have now."""
+        """The agents' newest observations and flags."""
         return self.rows[-1]
 
     def __len__(self) -> int:
@@ -188,7 +188,7 @@ class _Stacked:
         self.of_modules = self._of_modules()
 
     def _of_modules(self) -> dict[Any, dict[str, _Array]]:
-        """What each module said, ``(steps, rows, *shape)``; zeros for rows that are not its own."""
+        """Each module's outputs, ``(steps, rows, *shape)``; zeros for rows that are not its own."""
         n = len(self.fragment.now.there)
         columns: dict[Any, dict[str, _Array]] = {}
         for step, acted in enumerate(self.fragment.acted):

@@ -30,7 +30,7 @@ class _Envs(ParallelVectorEnv):
 
 @dataclass(frozen=True, slots=True)
 class AgentColumns:
-    """What the agents of all environments have after a reset or step. Row = environment * number of agents + index of the agent."""
+    """All agents after a reset or step. Row = environment * number of agents + index of the agent."""
 
     observations: Any
     """``(rows, *shape)``, or nested as the space is. Zeros where no agent is."""

@@ -63,7 +63,7 @@ def step_requirement(runner: Any) -> str | None:
 
 
 def _names(connectors: Sequence[Any]) -> list[str]:
-    """What they are; one that is not of RLlib with its module, so that no name is mistaken for one of RLlib's."""
+    """Names of their classes; with the module if that is not RLlib's, so that no name is mistaken for one of RLlib's."""
     kinds = [type(connector) for connector in connectors]
     return [kind.__name__ if kind.__module__.startswith("ray.rllib.") else f"{kind.__module__}.{kind.__name__}" for kind in kinds]
 

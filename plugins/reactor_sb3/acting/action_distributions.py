@@ -138,7 +138,7 @@ def distribution_of(space: gymnasium.Space[Any]) -> ActionDistribution:
     """The distribution that SB3 has for actions of a space.
 
     Raises:
-        TypeError: If there is none.
+        TypeError: If SB3 has no distribution for it.
     """
     match space:
         case spaces.Discrete():

@@ -38,7 +38,7 @@ EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
 
 @dataclass(frozen=True)
 class ActorConfig:
-    """What every actor of a program is made from.
+    """The configuration of every actor of a program.
 
     Attributes:
         makes: Makes each environment; encoded by itself.
@@ -125,7 +125,7 @@ class Actor(Reactor):
     episodes = Output((0, 0), EPISODE)
     """Which episodes ended, ``(steps, envs)``."""
     infos = Output()
-    """Those infos that there is something to do with, as a list of :data:`StepInfo`; absent if there are none."""
+    """Those infos that there is something to do with, as a list of :data:`StepInfo`; absent if that would be empty."""
 
     def __init__(self, config: ActorConfig, bank_index: int) -> None:
         self.index = bank_index

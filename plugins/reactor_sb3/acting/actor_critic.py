@@ -280,7 +280,7 @@ class BoundOwnPolicy:
         finish(self.rollout, self.values, self.values_of, self.policy.gamma, self.policy.gae_lambda)
 
     def masks(self, step: int) -> dict[str, Array]:
-        """What the policy is given besides observations."""
+        """Inputs of the policy besides observations."""
         if not self.policy.masked:
             return {}
         masks = self.rollout[MASKS][step]

@@ -17,7 +17,7 @@ __all__ = ["Evaluation", "Evaluator"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came out of one evaluation.
+    """The results of one evaluation.
 
     Attributes:
         timesteps: Steps of training that the evaluated parameters have seen.

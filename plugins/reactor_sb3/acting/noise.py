@@ -95,7 +95,7 @@ class ActionNoises:
 
 
 def _noise(one: Any, draws: np.random.RandomState) -> Array:
-    """What ``one()`` gives, drawn from a generator that is not the process's."""
+    """Values of ``one()``, drawn from a generator that is not the process's."""
     if type(one) is NormalActionNoise:
         return np.asarray(draws.normal(one._mu, one._sigma)).astype(one._dtype)
     drift = one._theta * (one._mu - one.noise_prev) * one._dt

@@ -37,7 +37,7 @@ _PREFIX = "(normalization) "
 
 @dataclass(frozen=True)
 class Normalization:
-    """What actors and evaluators do with observations and rewards; how much is in the record of parameters.
+    """Normalisation of observations and rewards by actors and evaluators, and its place in the record of parameters.
 
     Attributes:
         originals: Layout of observations as the environments give them.
@@ -48,7 +48,7 @@ class Normalization:
     keys: tuple[str, ...]
 
     def by(self, parameters: Array) -> Normalizing:
-        """What a record of parameters says, see :func:`statistics_of`; valid for as long as it stays the same."""
+        """The statistics in a record of parameters, see :func:`statistics_of`; valid for as long as it stays the same."""
         return Normalizing(self.keys, parameters)
 
 

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PlayConfig:
-    """What is played, and when.
+    """The episodes to be played, and when.
 
     Attributes:
         make: Makes an environment; encoded.
@@ -56,7 +56,7 @@ class Episode(NamedTuple):
 
 
 def remembered(policy: Policy, envs: int) -> dict[str, Array] | None:
-    """What greedy actions depend on besides observations, when episodes begin; ``None`` if there is nothing."""
+    """State that greedy actions depend on besides observations, as episodes begin; ``None`` if there is nothing."""
     memory = policy.memory(range(envs))
     return memory if type(memory) is dict else None
 

@@ -26,7 +26,7 @@ def _fps(env: Any) -> float:
 
 
 class Screen(Protocol):
-    """What a viewer shows things on."""
+    """A screen for a viewer."""
 
     def begin(self, timesteps: int) -> None:
         """Begin a showing of parameters that have seen so many steps."""
@@ -111,10 +111,10 @@ class Films(ABC):
 
     @abstractmethod
     def new_file(self) -> AbstractContextManager[Any]:
-        """What a film is written to, for as long as it is written."""
+        """The file that a film is written to, for as long as it is written."""
 
     def written(self) -> bytes | None:
-        """What somebody else is to show of a film that is whole."""
+        """The part of a whole film that somebody else is to show."""
         return None
 
 
@@ -137,7 +137,7 @@ class Files(Films):
     """Files: ``run-12800.mp4`` where it is to be ``run.mp4``. Each has its name when it is complete.
 
     Args:
-        path: What the user has named. Its folder is made if there is none.
+        path: What the user has named. Its folder is made if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:

@@ -22,7 +22,7 @@ LONGEST = 10_000
 
 @dataclass(frozen=True)
 class ViewConfig:
-    """What a viewer is made from.
+    """The configuration of a viewer.
 
     Attributes:
         play: What it plays, in an environment that can be seen.
@@ -33,7 +33,7 @@ class ViewConfig:
     where: Literal["human", "tensorboard"] | Path
 
     def screen(self) -> Screen:
-        """What it shows it on."""
+        """The screen that it shows things on."""
         match self.where:
             case "human":
                 return Window()

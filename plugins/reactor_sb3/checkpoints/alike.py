@@ -82,7 +82,7 @@ def alike(saved: Any, fresh: Any, what: str) -> None:
 
 
 def anything(value: Any) -> bool:
-    """Whatever it is."""
+    """A value of any kind."""
     return True
 
 

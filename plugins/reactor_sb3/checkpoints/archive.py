@@ -44,7 +44,7 @@ def write(
     """Write an archive. Whenever the process ends, what is at ``path`` is the old file or the new one, whole.
 
     Args:
-        path: Where. Its folder is made if there is none.
+        path: Where. Its folder is made if it does not exist.
         document: Plain data.
         arrays: Arrays without objects, by name.
         pickles: Pickled values, by name.
@@ -220,7 +220,7 @@ def opened(path: str | os.PathLike[str], *, allow_pickle: bool) -> Iterator[Arch
         allow_pickle: Whether archives that hold pickles are read at all.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If the file does not exist.
         CorruptError: If it is damaged or something else.
         RefusedError: If it holds pickles and they are not allowed.
     """

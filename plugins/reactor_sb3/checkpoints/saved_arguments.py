@@ -31,7 +31,7 @@ _LARGEST_BATCH = 2**30
 
 
 def check_arguments(cls: type[Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that the constructor does not have, and plain values that are none of what it says it takes.
+    """Refuse arguments that the constructor does not have, and plain values of other types than it says it takes.
 
     Raises:
         CorruptError: If there are any.

@@ -165,7 +165,7 @@ def read(path: str | os.PathLike[str]) -> SavedRun:
     """Read a file of a run, which executes nothing.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is damaged or something else.
     """
     if {"data", "policy.pth"} <= archive.entries(path):

@@ -76,7 +76,7 @@ def restore(model: Model, state: dict[str, Any]) -> None:
     """Make a trainer that was just made what a state says, but for its run.
 
     Raises:
-        CorruptError: If the state is none of such a trainer.
+        CorruptError: If the state is not one of such a trainer.
     """
     optimizers = optimizers_of(model)
     alike(state, expected_state(state_of(model), optimizers, _buffer(model)), "the state")
@@ -108,7 +108,7 @@ def go_on(model: Model, state: dict[str, Any]) -> None:
     """Start the run of a trainer and make it the one that a state has, if it has one.
 
     Raises:
-        CorruptError: If it is none of this trainer.
+        CorruptError: If it is not one of this trainer.
     """
     saved = state["run"]
     if saved is None:

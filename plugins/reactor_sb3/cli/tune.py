@@ -191,7 +191,7 @@ def _env(model: Trainer) -> str:
 
 
 def _source(value: Any, name: str) -> str:
-    """A value as source, or the name of its parameter where there is none for it."""
+    """A value as source, or the name of its parameter where it cannot be written as source."""
     if isinstance(value, bool | int | float | str | None):
         return repr(value)
     if isinstance(value, type):

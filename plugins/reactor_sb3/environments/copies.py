@@ -63,7 +63,7 @@ def _log_again(path: str, extra_keys: tuple[str, ...]) -> ResultsWriter:
 
 @contextlib.contextmanager
 def without_logs() -> Iterator[None]:
-    """What is made in the block opens no log of episodes, even if it has a ``Monitor`` that should."""
+    """Environments that are made in the block open no log of episodes, even if they have a ``Monitor`` that should."""
     writer = monitor.ResultsWriter
     monitor.ResultsWriter = lambda *_, **__: None  # type: ignore[misc, assignment]
     try:

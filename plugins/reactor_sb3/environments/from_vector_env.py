@@ -86,7 +86,7 @@ class _PaddingEnds(dict[str, Any]):
 
 
 class _FromVectorEnv(VecEnv):
-    """What :func:`from_vector_env` returns."""
+    """The ``VecEnv`` that :func:`from_vector_env` returns."""
 
     def __init__(self, vector_env: VectorEnv[Any, Any, Any]) -> None:
         self.vector_env = vector_env
@@ -178,7 +178,7 @@ class _FromVectorEnv(VecEnv):
         return [False for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
-        """What the environments render, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
+        """The environments' pictures, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2

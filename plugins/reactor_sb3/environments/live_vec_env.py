@@ -1,4 +1,4 @@
-"""What a live vector environment of SB3's is made of, so that actors can have environments like its own, one by one.
+"""The parts of a live vector environment of SB3's, so that actors can have environments like its own, one by one.
 
 Nobody keeps the functions that made the environments, and an environment may have been changed since: so copies are made of the
 environments as they are, where they are, in the worker processes of a ``SubprocVecEnv`` too. Of what is wrapped around all of them
@@ -56,7 +56,7 @@ class Wrapped:
 
 
 def shown_to_actors(venv: VecEnv) -> VecEnv:
-    """What the actors' environments are like: the vector environment without what a trainer does itself, with all of them."""
+    """The model for the actors' environments: the vector environment without those wrappers that a trainer stands for itself."""
     while type(venv) in (VecTransposeImage, VecNormalize):
         assert isinstance(venv, VecEnvWrapper)
         venv = venv.venv
@@ -94,7 +94,7 @@ def episode_logs(venv: VecEnv | None) -> list[ResultsWriter]:
 
 
 def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:
-    """What wraps one environment as a layer wraps all of them; None if nothing has to."""
+    """A wrapper of one environment that does as a layer does with all of them; None if none is needed."""
     kind = type(layer)
     if kind is VecFrameStack:
         frames = layer.stacked_obs

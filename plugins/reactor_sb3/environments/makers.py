@@ -1,4 +1,4 @@
-"""What a trainer may be given as ``env``: anything that more of can be made, for every actor makes its own."""
+"""A trainer's ``env`` as makers of environments: every actor makes its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EnvMaker:
         return self if len(self.env_fns) == 1 else EnvMaker(self.env_fns[number])
 
     def pickled(self, count: int) -> tuple[Pickled, ...]:
-        """What makes each of the first ``count`` environments, encoded."""
+        """Makers of the first ``count`` environments, encoded."""
         if len(self.env_fns) == 1:
             return (Pickled(dumps(self)),) * count
         return tuple(Pickled(dumps(self.of(number))) for number in range(count))
@@ -50,7 +50,7 @@ class EnvMaker:
 
 
 def maker_of(env: Any) -> EnvMaker:
-    """What makes environments, from whatever the user has passed as ``env``.
+    """Makers of environments, from whatever the user has passed as ``env``.
 
     Raises:
         TypeError: If no more of it can be made.
@@ -102,7 +102,7 @@ def lazy_envs(env: Any, count: int) -> VecEnv | None:
 
 
 def _lazy(env: VecEnv) -> LazyEnv | None:
-    """What `get_env()` of a trainer consists of, unless more has been wrapped around it."""
+    """The environments of a trainer's ``get_env()``, unless more has been wrapped around them."""
     inner = shown_to_actors(env)
     first = inner.envs[0] if type(inner) is DummyVecEnv else None
     while first is not None and not isinstance(first, LazyEnv):
@@ -172,7 +172,7 @@ class LazyEnv(gymnasium.Env[Any, Any]):
 
 
 def spare_envs(makes: EnvMaker, count: int) -> DummyVecEnv:
-    """What ``get_env()`` gives: as many environments as the actors have, made when they are first used."""
+    """The value of ``get_env()``: as many environments as the actors have, made when they are first used."""
     with global_random_state():
         like = make_probe(makes)
         like.close()

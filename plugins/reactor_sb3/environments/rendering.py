@@ -35,7 +35,7 @@ class InWindow:
 
 
 def visible(makes: EnvMaker, mode: RenderMode, option: str) -> EnvMaker:
-    """What makes environments like those of ``makes``, with a render mode. A throw-away one is looked at.
+    """A maker of environments like those of ``makes``, with a render mode. A throw-away one is looked at.
 
     Args:
         makes: Makes environments.

@@ -27,7 +27,7 @@ _FLOATS = frozenset((float,))
 
 
 def kept_info(row: int, info: dict[str, Any]) -> dict[str, Any]:
-    """What is reported of the last info of an episode where nobody watches: a copy."""
+    """A copy of the last info of an episode, as it is reported where nobody watches."""
     return {key: own(info[key]) for key in _KEPT if key in info} if info else {}
 
 
@@ -83,7 +83,7 @@ class SeededEnvs:
         self.block.keep_infos, self.block.last_info = watched, _whole_info if watched else kept_info
 
     def begin_round(self, afresh: bool) -> None:
-        """To be called before the first step of a round; begins new episodes if told so, and where there is none."""
+        """To be called before the first step of a round; begins new episodes if told so, and where none has begun."""
         block = self.block
         n = len(self.makers)
         self._steps, self._seeded_at, self._counted, self.rewards = 0, [None] * n, [0] * n, []
@@ -94,7 +94,7 @@ class SeededEnvs:
                     self._begin(row)
 
     def asking(self, fields: Mapping[str, Array], methods: Mapping[str, str]) -> Callable[[int], None]:
-        """What asks every environment, before the actions of a step; to be called when a round has begun.
+        """A function that asks every environment before the actions of a step; to be called when a round has begun.
 
         Args:
             fields: Where answers go, by name, ``(steps, n, ...)``.
@@ -275,4 +275,4 @@ def check(saved: Any, actions: gymnasium.Space[Any], dtype: np.dtype[Any]) -> No
                 alike = taken.dtype == dtype and taken.shape[1:] == actions.shape
                 if 0 <= seed < 2**31 and taken.ndim and alike and all(map(actions.contains, taken)):
                     return
-    raise ValueError("the state of an environment is none")
+    raise ValueError("the saved state of an environment is not one")

@@ -81,7 +81,7 @@ class ReactorVecEnv(VecEnv):
         step_timeout: Seconds that a step may take on a worker process at most; likewise.
 
     Raises:
-        ValueError: If there are no environments, a number makes no sense, or ``start_method`` is none of this system's.
+        ValueError: If there are no environments, a number makes no sense, or this system does not have that ``start_method``.
         RuntimeError: If the environments' spaces differ.
 
     Example:
@@ -205,7 +205,7 @@ class ReactorVecEnv(VecEnv):
         return self._envs.apply(is_wrapped, (wrapper_class,), self._chosen(indices))
 
     def get_images(self) -> Sequence[npt.NDArray[Any] | None]:
-        """What the environments render, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
+        """The environments' pictures, ``None`` where ``render_mode`` is not ``"rgb_array"``."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain images.", stacklevel=2
@@ -217,7 +217,7 @@ class ReactorVecEnv(VecEnv):
         return list(self._get_indices(indices))
 
     def env_copies(self) -> list[bytes | str]:
-        """What a trainer makes environments like these from: of each, the pickle of a function, or why there is none."""
+        """How a trainer makes environments like these: for each the pickle of a function, or the reason why it cannot."""
         return self._envs.apply(copies_in, (), range(self.num_envs))
 
     # ------------------------------------------------------------------ saving
@@ -237,7 +237,7 @@ class ReactorVecEnv(VecEnv):
         self._envs.call_units(_put_back, {index: (state,) for index, state in enumerate(saved)})
 
     def saved_makers(self) -> list[Pickled] | None:
-        """What :meth:`made_again` makes such environments from; ``None`` where that cannot be pickled."""
+        """Makers for :meth:`made_again`; ``None`` where they cannot be pickled."""
         makers = self._envs.encoded_makers
         return makers if all(type(make) is Pickled for make in makers) else None
 

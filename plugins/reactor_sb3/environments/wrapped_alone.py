@@ -1,4 +1,4 @@
-"""What SB3 wraps around vector environments, around a single environment: an actor has environments of its own, one by one."""
+"""SB3's wrappers of vector environments around a single environment: an actor has environments of its own, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class StackedFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """What ``VecFrameStack`` gives, for one environment: the last observations, and zeros where an episode has had fewer.
+    """``VecFrameStack`` for one environment: the last observations, and zeros where an episode has had fewer.
 
     Args:
         env: The environment.
@@ -82,7 +82,7 @@ class _Frames:
 
 
 class TransposedImages(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """What ``VecTransposeImage`` gives, for one environment: images with their channels first.
+    """``VecTransposeImage`` for one environment: images with their channels first.
 
     Args:
         env: The environment.

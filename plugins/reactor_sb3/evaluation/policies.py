@@ -88,7 +88,7 @@ def _turned(space: Any) -> Any:
 
 
 class _TorchPolicy(AskedPolicy):
-    """What is common to models and modules: dense layers are evaluated row by row, others by torch."""
+    """Models and modules alike: dense layers are evaluated row by row, others by torch."""
 
     in_workers = True
     network: DenseNetwork | None = None
@@ -110,7 +110,7 @@ class _TorchPolicy(AskedPolicy):
             self.network, self.by_row = network, True
 
     def _outputs(self, observations: Any, rows: int) -> Outputs:
-        """What actions are chosen by, of observations where they lie."""
+        """Outputs that actions are chosen by, for observations where they lie."""
         if self.network is None:
             return lambda: self._by_torch(own(observations), rows)
         stacked = stack((self.network,), rows)
@@ -305,7 +305,7 @@ class SB3Policy(_TorchPolicy):
 
 
 def _kind_of(policy: Any) -> str:
-    """What a policy chooses by; ``"any"`` for one that is best asked for actions."""
+    """The kind of outputs that a policy chooses by; ``"any"`` for one that is best asked for actions."""
     if isinstance(policy, ActorCriticPolicy):
         kinds = {
             CategoricalDistribution: "categorical",

@@ -137,7 +137,7 @@ def checked_place(watch: Any, executor: str) -> Place:
         raise ValueError(
             f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(FILM_SUFFIXES)}'
         )
-    if path.parent.exists() and not path.parent.is_dir():  # it is made if there is none
+    if path.parent.exists() and not path.parent.is_dir():  # it is made if it does not exist
         raise NotADirectoryError(f"watch={str(watch)!r}: {path.parent} is no folder")
     check_encoder(f"watch={str(watch)!r}")
     return path
@@ -145,7 +145,7 @@ def checked_place(watch: Any, executor: str) -> Place:
 
 def _check_display(executor: str) -> None:
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & os.environ.keys():
-        raise ValueError('watch="human" needs a display, and there is none (DISPLAY is not set): use watch="run.mp4" for films')
+        raise ValueError('watch="human" needs a display, and DISPLAY is not set: use watch="run.mp4" for films')
     if sys.platform == "darwin" and executor == "threads":
         raise ValueError(
             'watch="human" needs the main thread of a process for its window, and with executor="threads" the viewer has another '

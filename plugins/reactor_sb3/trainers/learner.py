@@ -186,7 +186,7 @@ class _Learning(Reactor):
         self.parameters = Output((), record)
 
     def begin(self) -> Update | None:
-        """A round of updates, if transitions have arrived: with ``pipeline=1`` there are none at tick 0."""
+        """A round of updates, if transitions have arrived: with ``pipeline=1`` not at tick 0."""
         trainer = self.trainer.target
         if not np.all(self.transitions.present):
             return None

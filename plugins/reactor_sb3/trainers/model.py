@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 class Model(Protocol):
-    """Whatever parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
+    """The attributes that parts use of :class:`~reactor_sb3.trainers.trainer.Trainer` and of SB3's ``BaseAlgorithm``."""
 
     log_unit: ClassVar[Any]
     arguments: dict[str, Any]

@@ -83,7 +83,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         return given
 
     def _round_length(self) -> Any:
-        """What SB3 is given as ``train_freq``, which has two names.
+        """SB3's ``train_freq``, which has two names here.
 
         Raises:
             ValueError: If they say different things.
@@ -138,7 +138,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
     # ------------------------------------------------------------------ what an algorithm may say
 
     def round_stored(self) -> None:
-        """What comes between storing a round and its gradient steps."""
+        """Called between storing a round and its gradient steps."""
 
     def exploration_at(self, timesteps: int) -> float:
         """The rate of exploration when learning has started, at a step that follows so many others."""
@@ -212,7 +212,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             self.logger.record(f"train/{name}", float(np.mean(values)))
 
     def _transitions(self, samples: ReplayBufferSamples) -> dict[str, Any]:
-        """What a replay buffer has given, by the fields of :class:`~reactor_torch.TransitionBatch`."""
+        """Samples of a replay buffer, by the fields of :class:`~reactor_torch.TransitionBatch`."""
         return {
             "observations": self.seen(samples.observations), "actions": samples.actions,
             "next_observations": self.seen(samples.next_observations), "dones": samples.dones, "rewards": samples.rewards,
@@ -236,7 +236,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
             buffer.timeouts[last][running] = 1
 
     def _sampling(self, batch_size: int) -> Callable[[], ReplayBufferSamples]:
-        """What samples the replay buffer."""
+        """The sampler of the replay buffer."""
         buffer, normalizer, random = self.replay_buffer, self._vec_normalize_env, self.session.streams["replay"]
         assert buffer is not None
         if type(buffer) not in BLOCKWISE:

@@ -160,7 +160,7 @@ class OnPolicyTrainer(Trainer):
         """A pass over a round: what each update is made from."""
 
     def pass_done(self) -> None:
-        """What comes after each pass."""
+        """Called after each pass."""
 
     def store(self, rollouts: Rollouts) -> None:
         """Keep a round where SB3's users look for it."""

@@ -1,4 +1,4 @@
-"""What trainers are given besides what SB3's own algorithms know, documented and checked once for all of them."""
+"""Options of trainers beyond those of SB3's own algorithms, documented and checked once for all of them."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def shared_out(n_actors: int | None, envs_per_actor: int | None, count: int | No
     Args:
         n_actors: How many are asked for, if any number is.
         envs_per_actor: Likewise.
-        count: Environments of the live vector environment that the actors' are made from, ``None`` if there is none.
+        count: Environments of the live vector environment that the actors' are made from; ``None`` without one.
         usual: Actors that there are if nothing else says how many.
         most: Actors that share out a vector environment: its environments are a batch of the network in each of them.
 

@@ -1,4 +1,4 @@
-"""What the program of a trainer is made from, and the program itself: who is connected with whom."""
+"""The program of a trainer, who is connected with whom in it, and its configuration."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class ProgramConfig:
         name: Of the algorithm.
         live: Names the trainer, for the reactors that live with it.
         actors: For every actor.
-        evaluation: For the evaluator, ``None`` if there is none.
+        evaluation: For the evaluator; ``None`` without one.
         parameters: The parameters that actors and evaluator begin with, a record.
         pipeline: Rounds by which the learner is behind the actors, 0 or 1.
         executor: As the user has named it.
         workers: Likewise, ``None`` for the cores that this process may use.
         learner_threads: Threads of torch that the learner has.
-        viewing: For the viewer, ``None`` if there is none.
+        viewing: For the viewer; ``None`` without one.
         gradients: For every gradient worker; ``None`` if the learner computes all gradients itself.
         n_learners: As the user has given it: slices of a minibatch at most; ``None`` for as many as pay.
         blocks: Blocks of rows of the largest minibatch: it has no more slices than that.
@@ -86,7 +86,7 @@ class ProgramConfig:
         return replace(self, viewing=None, gradients=None)
 
     def aside(self, actor: float, picture: float) -> dict[str, float]:
-        """What evaluator and viewer do at a tick, by name of those that there are.
+        """Work of evaluator and viewer at a tick, by name of those that there are.
 
         Args:
             actor: Seconds of an actor's round.
@@ -98,7 +98,7 @@ class ProgramConfig:
 
 
 def config_of(model: Any) -> ProgramConfig:
-    """What a trainer's program is made from; see :meth:`reactor_sb3.trainers.trainer.Trainer.program_config`."""
+    """The configuration of a trainer's program; see :meth:`reactor_sb3.trainers.trainer.Trainer.program_config`."""
     if model.env is None:
         raise ValueError("the model has no environment: pass env= to load(), or call set_env()")
     session, seed = model.session, model._base_seed

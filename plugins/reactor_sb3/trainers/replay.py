@@ -51,7 +51,7 @@ def store(buffer: ReplayBuffer, layout: Observations, transitions: Array, infos:
 
 
 def _put(buffer: ReplayBuffer, layout: Observations, transitions: Array, actions: Array, original: str) -> None:
-    """What ``add`` does, for all steps of a round at once."""
+    """Add all steps of a round at once, as ``add`` does one by one."""
     steps = actions.shape[1]
     done = 0
     while done < steps:

@@ -50,7 +50,7 @@ class Session:
         live: Names the trainer, for the reactors that live with it.
         layout: Where observations are in a round's record.
         makes: Makes the actors' environments.
-        normalization: What ``VecNormalize`` does, for the actors; ``None`` if there is none.
+        normalization: ``VecNormalize``'s part, for the actors; ``None`` without it.
         torch_stream: State of torch's generator in the learner.
         episodes: What the actors say of episodes that ended in the last round, ``(actors, steps, envs)``.
         set_order: Writes orders to the actors: whether to begin new episodes, and whether somebody wants infos.

@@ -192,7 +192,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     @abstractmethod
     def networks(self) -> dict[str, Network]:
-        """What is learned, and what else losses read, by name: parts of ``self.policy``, which may be a copy."""
+        """The networks that learn, and those that losses read besides, by name: parts of ``self.policy``, which may be a copy."""
 
     @abstractmethod
     def losses(self) -> dict[str, Loss]:
@@ -200,7 +200,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     @abstractmethod
     def batch(self, given: Any) -> Batch:
-        """What is learned from, with everything in it that chance decides.
+        """The batch to learn from, with everything in it that chance decides.
 
         Args:
             given: What the base class has: sampled transitions by name, or a round of rollouts.
@@ -517,7 +517,7 @@ class Trainer(RunOwner, BaseAlgorithm):
                 "save() has written"
             )
         if "device" in kwargs:
-            kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded where there is none
+            kwargs["device"] = get_device(kwargs["device"])  # as in SB3, a model from a GPU is loaded on a machine without one
         return super().load(path, *args, **kwargs)
 
     # ------------------------------------------------------------------ how far it is

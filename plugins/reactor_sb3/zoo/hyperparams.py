@@ -42,7 +42,7 @@ PQN: dict[str, dict[str, Any]] = {
         "exploration_final_eps": 0.001,
     },
 }
-"""What a game of Atari differs in is from Gallici et al. 2024, at a size for one machine."""
+"""Atari's differences from the defaults are those of Gallici et al. 2024, at a size for one machine."""
 
 
 class HyperparameterModule(ModuleType):

@@ -603,7 +603,7 @@ def test_arguments_that_are_wrong() -> None:
         made(Herd, {"ant": by_sum, "y": by_sum})
     with pytest.raises(ValueError, match="there are no policies"):
         made(Herd, {})
-    with pytest.raises(ValueError, match=r"policy_of\('ant'\) is 'z', which is none of"):
+    with pytest.raises(ValueError, match=r"policy_of\('ant'\) is 'z', which is not among"):
         made(Herd, {"x": by_sum}, policy_of=lambda agent: "z")
     with pytest.raises(TypeError, match="the policy 'x' is 3"):
         made(Herd, {"x": 3})
@@ -641,7 +641,7 @@ def failed(env_fn: Any, policies: Any, **settings: Any) -> Exception:
     [
         ("observation", ValueError, "no observation was returned for agent"),
         ("reward", ValueError, "returned no reward for agent"),
-        ("stranger", ValueError, "agent 'eel' joined, and is none of the environment's possible_agents"),
+        ("stranger", ValueError, "agent 'eel' joined, which is not among the environment's possible_agents"),
         ("raises", ZeroDivisionError, "the second step"),
     ],
 )

@@ -391,6 +391,6 @@ def test_what_an_environment_is_put_back_from() -> None:
         lambda: {**NEITHER, "way": "else"}, lambda: {**NEITHER, "total": "1"}, lambda: {"way": None}, lambda: None,
     ]  # fmt: skip
     for make in changed:
-        with pytest.raises(ValueError, match="the state of an environment is none"):
+        with pytest.raises(ValueError, match="the saved state of an environment is not one"):
             seeded_envs.check(make(), Discrete(2), np.dtype(np.int64))
     assert Locked  # the environment of these files, by its name
