@@ -59,7 +59,7 @@ def check_makers(makers: tuple[Any, ...], owner: str, name: str = "env_fns") -> 
 
 
 def checked_number(name: str, number: Any, least: int) -> None:
-    """Refuse what is no integer, or below ``least``.
+    """Refuse what is not an integer, or below ``least``.
 
     Raises:
         ValueError: Naming it.

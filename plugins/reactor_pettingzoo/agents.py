@@ -202,7 +202,7 @@ def probe_agents(env_fn: EnvFn) -> AgentSpecs:
     """Look at a throw-away environment. The process's global random generators are put back.
 
     Raises:
-        TypeError: If ``env_fn`` is an environment, or makes no PettingZoo environment, or an agent's observations are no arrays
+        TypeError: If ``env_fn`` is an environment, or makes no PettingZoo environment, or an agent's observations are not arrays
             of a fixed shape.
         ValueError: If there are no agents.
     """
@@ -277,6 +277,6 @@ def _unmasked(space: Space[Any], agent: AgentID, mask: str) -> Space[Any]:
     for part in space.spaces.values() if isinstance(space, spaces.Dict) else (space,):
         if part.shape is None or part.dtype is None or np.dtype(part.dtype).hasobject:
             raise TypeError(
-                f"agent {agent!r} observes {part}, which is no array of a fixed shape; wrap the environment so that it is"
+                f"agent {agent!r} observes {part}, which is not an array of a fixed shape; wrap the environment so that it is"
             )
     return space

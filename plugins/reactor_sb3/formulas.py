@@ -190,7 +190,7 @@ def _dense_actor_critic(policy: nn.Module, flat: FlatParameters) -> DenseActorCr
 
 
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:
-    """Refuse an actor whose actions are no squashed normal ones of SB3's.
+    """Refuse an actor whose actions are not SB3's squashed normal ones.
 
     Args:
         actor: The actor.

@@ -172,7 +172,7 @@ class FlatParameters:
         )
         if self.device.type != "cpu":  # without waiting for the device
             self.gradients.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
-        elif not (factor := max_norm / (float(norm) + 1e-6)) >= 1.0:  # what is no number spreads, as it does there
+        elif not (factor := max_norm / (float(norm) + 1e-6)) >= 1.0:  # NaN spreads, as it does there
             self.gradients.mul_(factor)
         return norm
 

@@ -92,7 +92,7 @@ class Facts(gymnasium.Env[Any, Any]):
 
 
 class Thing:
-    """A value that is no number."""
+    """A value that is not a number."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -317,7 +317,7 @@ def mlp(seed: int, inputs: int, actions: int, hidden: int = 32, activation: type
 
 
 class Residual(nn.Module):
-    """A network that is no sequence of layers."""
+    """A network that is not a sequence of layers."""
 
     def __init__(self, seed: int, inputs: int, actions: int) -> None:
         super().__init__()

@@ -188,7 +188,7 @@ class AtariOptions:
             checked_number(name, getattr(self, name), 1)
         checked_number("noop_max", self.noop_max, 0)
         if not 0.0 <= self.repeat_action_probability <= 1.0:
-            raise ValueError(f"repeat_action_probability={self.repeat_action_probability!r} is no probability")
+            raise ValueError(f"repeat_action_probability={self.repeat_action_probability!r} is not a probability")
 
     @property
     def frame_shape(self) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ class AtariVectorEnv(ShardedVectorEnv):
 
     Raises:
         ValueError: If there is no such game, or a number makes no sense.
-        gymnasium.error.Error: If ``frameskip`` is no positive integer.
+        gymnasium.error.Error: If ``frameskip`` is not a positive integer.
         ImportError: If ale-py is missing, or OpenCV, for frames of other sizes or colours.
 
     Example:

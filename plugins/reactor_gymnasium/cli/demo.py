@@ -148,7 +148,7 @@ def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds greater than 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds greater than 0")
 
 
 def _busy(cores: int) -> float | None:

@@ -120,8 +120,8 @@ class EnvBlock:
     Args:
         first: Index of the first environment, for messages.
         autoreset: When an environment whose episode has ended is reset.
-        seeds: From a row to the arguments of a reset that follows an episode; by default it has no arguments. ``None`` for no reset:
-            the row is idle then.
+        seeds: From a row to the arguments of a reset that follows an episode; by default it has no arguments. ``None`` for no
+            reset: the row is idle then.
         kernels: Whether a kernel may step all of them in one call, where there is one, with the same results; see
             :mod:`reactor_gymnasium.native`.
         columns: Whether the owner takes rewards, ends and infos from :attr:`stepped`, if a kernel took the step.

@@ -458,7 +458,7 @@ def recover_for(restarts: int, executor: str, makes: Iterable[Any] = (), unit: s
         unit: What each of them is called in messages.
 
     Raises:
-        TypeError: If ``restarts`` is no integer.
+        TypeError: If ``restarts`` is not an integer.
         ValueError: If it is negative, there are threads, or an environment does not do the same again, or cannot be tried.
     """
     checked_number("restarts", restarts, 0)

@@ -171,7 +171,7 @@ def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int 
         batch_size: Rows of a call; ``None`` for :data:`BATCH`, if an answer does not depend on the rows beside it, else 1.
 
     Raises:
-        TypeError, ValueError: If it is no policy, or does not fit.
+        TypeError, ValueError: If it is not a policy, or does not fit.
         Exception: What the policy raises.
     """
     asked = adapted(policy, context)

@@ -94,7 +94,7 @@ def evaluate(
         start_method: How helper processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
 
     Raises:
-        TypeError: If ``policy`` is no policy, or ``env`` makes no environment.
+        TypeError: If ``policy`` is not a policy, or ``env`` makes something else than an environment.
         ValueError: If an argument makes no sense, the policy does not fit the environment, or the file to go on with is of another
             evaluation.
         Exception: What the environment or the policy raised. Episodes that have ended are in the log.
@@ -268,7 +268,7 @@ def env_maker(env: Any) -> tuple[Callable[[], gymnasium.Env[Any, Any]], str]:
     """A maker of an environment, and its name if that is known.
 
     Raises:
-        TypeError: If it is no id, spec or function.
+        TypeError: If it is not an id, a spec or a function.
     """
     if isinstance(env, str | EnvSpec):
         spec = find_spec(env) if isinstance(env, str) else env

@@ -90,7 +90,7 @@ def episodes_in(path: Path, about: Mapping[str, Any]) -> tuple[list[Played], int
             Played(one["episode"], one["return"], one["length"], one["terminated"], one["infos"], one["digest"]) for one in rest
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no log of an evaluation: {error}") from error
+        raise ValueError(f"{path} is not a log of an evaluation: {error}") from error
     ours = json.loads(json.dumps(dict(about)))
     differing = [name for name in sorted({*ours, *found}) if ours.get(name) != found.get(name)]
     if differing:

@@ -49,7 +49,7 @@ class Shard(Reactor, ABC):
     actions = Input()
     """Actions as one array, ``(rows, *single_action_space.shape)``."""
     items = Input()
-    """Actions as a list of ``rows`` objects, where they are no such array."""
+    """Actions as a list of ``rows`` objects, where they are not such an array."""
     request = Input()
     """Requests besides steps: ``("reset", kwargs)``, or ``(function, args)`` to call ``function(env, *args)``; of each
     environment its own, ``None`` for those that are left alone.

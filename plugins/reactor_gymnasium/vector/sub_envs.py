@@ -59,13 +59,13 @@ def sub_env_spec(env: Any, where: str) -> SubEnvSpec:
         where: What it is called in messages.
 
     Raises:
-        TypeError: If it is no vector environment.
+        TypeError: If it is not a vector environment.
         ValueError: If it does not step all its rows together.
     """
     if missing := [name for name in _SURFACE if not hasattr(env, name)]:
         raise TypeError(
-            f"{where} is no vector environment but {env!r}, without {', '.join(missing)}. ReactorVectorEnv.of takes functions that "
-            "make vector environments; give functions that make single ones to ReactorVectorEnv itself"
+            f"{where} is not a vector environment but {env!r}, without {', '.join(missing)}. ReactorVectorEnv.of takes functions "
+            "that make vector environments; give functions that make single ones to ReactorVectorEnv itself"
         )
     rows = operator.index(env.num_envs)
     config = getattr(env, "config", None)  # EnvPool's

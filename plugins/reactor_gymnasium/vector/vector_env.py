@@ -133,8 +133,8 @@ class ReactorVectorEnv(ShardedVectorEnv):
 
         Raises:
             TypeError: If one is not a vector environment.
-            ValueError: If ``vector_env_fns`` is empty, one steps a part of its rows at a time, or there are ``restarts`` and shards that
-                could not be brought back.
+            ValueError: If ``vector_env_fns`` is empty, one steps a part of its rows at a time, or there are ``restarts`` and
+                shards that could not be brought back.
             RuntimeError: If their spaces or autoreset modes differ. Names the shard.
 
         Example:

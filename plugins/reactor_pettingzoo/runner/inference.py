@@ -239,7 +239,7 @@ class GroupPolicies:
 
         Raises:
             Exception: What a policy raised.
-            ValueError, TypeError: If it gives something that is no action.
+            ValueError, TypeError: If it gives something that is not an action.
         """
         known = self.records.get(id(record))
         _, alive, acting, seen, masked = known or self._known(record)

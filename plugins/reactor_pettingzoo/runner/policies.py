@@ -53,7 +53,7 @@ def check_policy(name: str, policy: Any, group: AgentGroup) -> None:
     """Refuse what can act for nobody, or not for these agents.
 
     Raises:
-        TypeError: If it is no policy.
+        TypeError: If it is not a policy.
         ValueError: If it was made for other spaces.
     """
     if isinstance(policy, type):
@@ -263,7 +263,7 @@ def assigned(specs: AgentSpecs, policies: Mapping[str, Any], policy_of: Callable
     """The name of every agent's policy.
 
     Raises:
-        TypeError: If something is no policy.
+        TypeError: If something is not a policy.
         ValueError: If an agent has none, or a policy does not fit its agents.
     """
     if not policies:
@@ -300,7 +300,7 @@ def checked(specs: AgentSpecs, policies: Mapping[str, Any], acts: list[dict[Agen
     """Refuse policies that cannot be asked, or do not fit the agents that they act for; ``acts`` says for each copy who those are.
 
     Raises:
-        TypeError: If something is no policy.
+        TypeError: If something is not a policy.
         ValueError: If a policy does not fit its agents.
     """
     groups: dict[str, dict[int, AgentID]] = {}

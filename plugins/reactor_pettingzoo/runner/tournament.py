@@ -159,7 +159,7 @@ def tournament(
         progress_bar: Whether to show one, if it takes longer than a second; by default on a terminal.
 
     Raises:
-        TypeError: If something is no policy.
+        TypeError: If something is not a policy.
         ValueError: If there are no sides, or the numbers do not fit together.
 
     Example:

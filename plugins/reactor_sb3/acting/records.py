@@ -34,7 +34,7 @@ class Observations:
         normalized: Of which keys the numbers are normalised, and no whole ones any more.
 
     Raises:
-        TypeError: If observations are no arrays of fixed shape, or their numbers have another machine's byte order.
+        TypeError: If observations are not arrays of fixed shape, or their numbers have another machine's byte order.
     """
 
     def __init__(

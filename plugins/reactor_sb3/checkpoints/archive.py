@@ -31,7 +31,7 @@ _LONGEST_HEADER = 1 << 18
 
 
 class CorruptError(ValueError):
-    """A file that is no archive, or not what was written."""
+    """A file that is not an archive, or not what was written."""
 
 
 class RefusedError(ValueError):
@@ -112,7 +112,7 @@ class Archive:
             self._needs_pickle(", ".join(sorted(self._pickles)))
         self.document: Any = json.loads(archive.read(document))
         if not isinstance(self.document, dict):
-            raise CorruptError(f"{DOCUMENT} is no object")
+            raise CorruptError(f"{DOCUMENT} is not an object")
         if self.document.pop("pickles", None) != sorted(self._pickles):
             raise CorruptError(f'"pickles" in {DOCUMENT} does not name the pickles that there are')
 

@@ -104,7 +104,7 @@ def state_of_run(model: BaseAlgorithm) -> tuple[dict[str, Array], dict[str, byte
     """All that the coming rollouts depend on, between two of them: arrays and pickles.
 
     Raises:
-        TypeError: If it is no model, or has no environment, of a kind whose runs can be saved.
+        TypeError: If it is not a model, or has no environment, of a kind whose runs can be saved.
         RunError: If an environment cannot be saved exactly.
         Exception: What pickling something of the user's raises.
     """

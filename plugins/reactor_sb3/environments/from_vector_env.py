@@ -38,7 +38,7 @@ def from_vector_env(vector_env: VectorEnv[Any, Any, Any]) -> VecEnv:
         vector_env: Any vector environment with autoreset mode ``SAME_STEP``.
 
     Raises:
-        TypeError: If it is no vector environment.
+        TypeError: If it is not a vector environment.
         ValueError: If its autoreset mode is another one, its environments take turns (``batch_size``), or it hands out views
             (``copy=False``), which algorithms keep.
 

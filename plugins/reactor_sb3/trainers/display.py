@@ -138,7 +138,7 @@ def checked_place(watch: Any, executor: str) -> Place:
             f'watch={str(watch)!r}: choose "human", "tensorboard", or a path that ends with {" or ".join(FILM_SUFFIXES)}'
         )
     if path.parent.exists() and not path.parent.is_dir():  # it is made if it does not exist
-        raise NotADirectoryError(f"watch={str(watch)!r}: {path.parent} is no folder")
+        raise NotADirectoryError(f"watch={str(watch)!r}: {path.parent} is not a folder")
     check_encoder(f"watch={str(watch)!r}")
     return path
 

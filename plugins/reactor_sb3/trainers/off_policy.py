@@ -292,7 +292,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
 
 
 def _check_finite(found: list[dict[str, float]], before: int) -> None:
-    """Refuse losses that are no numbers: parameters are spoilt then, or about to be."""
+    """Refuse losses that are not finite: parameters are spoilt then, or about to be."""
     for number, of_update in enumerate(found, before + 1):
         for name, value in of_update.items():
             if not math.isfinite(value):

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
-"""Of a constructor's parameters, those that are no argument to make the same trainer again with."""
+"""A constructor's parameters that the same trainer is made again without."""
 DEVICES = ("device", "critic_device", "actor_device")
 """Of those of any trainer, what says where something is computed."""
 

@@ -206,7 +206,7 @@ class Session:
         watched = not (isinstance(callback, ConvertCallback) and callback.callback is None)
         try:
             run = model.start()
-            model.start_time = time.time_ns()  # starting workers is no sampling
+            model.start_time = time.time_ns()  # starting workers does not count as sampling
             self.report.begin(model)
             if self.outdated(model):  # set_parameters(), say: what is under way is out of date
                 run.set(parameters=self.parameters(model))

@@ -269,7 +269,7 @@ def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
         evaluate(rightwards, Walk, episodes=3, seed=5, executor="inline", resume=path)
     assert path.read_text() == before
     path.write_text("hello\n")
-    with pytest.raises(ValueError, match="is no log of an evaluation"):
+    with pytest.raises(ValueError, match="is not a log of an evaluation"):
         evaluate(rightwards, Walk, episodes=3, seed=4, executor="inline", resume=path)
     assert path.read_text() == "hello\n"
 

@@ -103,7 +103,7 @@ def test_wrappers_and_batch_size_do_not_go_together(make: Any, wrapper: Any) -> 
 def test_the_demo_refuses_times_that_make_no_sense(seconds: str, capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     with pytest.raises(SystemExit):
         demo.main(["--seconds", seconds, "--out", str(tmp_path / "out")])
-    assert "is no number of seconds greater than 0" in capsys.readouterr().err
+    assert "is not a number of seconds greater than 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

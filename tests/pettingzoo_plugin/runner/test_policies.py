@@ -206,7 +206,7 @@ def hooked() -> nn.Module:
 
 
 class Own(nn.Sequential):
-    """A Sequential that is none."""
+    """A Sequential that is not one."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return -super().forward(x)
