@@ -198,7 +198,7 @@ def test_wrappers_and_close() -> None:
         ({"stack_num": 0}, ValueError, "stack_num"),
         ({"noop_max": -1}, ValueError, "noop_max"),
         ({"max_num_frames_per_episode": 0}, ValueError, "max_num_frames_per_episode"),
-        ({"repeat_action_probability": 1.5}, ValueError, "no probability"),
+        ({"repeat_action_probability": 1.5}, ValueError, "not a probability"),
     ],
 )
 def test_numbers_that_make_no_sense(arguments: dict[str, Any], kind: type[Exception], sentence: str) -> None:

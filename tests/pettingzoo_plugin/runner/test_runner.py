@@ -727,5 +727,5 @@ def test_spaces_of_other_kinds_are_refused() -> None:
         def observation_space(self, agent: str) -> Any:
             return words[agent]
 
-    with pytest.raises(TypeError, match=r"agent 'bee' observes .* no array of a fixed shape"):
+    with pytest.raises(TypeError, match=r"agent 'bee' observes .* not an array of a fixed shape"):
         made(Wordy, {"x": by_sum})

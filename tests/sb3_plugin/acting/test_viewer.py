@@ -392,7 +392,7 @@ MISTAKES = [
         r"choose .human., .tensorboard., or a path that ends with .gif or .mp4",
     ),
     ({"watch": 3}, TypeError, "watch=3 is neither a string nor a path"),
-    ({"watch": f"{__file__}/run.gif"}, NotADirectoryError, "test_viewer.py is no folder"),
+    ({"watch": f"{__file__}/run.gif"}, NotADirectoryError, "test_viewer.py is not a folder"),
     ({"watch": "run.gif", "watch_every": 0}, ValueError, "watch_every"),
     ({"watch": "run.gif", "watch_episodes": 1.5}, ValueError, "watch_episodes"),
     ({"watch": "run.gif", "watch_steps": 0}, ValueError, "watch_steps"),
