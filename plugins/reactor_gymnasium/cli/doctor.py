@@ -203,7 +203,7 @@ def _bypass(make: Make) -> str:
         for action in islice(random_actions(held.env.action_space), WARM):  # wrappers look at a few steps before they are left out
             held.env.step(action)
         if not isinstance(held.env, gymnasium.Wrapper):
-            return "it has no wrappers"
+            return "for it has none"
         held.engage()
         if not held.engaged:
             return "all of which ReactorVectorEnv calls too"
