@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from typing import Any
+
+import gymnasium
 
 from reactor_rl.plugin import Target, global_random_state
 from reactor_sb3.algorithms.pqn import PQN
@@ -14,7 +17,10 @@ from reactor_sb3.algorithms.sync_sac import SyncSAC
 from reactor_sb3.algorithms.sync_td3 import SyncTD3
 from reactor_sb3.trainers.trainer import Trainer
 
-__all__ = ["Training", "pqn", "sync_dqn", "sync_ppo", "sync_ppo_slices", "sync_sac", "sync_sac_split", "sync_td3"]
+__all__ = [
+    "Training", "pqn", "sync_crossq", "sync_dqn", "sync_ppo", "sync_ppo_lstm", "sync_ppo_mask", "sync_ppo_slices", "sync_qrdqn",
+    "sync_sac", "sync_sac_split", "sync_td3", "sync_tqc",
+]  # fmt: skip
 
 
 class Training(Target[Trainer]):
@@ -61,3 +67,31 @@ sync_sac = partial(Training, SyncSAC, "Pendulum-v1", **_pendulum)
 sync_td3 = partial(Training, SyncTD3, "Pendulum-v1", **_pendulum)
 sync_sac_split = partial(Training, SyncSAC, "Pendulum-v1", split=True, n_learners=2, **_pendulum)
 sync_ppo_slices = partial(Training, SyncPPO, "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, n_learners=3, **_shared)
+
+
+# ---------------------------------------------------------------------- of sb3-contrib's algorithms
+
+
+def _of_contrib(trainer: str, env: Any, policy: str = "MlpPolicy", **arguments: Any) -> Training:
+    """The same of a trainer of :mod:`reactor_sb3.contrib`, which needs an extra and is imported only here."""
+    return Training(getattr(import_module("reactor_sb3.contrib"), trainer), env, policy, **arguments)
+
+
+def _masked_env() -> gymnasium.Env[Any, Any]:
+    """An environment that does not allow every action at every step."""
+    made: gymnasium.Env[Any, Any] = import_module("sb3_contrib.common.envs").InvalidActionEnvDiscrete()
+    return made
+
+
+_ahead: dict[str, Any] = {**_shared, "pipeline": 1}
+sync_qrdqn = partial(
+    _of_contrib, "SyncQRDQN", "CartPole-v1", rollout_steps=16, gradient_steps=4, policy_kwargs={"n_quantiles": 25}, **_ahead
+)
+_few: dict[str, Any] = {**_pendulum, "gradient_steps": 3}
+sync_tqc = partial(_of_contrib, "SyncTQC", "Pendulum-v1", **_few)
+sync_crossq = partial(_of_contrib, "SyncCrossQ", "Pendulum-v1", **_few)
+_rounds: dict[str, Any] = {**_ahead, "n_steps": 32, "batch_size": 32, "n_epochs": 2}
+sync_ppo_mask = partial(_of_contrib, "SyncMaskablePPO", _masked_env, **_rounds)
+sync_ppo_lstm = partial(
+    _of_contrib, "SyncRecurrentPPO", "CartPole-v1", policy="MlpLstmPolicy", policy_kwargs={"lstm_hidden_size": 32}, **_rounds
+)
