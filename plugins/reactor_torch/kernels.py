@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from typing import Any
 
-from reactor_rl.plugin import compiled_module
+from reactor_rl.plugin import compiled_kernel, compiled_module
 
-__all__ = ["compiled", "differentiating", "disagreeing"]
+__all__ = ["compiled", "differentiating", "disagreeing", "networks"]
 
 VARIABLE = "REACTOR_RL_ISA"
 KINDS = ("avx512", "avx2", "neon", "portable")
@@ -46,5 +47,22 @@ compiled, disagreeing = _chosen(compiled_module("reactor_torch._products"), os.e
 
 
 def differentiating() -> str:
-    """What computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
+    """The code that computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
     return "torch" if compiled is None else _LABELS[compiled.using()]
+
+
+def networks() -> Iterator[tuple[str, str, str | None]]:
+    """Report to ``doctor`` which kernels for networks are in use here: label, value and, if one is missing, a warning."""
+    yield from compiled_kernel(
+        "small networks", "reactor_torch._network", "portable; large batches by numpy",
+        "numpy evaluates them, in up to fifteen times as long",
+    )  # fmt: skip
+    if compiled is None and not disagreeing and compiled_module("reactor_torch._products") is None:
+        yield from compiled_kernel("learners", "reactor_torch._products", "", "torch computes dense layers, in twice the time")
+    else:
+        value = "torch: this processor has no fused multiply-adds"
+        if compiled is not None:
+            value = f"compiled kernel, {differentiating().removeprefix('compiled, ')}"
+        wrong = ", ".join(disagreeing)
+        warning = f"the kernel for learners has other bits as {wrong} than as portable C, and is not used so" if wrong else None
+        yield "learners", value, warning
