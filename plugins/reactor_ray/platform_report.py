@@ -27,7 +27,7 @@ PACKAGES = {
 
 
 def loaded_packages() -> tuple[str, ...]:
-    """Of those, the ones that this process uses."""
+    """Those of them that this process uses."""
     return tuple(name for name in PACKAGES if name in sys.modules)
 
 

@@ -213,7 +213,7 @@ def test_whole_leaves_apart_add_up_to_the_bits_of_all_rows(rows: int) -> None:
 
 
 def elementwise(kind: str) -> list[Any]:
-    """What losses and optimisers compute, of random numbers."""
+    """Losses and optimisers, of random numbers."""
     products.use(kind)
     rng = np.random.default_rng(1)
     rows, n = 150, 3

@@ -152,7 +152,7 @@ class ReactorVectorMultiAgentEnv(VectorMultiAgentEnv):
         return concatenate(space, items, batch)
 
     def _dicts(self, of_rows: Sequence[Any]) -> list[dict[Any, Any]]:
-        """Of each environment what the agents that are there have."""
+        """The observations, rewards and so on of agents that are there, for each environment."""
         n, there = len(self.agents), self.rows.there.tolist()
         begins = range(0, n * self.num_envs, n)
         return [{agent: of_rows[row] for row, agent in enumerate(self.agents, lo) if there[row]} for lo in begins]

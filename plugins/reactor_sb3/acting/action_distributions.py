@@ -58,7 +58,7 @@ class Categorical:
     several: bool
 
     def noise(self, random: np.random.Generator, steps: int, envs: int, parameters: Array) -> Array:
-        """Of Gumbel: what is largest after it has been added is drawn with the right probability."""
+        """Gumbel noise: the largest logit after it has been added is drawn with the right probability."""
         drawn = random.standard_exponential((steps, envs, sum(self.sizes)), np.float32)
         return -np.log(np.maximum(drawn, _TINY))
 
@@ -94,7 +94,7 @@ class Bernoulli:
     dtype: np.dtype[Any]
 
     def noise(self, random: np.random.Generator, steps: int, envs: int, parameters: Array) -> Array:
-        """Of the logistic distribution: what lies below the logit is drawn as 1 with the right probability."""
+        """Logistic noise: a bit is 1, with the right probability, where it lies below the logit."""
         return random.logistic(size=(steps, envs, parameters["action_net.bias"].size)).astype(np.float32)
 
     def choose(self, outputs: Array, noise: Array) -> Array:
@@ -118,7 +118,7 @@ class Gaussian:
     shape: tuple[int, ...]
 
     def noise(self, random: np.random.Generator, steps: int, envs: int, parameters: Array) -> Array:
-        """Of the standard deviations that the policy has."""
+        """Normal noise with the policy's standard deviations."""
         drawn = random.standard_normal((steps, envs, math.prod(self.shape)), np.float32)
         return drawn * np.exp(parameters["log_std"])  # type: ignore[no-any-return]
 

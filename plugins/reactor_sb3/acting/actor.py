@@ -33,7 +33,7 @@ of the step, and in the place of the info what the new episode begins with, laid
 """
 
 EPISODE = np.dtype([("return", np.float64), ("length", np.int64)])
-"""Of an episode that ended at this step; a length of 0 where none did."""
+"""Return and length of an episode that ended at this step; a length of 0 where none did."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _by_key(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
 
 
 def normalized_keys(normalizer: VecNormalize) -> tuple[str, ...]:
-    """Of which parts of observations there are statistics."""
+    """The parts of observations that have statistics."""
     return tuple(_by_key(normalizer))
 
 

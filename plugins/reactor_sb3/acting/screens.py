@@ -18,7 +18,7 @@ __all__ = ["Bytes", "Files", "Screen", "Window"]
 
 USUAL_FPS = 30.0
 SHARE = 0.25
-"""Of the time between two rounds, how much a window may show of an episode: it does so as slowly as it really is."""
+"""The share of the time between two rounds in which a window may show an episode, as slowly as it really is."""
 
 
 def _fps(env: Any) -> float:

@@ -208,7 +208,7 @@ class _FromVectorEnv(VecEnv):
 
 
 def _ended(info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of an environment that was reset within the step, the info of the step, and that of the reset."""
+    """The info of the step and that of the reset, of an environment that was reset within the step."""
     last = info.pop("final_obs", None)
     # A vector environment that keeps no last infos has those of the step in their place.
     final = info.pop("final_info") if "final_info" in info else dict(info)

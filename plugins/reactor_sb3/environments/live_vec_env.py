@@ -121,7 +121,7 @@ def _alone(layer: VecEnvWrapper) -> Callable[[Any], Any] | None:
 
 
 def _of_envs(venv: VecEnv) -> list[EnvFn]:
-    """Of each environment a function that makes copies of it."""
+    """For each environment a function that makes copies of it."""
     name = type(venv).__name__
     if getattr(venv, "waiting", False):
         raise RuntimeError(f"the {name} is in the middle of a step: call step_wait() before it is given to a trainer")

@@ -22,7 +22,7 @@ class _Saving(BaseCallback):
     """Saves to a file now and then."""
 
     unit: str
-    """Of ``every``."""
+    """The unit of ``every``."""
 
     def __init__(self, path: str | os.PathLike[str], every: int, on_error: Literal["warn", "raise"]) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ __all__ = [
 NOT_KEPT = frozenset({"self", "env", "_init_setup_model"})
 """A constructor's parameters that the same trainer is made again without."""
 DEVICES = ("device", "critic_device", "actor_device")
-"""Of those of any trainer, what says where something is computed."""
+"""Options of any trainer that say where something is computed."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

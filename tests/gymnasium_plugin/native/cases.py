@@ -72,7 +72,7 @@ def same(ours: Any, theirs: Any, where: str = "") -> None:
 
 
 def same_states(ours: Any, theirs: Any, where: str) -> None:
-    """What steps change in the environments, their generators and their time limits."""
+    """Everything that steps change in the environments, their generators and their time limits."""
     kernel = kernel_class(type(theirs.envs[0].unwrapped))
     assert kernel is not None
     for name in (*kernel.states, "np_random", "np_random_seed"):

@@ -1,4 +1,4 @@
-"""What trainers of sb3-contrib's algorithms promise: the same weights wherever they run, and after whatever happens to them."""
+"""Trainers of sb3-contrib's algorithms have the same weights wherever they run, and after whatever happens to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reactor_torch import networks
 
 @cache
 def alone(algorithm: str, pipeline: int = 0) -> dict[str, Any]:
-    """What comes out without any parallelism."""
+    """The result without any parallelism."""
     with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
         found = outcome(model.learn(640))
         assert found["evaluations"] and found["episodes"]
