@@ -33,7 +33,7 @@ with require_extra("sb3", "reactor_torch"):
         squashed_sample,
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
-    from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig
+    from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import differentiating
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Autograd, Networks
