@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         made.make() if isinstance(made, Target) else nullcontext(made) as model,
     ):
         if not isinstance(model, Trainer):
-            raise UsageError(f"{given.target} made {model!r}, not a trainer of reactor_sb3")
+            raise UsageError(f"{given.target} must make a trainer of reactor_sb3, got {model!r}")
         print_predictions(model)
     return 0
 
