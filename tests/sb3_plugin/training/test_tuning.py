@@ -115,5 +115,5 @@ def test_the_line_of_the_tutorial(capsys: Any) -> None:
 
 
 def test_a_target_that_is_no_trainer_is_refused() -> None:
-    with pytest.raises(UsageError, match="must make a trainer of reactor_sb3, got .something"):
+    with pytest.raises(UsageError, match=r"must make a trainer of reactor_sb3, got .something"):
         main([f"{__name__}:made", "something"])
