@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from reactor_gymnasium.arguments import make_probe
 from reactor_gymnasium.environments.infos import merge_infos, pack_infos, together
-from reactor_gymnasium.native.takeover import kernel_class, take_over, within
+from reactor_gymnasium.native.takeover import choose_kernel, take_over, within
 from reactor_rl.plugin import (
     DEFAULT_COST,
     Choice,
@@ -54,7 +54,6 @@ __all__ = [
 
 STEPS, SECONDS = 20, 5e-3
 FEWEST, LONGEST = 5, 0.1
-KERNEL_ROWS = 64
 INFOS, TIMES = 8, 5
 """Infos that are timed together, and how often."""
 
@@ -78,13 +77,14 @@ def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | Non
 def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
     inner = within(env)
-    if kernel_class(type(inner)) is None:
-        return None
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
-        n = KERNEL_ROWS  # of one environment: all draw from its generator, which does not matter for the time
+        kind = choose_kernel(type(inner))
+        if isinstance(kind, str):
+            return None
+        n = kind.timed_rows  # of one environment: all draw from its generator, which does not matter for the time
         kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
-        if isinstance(kernel, str) or not kernel.timed:
+        if isinstance(kernel, str):
             return None
         actions = kernel.draw(inner, np.random.default_rng(0), n)
         return _shortest(lambda: kernel.step(actions, None, None)) / n

@@ -305,7 +305,7 @@ class EnvBlock:
             self._give_back()
             return False
         self._now += 1
-        self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, [], [], {}, {}
+        self.stepped, self.failures, self.ended, self.finals, self.infos = kernel, list(kernel.failures), [], {}, {}
         if count and (self.autoreset is AutoresetMode.SAME_STEP or not self.columns):
             self._end_episodes(kernel, shown)
         if out is not None and not known and not (out.rows is not None and kernel.write(out.rows)):
@@ -313,6 +313,34 @@ class EnvBlock:
         if not self.columns:
             self._tell(kernel)
         return True
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether a kernel has taken the environments over."""
+        return self._kernel is not None
+
+    def reset_by_kernel(self, resets: Mapping[int, Mapping[str, Any]], out: BoundRows | None) -> dict[int, Any] | None:
+        """Reset rows between steps, if a kernel has taken the environments over; it keeps them.
+
+        Args:
+            resets: By row the arguments of its ``reset()``.
+            out: Where to write the observations of all rows, as for :meth:`step`.
+
+        Returns:
+            The infos that are not empty, by row; ``None`` if environments have to be :meth:`opened`, for nothing was reset.
+        """
+        kernel = self._kernel
+        if kernel is None or not wrappers_pristine() or kernel.changed() or not all(map(_plain_reset, resets.values())):
+            return None
+        kernel.reset({row: dict(kwargs) for row, kwargs in resets.items()})
+        self.failures = list(kernel.failures)
+        if out is not None:
+            if out.kind == kernel.kind and out.shown is not None:
+                out.shown[...] = kernel.observations
+            elif not (out.rows is not None and kernel.write(out.rows)):
+                self.failures += out.write_each(self.observations)
+        infos = kernel.infos_by_row()
+        return {row: infos[row] for row in resets if row in infos}
 
     def _end_episodes(self, kernel: BlockKernel, shown: Array | None) -> None:
         """Note which episodes the kernel's step has ended, and reset those that need a seed."""
@@ -325,6 +353,7 @@ class EnvBlock:
                 self.finals = {row: (kernel.own(last[row]), self.last_info(row, infos.get(row, {}))) for row in over}
                 resets = {row: self.seeds(row) for row in over}
                 kernel.reset({row: dict(kwargs) for row, kwargs in resets.items() if kwargs is not None})
+                self.failures += kernel.failures
                 if shown is not None:
                     shown[...] = kernel.observations
                 if idle := [row for row, kwargs in resets.items() if kwargs is None]:
@@ -565,6 +594,12 @@ def _references() -> int:
 
 
 _REFERENCES = _references()
+
+
+def _plain_reset(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a reset asks for nothing that a kernel does not know."""
+    seed = kwargs.get("seed")
+    return not kwargs.get("options") and (seed is None or (type(seed) is int and seed >= 0))
 
 
 def _copied(row: int, info: Any) -> Any:

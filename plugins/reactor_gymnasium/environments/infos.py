@@ -252,12 +252,20 @@ def pack_columns(
 
 def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:
     """:func:`together` for infos that are columns already; ``None`` unless all rows have the same keys."""
-    if len(blocks) != 1 or blocks[0][0] is not None:
+    blocks = sorted(blocks, key=lambda block: -1 if block[0] is None else int(block[0][0]))
+    if not blocks or sum(rows if where is None else len(where) for where, _ in blocks) != rows:
         return None
+    keys = list(blocks[0][1])
     merged: dict[str, Any] = {}
     everybody = _everybody(rows)
-    for key, (_, values) in blocks[0][1].items():
-        merged[key] = values.copy()
+    for key in keys:
+        like = blocks[0][1][key][1]  # the first row's, which the others' are assigned to
+        merged[key] = array = np.zeros((rows, *like.shape[1:]), like.dtype)
+        for where, columns in blocks:
+            values = columns[key][1] if list(columns) == keys else None
+            if values is None or values.shape[1:] != like.shape[1:] or (values.dtype != like.dtype and not np.isfinite(values).all()):
+                return None
+            array[slice(None) if where is None else where] = values
         merged[f"_{key}"] = everybody.copy()
     return merged
 

@@ -16,7 +16,7 @@ from reactor_gymnasium.native.kernel import BlockKernel, Taken, as_written
 from reactor_gymnasium.native.sources import KNOWN
 from reactor_rl.plugin import global_random_state
 
-__all__ = ["digest", "distrusted"]
+__all__ = ["digest", "distrusted", "sources_of"]
 
 STEPS, ROWS, LIMIT, EVERY = 60, 3, 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
@@ -59,7 +59,8 @@ def _untrue(kernel: type[BlockKernel]) -> str | None:
 
 def _compared(kernel: type[BlockKernel]) -> str | None:
     """Step throw-away environments in Python and by the kernel; what differs, ``None`` if nothing does."""
-    theirs, ours = kernel.make(ROWS), kernel.make(ROWS)
+    envs = kernel.make(2 * ROWS)
+    theirs, ours = envs[:ROWS], envs[ROWS:]
     random = np.random.default_rng(0)
     shown = [env.reset(seed=row)[0] for row, env in enumerate(theirs)]
     last = [env.reset(seed=row)[0] for row, env in enumerate(ours)]
@@ -68,9 +69,9 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
     for step in range(STEPS):
         actions = kernel.draw(theirs[0], random, ROWS)
         count = taken.step(actions, None, None)
-        ended = 0
+        infos, ended = taken.infos_by_row(), 0
         for row, env in enumerate(theirs):
-            shown[row], reward, terminated, truncated, _ = env.step(actions[row])
+            shown[row], reward, terminated, truncated, info = env.step(actions[row])
             left[row] -= 1
             cut = truncated or left[row] <= 0
             given = float(taken.rewards[row]), bool(taken.terminated[row]), bool(taken.truncated[row])
@@ -78,8 +79,12 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
                 return f"{given} and {reward, terminated, cut} in step {step}"
             if terminated or cut:
                 ended += 1
-                shown[row], _ = env.reset()
+                if not (_same(taken.final(row), shown[row]) and _same(taken.final_info(row), info)):
+                    return f"the end of an episode in step {step}"
+                shown[row], info = env.reset()
                 left[row] = LIMIT
+            if not _same(infos.get(row, {}), info):
+                return f"{infos.get(row)} and {info} in step {step}"
             if np.asarray(shown[row]).tobytes() != np.ascontiguousarray(taken.observations[row]).tobytes():
                 return f"the observation of step {step}"
         if ended != count:
@@ -95,8 +100,9 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
 
 def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
     """The first of the states of two environments that differs, in a bit or a type; their generators are states, too."""
-    for name in kernel.states:
-        if not _same(getattr(one, name), getattr(other, name)):
+    theirs, ours = kernel.state_of(one), kernel.state_of(other)
+    for name in theirs:
+        if not _same(theirs[name], ours[name]):
             return name
     same = one.np_random.bit_generator.state == other.np_random.bit_generator.state
     return None if same else "random generator"
@@ -105,6 +111,8 @@ def differing(kernel: type[BlockKernel], one: Any, other: Any) -> str | None:
 def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, (np.ndarray, np.generic)):

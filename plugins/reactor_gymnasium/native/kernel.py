@@ -79,14 +79,14 @@ class BlockKernel(ABC):
     methods: ClassVar[tuple[str, ...]] = ("step", "reset")
     """Methods of the class that the kernel stands for; nobody may have changed one."""
     helpers: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Modules and names of what these call, likewise."""
+    """Modules and names, or classes and names, of what these call, likewise."""
     sources: ClassVar[tuple[str, ...]] = ()
     """Modules besides the environment's own that the kernel was written from."""
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
     """The dtypes of actions that it knows."""
 
-    timed: ClassVar[bool] = True
-    """Whether it takes a time for a row that is not at all that of Python."""
+    timed_rows: ClassVar[int] = 64
+    """How many rows are stepped together to find out what one costs."""
 
     observations: Array
     kind: tuple[np.dtype[Any], tuple[int, ...]]
@@ -97,6 +97,8 @@ class BlockKernel(ABC):
     was_reset: Array
     left: Array
     pending: Array
+    failures: Sequence[tuple[int, Exception]] = ()
+    """Rows that could not be stepped in the last step, and why; the others were."""
 
     # ------------------------------------------------------------------ what fits
 
@@ -134,6 +136,11 @@ class BlockKernel(ABC):
             if namespace.get(name) is not value:
                 return f"somebody has changed {name} of {cls.module}"
         return None
+
+    @classmethod
+    def state_of(cls, env: Env) -> dict[str, Any]:
+        """What steps have made of an environment, besides its random generator."""
+        return {name: getattr(env, name) for name in cls.states}
 
     @classmethod
     def make(cls, n: int) -> list[Any]:
@@ -228,12 +235,15 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
 
 
 def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """What a kernel stands for: where it is, its name there and its value now."""
+    """What a kernel stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
     namespace: Any = vars(getattr(module, kernel.owner))
     for name in kernel.methods:
-        yield namespace, name, namespace[name]
-    for where, name in kernel.helpers:
+        yield namespace, name, namespace.get(name)
+    for where, path in kernel.helpers:
+        *classes, name = path.split(".")
         namespace = vars(sys.modules[where])
+        for one in classes:
+            namespace = vars(namespace[one])
         yield namespace, name, namespace[name]
 
 
@@ -244,7 +254,8 @@ def _originals(kernel: type[BlockKernel]) -> tuple[tuple[dict[str, Any], str, An
 
 def as_written(module: ModuleType, kernel: type[BlockKernel]) -> bool:
     """Whether the functions that a kernel stands for are those of their files."""
-    for _, _, value in parts_of(module, kernel):
+    for _, _, part in parts_of(module, kernel):
+        value = part.fget if isinstance(part, property) else part
         if isinstance(value, FunctionType):
             home = sys.modules.get(value.__module__)
             if home is None or value.__code__.co_filename != getattr(home, "__file__", None) or hasattr(value, "__wrapped__"):

@@ -22,6 +22,11 @@ Env = gymnasium.Env[Any, Any]
 
 _CLASSIC = "gymnasium.envs.classic_control."
 _TOY_TEXT = "gymnasium.envs.toy_text."
+_MUJOCO = {
+    "half_cheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "swimmer": "Swimmer", "ant": "Ant",
+    "humanoid": "Humanoid", "humanoidstandup": "HumanoidStandup", "inverted_pendulum": "InvertedPendulum",
+    "inverted_double_pendulum": "InvertedDoublePendulum", "reacher": "Reacher", "pusher": "Pusher",
+}  # fmt: skip
 KERNELS = {
     (_CLASSIC + "cartpole", "CartPoleEnv"): "classic:CartPole",
     (_CLASSIC + "pendulum", "PendulumEnv"): "classic:Pendulum",
@@ -32,6 +37,12 @@ KERNELS = {
     (_TOY_TEXT + "cliffwalking", "CliffWalkingEnv"): "toy_text:CliffWalking",
     (_TOY_TEXT + "taxi", "TaxiEnv"): "toy_text:Taxi",
     (_TOY_TEXT + "blackjack", "BlackjackEnv"): "toy_text:Blackjack",
+    **{
+        (f"gymnasium.envs.mujoco.{file}_{version}", f"{name}Env"): f"mujoco_{version}:{name}"
+        for version in ("v5", "v4")
+        for file, name in _MUJOCO.items()
+        if (file, version) != ("pusher", "v4")  # which MuJoCo 3 cannot run
+    },
 }
 """By module and name of an environment's class, where its kernel is."""
 

@@ -328,8 +328,21 @@ class EnvShard(Shard):
     # ------------------------------------------------------------------ other requests
 
     def answer_request(self) -> None:
-        with self.block.opened():
-            super().answer_request()
+        function, of_envs = self.request.value
+        if not (function == "reset" and self._reset_by_kernel(of_envs)):
+            with self.block.opened():
+                super().answer_request()
+
+    def _reset_by_kernel(self, of_envs: Sequence[Any]) -> bool:
+        """Reset environments without opening the block, if a kernel can; ``False`` if nothing was reset."""
+        if not self.block.taken_over:
+            return False
+        resets = {number: decode(arguments) for number, arguments in enumerate(of_envs) if arguments is not None}
+        infos = self.block.reset_by_kernel(resets, self._bound())
+        if infos is None:
+            return False
+        self._send({}, infos, [self._failure(row, error) for row, error in self.block.failures])
+        return True
 
     def _begin_episode(self, number: int, kwargs: dict[str, Any], infos: Infos) -> None:
         info = self.block.reset(number, kwargs)

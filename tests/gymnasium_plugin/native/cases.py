@@ -39,12 +39,47 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Blackjack, sab": ("Blackjack-v1", {"sab": True, "max_episode_steps": 2}),
 }
 
+MUJOCO: dict[str, tuple[str, dict[str, Any]]] = {
+    **{
+        f"{name}-{version}": (f"{name}-{version}", {"max_episode_steps": limit})
+        for version in ("v5", "v4")
+        for name, limit in {
+            "HalfCheetah": 23, "Hopper": 40, "Walker2d": 40, "Swimmer": 30, "InvertedPendulum": 9, "InvertedDoublePendulum": 12,
+            "Reacher": 15, "Pusher": 20, "Ant": 20, "Humanoid": 30, "HumanoidStandup": 15,
+        }.items()
+        if (name, version) != ("Pusher", "v4")
+    },
+    "HalfCheetah, other arguments": (
+        "HalfCheetah-v5",
+        {"forward_reward_weight": 2, "ctrl_cost_weight": 1, "frame_skip": 3, "exclude_current_positions_from_observation": False},
+    ),
+    "Hopper, goes on": ("Hopper-v5", {"terminate_when_unhealthy": False, "healthy_reward": 3, "max_episode_steps": 50}),
+    "Hopper-v4, goes on": ("Hopper-v4", {"terminate_when_unhealthy": False, "max_episode_steps": 50}),
+    "Walker2d, other arguments": (
+        "Walker2d-v5", {"healthy_reward": 2, "healthy_z_range": [1, 1.26], "exclude_current_positions_from_observation": False}
+    ),
+    "Swimmer, observed": ("Swimmer-v5", {"exclude_current_positions_from_observation": False, "max_episode_steps": 20}),
+    "InvertedDoublePendulum, int": ("InvertedDoublePendulum-v5", {"healthy_reward": 7}),
+    "Reacher, weights": ("Reacher-v5", {"reward_dist_weight": 0.5, "reward_control_weight": 3}),
+    "Ant, no contacts": (
+        "Ant-v5",
+        {"include_cfrc_ext_in_observation": False, "main_body": "aux_1", "healthy_z_range": (0.5, 0.8), "max_episode_steps": 30},
+    ),
+    "Ant-v4, contacts": ("Ant-v4", {"use_contact_forces": True, "healthy_z_range": (0.5, 0.8), "max_episode_steps": 30}),
+    "Humanoid, sees less": (
+        "Humanoid-v5", {"include_cvel_in_observation": False, "include_cfrc_ext_in_observation": False, "max_episode_steps": 20}
+    ),
+    "HumanoidStandup, sees less": (
+        "HumanoidStandup-v5", {"include_cinert_in_observation": False, "impact_cost_range": (0.0, 1e-3), "max_episode_steps": 12}
+    ),
+}  # fmt: skip
+
 MODES = list(AutoresetMode)
 ROWS = 5
 
 
 def maker(case: str) -> partial[Any]:
-    env_id, kwargs = CASES[case]
+    env_id, kwargs = (CASES | MUJOCO)[case]
     return partial(gymnasium.make, env_id, **kwargs)
 
 
@@ -65,17 +100,32 @@ def same(ours: Any, theirs: Any, where: str = "") -> None:
             same(ours.tolist(), theirs.tolist(), where)
         else:
             assert ours.tobytes() == theirs.tobytes(), f"{where}: {ours!r} is not {theirs!r}"
+    elif type(theirs).__name__ == "MjData":
+        for name in fields():
+            same(getattr(ours, name), getattr(theirs, name), f"{where}.{name}")
     elif isinstance(theirs, np.random.Generator):
         same(ours.bit_generator.state, theirs.bit_generator.state, where)
     else:
         assert ours == theirs, f"{where}: {ours!r} is not {theirs!r}"
 
 
+@cache
+def fields() -> tuple[str, ...]:
+    """What MuJoCo keeps of a simulation."""
+    import mujoco
+
+    data = mujoco.MjData(mujoco.MjModel.from_xml_string("<mujoco/>"))
+    arrays = (name for name in dir(data) if isinstance(getattr(data, name), np.ndarray))
+    return ("time", *sorted(arrays))
+
+
 def same_states(ours: Any, theirs: Any, where: str) -> None:
     """Everything that steps change in the environments, their generators and their time limits."""
     kernel = kernel_class(type(theirs.envs[0].unwrapped))
     assert kernel is not None
-    for name in (*kernel.states, "np_random", "np_random_seed"):
+    simulated = hasattr(theirs.envs[0].unwrapped, "data")
+    states = ("data", "init_qpos") if simulated else kernel.states
+    for name in (*states, "np_random", "np_random_seed"):
         same(list(ours.call("get_wrapper_attr", name)), list(theirs.call("get_wrapper_attr", name)), f"{where}: {name}")
     if "_elapsed_steps" in vars(theirs.envs[0]):
         same(list(ours.get_attr("_elapsed_steps")), list(theirs.get_attr("_elapsed_steps")), f"{where}: elapsed steps")
@@ -92,9 +142,12 @@ class Policy:
         if not isinstance(self.space, gymnasium.spaces.Discrete):
             space: Any = self.space
             actions: Array = self.random.uniform(space.low * 1.4, space.high * 1.4, (rows, *space.shape))
+            if self.case in MUJOCO and step // 40 % 3 == 1:
+                actions *= 0.1  # they stand longer
             if clever and self.case.startswith("MountainCar"):
                 actions = np.sign(shown[:, 1:] + 1e-9) * self.random.uniform(0.9, 1.2, (rows, 1))
-            return actions.astype(np.float64 if self.case.startswith("Pendulum") and step // 25 % 9 == 3 else np.float32)
+            wide = (self.case.startswith("Pendulum") and step // 25 % 9 == 3) or (self.case in MUJOCO and step // 20 % 3 == 2)
+            return actions.astype(np.float64 if wide else np.float32)
         actions = self.random.integers(0, self.space.n, rows)
         if clever and self.case.startswith("CartPole"):
             lean = np.linspace(-0.1, 0.1, rows) if self.case == "CartPole-v0" else 0.0  # and so off to either side
@@ -139,11 +192,26 @@ class Counted:
         monkeypatch.setattr(EnvBlock, "_step_by_kernel", counting)
 
 
-def pair(case: str, mode: AutoresetMode, rows: int = ROWS, **kwargs: Any) -> tuple[ReactorVectorEnv, SyncVectorEnv]:
-    make = maker(case)
+class Doubled(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that no kernel knows."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *others = super().step(action)
+        return observation, 2 * float(reward), *others
+
+
+def doubled(case: str) -> Any:
+    return Doubled(maker(case)())
+
+
+def pair(
+    case: str, mode: AutoresetMode, rows: int = ROWS, foreign: int = 0, **kwargs: Any
+) -> tuple[ReactorVectorEnv, SyncVectorEnv]:
+    """Ours and Gymnasium's; so many of the rows have a foreign wrapper."""
+    makers = [maker(case)] * (rows - foreign) + [partial(doubled, case)] * foreign
     options: dict[str, Any] = {"workers": 1, **kwargs}
-    ours = ReactorVectorEnv([make] * rows, autoreset_mode=mode, **options)
-    return ours, SyncVectorEnv([make] * rows, autoreset_mode=mode)
+    ours = ReactorVectorEnv(makers, autoreset_mode=mode, **options)
+    return ours, SyncVectorEnv(makers, autoreset_mode=mode)
 
 
 def walk(

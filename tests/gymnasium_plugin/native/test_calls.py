@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from reactor_gymnasium import ReactorVectorEnv, make_vec
+from reactor_gymnasium.environments.saving import load_env, save_env
 from reactor_gymnasium.native.compiled import missing
 from tests.gymnasium_plugin.native.cases import MODES, ROWS, Counted, Policy, maker, pair, same, same_states
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 CONSTANTS = {"CartPole-v1": ("gravity", 9.8), "Pendulum-v1": ("g", 10.0), "FrozenLake-v1": ("window_size", (256, 256))}
+SIMULATED = {"Hopper-v5": ("_healthy_reward", 1.0), "HalfCheetah-v4": ("_ctrl_cost_weight", 0.1)}
+
+
+class Saved:
+    """What SyncVectorEnv is to go back to."""
+
+    NAMES = ("_autoreset_envs", "_observations", "_env_obs", "_terminations", "_truncations")
+
+    def __init__(self, envs: SyncVectorEnv, shown: Any) -> None:
+        self.envs, self.shown = [save_env(env) for env in envs.envs], shown
+        self.arrays = deepcopy({name: vars(envs)[name] for name in self.NAMES})
+
+    def restore(self, envs: SyncVectorEnv) -> Any:
+        for env, saved in zip(envs.envs, self.envs, strict=True):
+            load_env(env, saved)
+        vars(envs).update(deepcopy(self.arrays))
+        return self.shown
 
 
 def refused(envs: Any, actions: Any) -> type[Exception] | None:
@@ -29,9 +48,10 @@ def refused(envs: Any, actions: Any) -> type[Exception] | None:
 def program(case: str, mode: AutoresetMode, seed: int, length: int, **kwargs: Any) -> None:
     """A random program of calls, of both."""
     ours, theirs = pair(case, mode, **kwargs)
+    saved: list[tuple[Any, Saved]] = []
     random = np.random.default_rng(seed)
     policy = Policy(case, theirs.single_action_space, seed)
-    name, usual = CONSTANTS[case]
+    name, usual = (CONSTANTS | SIMULATED)[case]
     try:
         shown = theirs.reset(seed=seed)[0]
         same(ours.reset(seed=seed)[0], shown)
@@ -45,9 +65,13 @@ def program(case: str, mode: AutoresetMode, seed: int, length: int, **kwargs: An
                 shown, over = expected[0], expected[2] | expected[3]
                 if mode is AutoresetMode.DISABLED and over.any():
                     break
-            match (
-                "reset" if mode is AutoresetMode.DISABLED and over.any() else random.choice(["reset", "get", "set", "call", "all"])
-            ):
+            what = str(random.choice(["reset", "get", "set", "call", "all", "save", "go back"]))
+            match "reset" if mode is AutoresetMode.DISABLED and over.any() else what:
+                case "save":
+                    saved.append((ours._run.snapshot(), Saved(theirs, shown)))
+                case "go back" if saved:
+                    ours._run.restore(saved[-1][0])
+                    shown = saved[-1][1].restore(theirs)
                 case "reset":
                     mask = over | (random.random(ROWS) < 0.3)
                     mask[0] |= not mask.any()
@@ -81,11 +105,21 @@ def test_a_random_program(case: str, mode: AutoresetMode) -> None:
     program(case, mode, 1, 12)
 
 
+@pytest.mark.parametrize("foreign", [1, ROWS])
+def test_a_random_program_with_foreign_wrappers(foreign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    program("CartPole-v1", AutoresetMode.NEXT_STEP, 1, 12, foreign=foreign)
+    assert counted.taken == 0
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 @pytest.mark.parametrize("seed", range(2, 8))
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", CONSTANTS)
+@pytest.mark.parametrize("case", [*CONSTANTS, *SIMULATED])
 def test_random_programs(case: str, mode: AutoresetMode, seed: int) -> None:
+    if case in SIMULATED:
+        pytest.importorskip("mujoco")
     program(case, mode, seed, 40)
 
 

@@ -1,0 +1,205 @@
+"""Kernels of MuJoCo's environments, version 4, which differ from version 5 in what they pay, show and tell.
+
+There is none for Pusher-v4, which MuJoCo 3 cannot run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.native import mujoco_v5 as v5
+from reactor_gymnasium.native.kernel import Columns
+from reactor_gymnasium.native.simulated import PACKAGE, Simulated
+
+__all__ = [
+    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Reacher", "Swimmer",
+    "Walker2d",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+IMPACT, MOST = "reward_impact", 10
+
+
+class _Healthy(Simulated):
+    """What is paid for being healthy is paid to the end, if an episode ends where that is."""
+
+    def survive(self, healthy: Array) -> Array:
+        paid: Array = (healthy | self.env._terminate_when_unhealthy).astype(np.float64) * self.env._healthy_reward
+        return paid
+
+
+class HalfCheetah(v5.HalfCheetah):
+    title = "HalfCheetah-v4"
+    module = PACKAGE + "half_cheetah_v4"
+
+    def tell(self) -> dict[str, Array]:
+        return {
+            "x_position": self.qpos[:, 0], "x_velocity": self.velocity, "reward_run": self.forward, "reward_ctrl": -self.cost,
+        }  # fmt: skip
+
+
+class Walker2d(_Healthy, v5.Walker2d):
+    title = "Walker2d-v4"
+    module = PACKAGE + "walker2d_v4"
+
+    def tell(self) -> dict[str, Array]:
+        return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
+
+
+class Hopper(_Healthy, v5.Hopper):
+    title = "Hopper-v4"
+    module = PACKAGE + "hopper_v4"
+
+    def tell(self) -> dict[str, Array]:
+        return {"x_position": self.qpos[:, 0], "x_velocity": self.velocity}
+
+
+class Swimmer(v5.Swimmer):
+    title = "Swimmer-v4"
+    module = PACKAGE + "swimmer_v4"
+
+    def tell(self) -> dict[str, Array]:
+        vx, vy = self.velocities.T
+        return {
+            "reward_fwd": self.forward, "reward_ctrl": -self.cost, **self.place(), "x_velocity": vx, "y_velocity": vy,
+            "forward_reward": self.forward,
+        }  # fmt: skip
+
+
+class InvertedPendulum(v5.InvertedPendulum):
+    title = "InvertedPendulum-v4"
+    module = PACKAGE + "inverted_pendulum_v4"
+    weights = ()
+
+    def pay(self, actions: Array) -> None:
+        super().pay(actions)
+        self.rewards.fill(1.0)
+
+    def tell(self) -> dict[str, Array]:
+        return {}
+
+
+class InvertedDoublePendulum(v5.InvertedDoublePendulum):
+    title = "InvertedDoublePendulum-v4"
+    module = PACKAGE + "inverted_double_pendulum_v4"
+    weights = ()
+    forces = 3
+
+    def bonus(self) -> Any:
+        return 10
+
+    def tell(self) -> dict[str, Array]:
+        return {}
+
+
+class Reacher(v5.Reacher):
+    title = "Reacher-v4"
+    module = PACKAGE + "reacher_v4"
+    weights = ()
+    axes = 3
+
+    def look(self) -> None:
+        self.both.now()
+        self.distance = -v5.norms(self.apart())  # it pays for where the finger was before
+
+    def pay(self, actions: Array) -> None:
+        self.control = -v5.sums_of_squares(actions)
+        np.add(self.distance, self.control, out=self.rewards)
+
+
+class Ant(_Healthy, v5.Ant):
+    title = "Ant-v4"
+    module = PACKAGE + "ant_v4"
+    weights = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
+    flags = (v5.EXCLUDE, v5.TERMINATE, "_use_contact_forces")
+    others = ()
+    python = frozenset({"reward_survive"})
+    untouched = 0
+
+    @classmethod
+    def main_body(cls, env: Any) -> Any:
+        return "torso"
+
+    def touching(self) -> bool:
+        return bool(self.env._use_contact_forces)
+
+    def pay(self, actions: Array) -> None:
+        self.move(actions)
+        self.forward = self.velocities[:, 0]
+        costs = self.cost + self.contact if self.touching() else self.cost
+        np.subtract(self.forward + self.alive, costs, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        after, (vx, vy) = self.torso.all[:, :2].copy(), self.velocities.T
+        return {
+            "reward_forward": self.forward, "reward_ctrl": -(self.contact if self.touching() else self.cost),
+            "reward_survive": self.alive, "x_position": after[:, 0], "y_position": after[:, 1],
+            "distance_from_origin": v5.norms(after), "x_velocity": vx, "y_velocity": vy, "forward_reward": self.forward,
+        }  # fmt: skip
+
+
+class Humanoid(_Healthy, v5.Humanoid):
+    title = "Humanoid-v4"
+    module = PACKAGE + "humanoid_v4"
+    helpers = (*Simulated.helpers, (module, "mass_center"))
+    weights, ranges = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY), (v5.HEIGHT,)
+    flags = (v5.EXCLUDE, v5.TERMINATE)
+    python = frozenset({"reward_alive"})
+
+    def pieces(self, data: Any) -> list[Array]:
+        return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]
+
+    def pay(self, actions: Array) -> None:
+        self.move()
+        np.subtract(self.forward + self.alive, self.cost, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        (x, y), (vx, vy) = self.after.T, self.velocities.T
+        return {
+            "reward_linvel": self.forward, "reward_quadctrl": -self.cost, "reward_alive": self.alive, "x_position": x,
+            "y_position": y, "distance_from_origin": v5.norms(self.after.copy()), "x_velocity": vx, "y_velocity": vy,
+            "forward_reward": self.forward,
+        }  # fmt: skip
+
+
+class HumanoidStandup(v5.HumanoidStandup):
+    title = "HumanoidStandup-v4"
+    module = PACKAGE + "humanoidstandup_v4"
+    weights, ranges, flags = (), (), ()
+
+    def pieces(self, data: Any) -> list[Array]:
+        return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]
+
+    def pay(self, actions: Array) -> None:
+        self.up = (self.qpos[:, 2] - 0) / np.array([option.timestep for option in self.options])
+        self.cost = 0.1 * v5.sums_of_squares(self.controls.now())
+        impact = 0.5e-6 * v5.sums_of_squares(self.forces.now())
+        self.most = impact > MOST
+        self.impact = np.where(self.most, MOST, impact)
+        self.rewards[...] = self.up - self.cost - self.impact + 1
+
+    def tell(self) -> dict[str, Array]:
+        return {"reward_linup": self.up, "reward_quadctrl": -self.cost, IMPACT: -self.impact}
+
+    def infos(self) -> list[Columns]:
+        blocks = super().infos()
+        if not self.most.any():
+            return blocks
+        found: list[Columns] = []
+        for rows, columns in blocks:  # where the impact is the most, it is an int
+            which = np.arange(len(self.most)) if rows is None else rows
+            for of_most in (False, True):
+                some = self.most[which] == of_most
+                if some.any():
+                    part = {key: (form, values[some]) for key, (form, values) in columns.items()}
+                    if of_most:
+                        part[IMPACT] = "python", np.full(np.count_nonzero(some), -MOST)
+                    found.append((which[some], part))
+        return found
+
+    def final_info(self, row: int) -> dict[str, Any]:
+        return {**super().final_info(row), **({IMPACT: -MOST} if self.most[row] else {})}

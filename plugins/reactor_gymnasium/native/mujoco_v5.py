@@ -1,0 +1,394 @@
+"""Kernels of MuJoCo's environments, version 5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_gymnasium.native.simulated import PACKAGE, Field, Simulated
+
+__all__ = [
+    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
+    "Reacher", "Swimmer", "Walker2d",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+NOISE = "_reset_noise_scale"
+FORWARD, CONTROL, EXCLUDE = "_forward_reward_weight", "_ctrl_cost_weight", "_exclude_current_positions_from_observation"
+HEALTHY, TERMINATE, HEIGHT, ANGLE = "_healthy_reward", "_terminate_when_unhealthy", "_healthy_z_range", "_healthy_angle_range"
+
+
+def norms(vectors: Array) -> Array:
+    """The length of each, as ``np.linalg.norm`` computes it."""
+    return np.sqrt(np.vecdot(vectors, vectors))
+
+
+def squares(numbers: Array) -> Array:
+    """``x ** 2`` of each, which is libm's ``pow`` for a number of numpy's, and for an array ``x * x``."""
+    return np.array([number**2 for number in numbers])
+
+
+def sums_of_squares(rows: Array) -> Array:
+    """Of each row."""
+    return np.sum(np.square(rows), axis=1)
+
+
+class HalfCheetah(Simulated):
+    title = "HalfCheetah-v5"
+    module, owner = PACKAGE + "half_cheetah_v5", "HalfCheetahEnv"
+    weights, flags = (FORWARD, CONTROL, NOISE), (EXCLUDE,)
+    skipped = 1
+
+    def bind(self) -> None:
+        self.before = self.field(lambda data: [data.qpos[:1]])
+
+    def look(self) -> None:
+        self.before.now()
+
+    def observe(self) -> None:
+        self.observations[...] = self.state.now()[:, self.skip :]
+
+    def pay(self, actions: Array) -> None:
+        self.move(actions)
+        np.subtract(self.forward, self.cost, out=self.rewards)
+
+    def move(self, actions: Array) -> None:
+        """What moving forward pays, and what control costs."""
+        self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds()
+        self.forward = self.env._forward_reward_weight * self.velocity
+        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
+
+    def tell(self) -> dict[str, Array]:
+        return {
+            "x_position": self.qpos[:, 0], "x_velocity": self.velocity, "reward_forward": self.forward, "reward_ctrl": -self.cost,
+        }  # fmt: skip
+
+
+class Walker2d(HalfCheetah):
+    title = "Walker2d-v5"
+    module, owner = PACKAGE + "walker2d_v5", "Walker2dEnv"
+    weights, flags, ranges = (FORWARD, CONTROL, NOISE, HEALTHY), (EXCLUDE, TERMINATE), (HEIGHT, ANGLE)
+
+    def observe(self) -> None:
+        shown = self.observations
+        shown[...] = self.state.now()[:, self.skip :]
+        fast = shown[:, len(self.qpos[0]) - self.skip :]
+        np.clip(fast, -10, 10, out=fast)
+
+    def healthy(self) -> Array:
+        (low, high), (left, right) = self.env._healthy_z_range, self.env._healthy_angle_range
+        height, angle = self.qpos[:, 1], self.qpos[:, 2]
+        return (low < height) & (height < high) & (left < angle) & (angle < right)
+
+    def pay(self, actions: Array) -> None:
+        self.move(actions)
+        healthy = self.healthy()
+        self.alive = self.survive(healthy)
+        np.subtract(self.forward + self.alive, self.cost, out=self.rewards)
+        self.terminated[...] = ~healthy & self.env._terminate_when_unhealthy
+
+    def tell(self) -> dict[str, Array]:
+        envs: Any = self.envs
+        return {
+            "x_position": self.qpos[:, 0], "z_distance_from_origin": self.qpos[:, 1] - np.array([env.init_qpos[1] for env in envs]),
+            "x_velocity": self.velocity, "reward_forward": self.forward, "reward_ctrl": -self.cost, "reward_survive": self.alive,
+        }  # fmt: skip
+
+
+class Hopper(Walker2d):
+    title = "Hopper-v5"
+    module, owner = PACKAGE + "hopper_v5", "HopperEnv"
+    ranges = (HEIGHT, ANGLE, "_healthy_state_range")
+    python = frozenset({"reward_survive"})
+
+    def healthy(self) -> Array:
+        low, high = self.env._healthy_state_range
+        state = self.state.all[:, 2:]
+        within: Array = ((low < state) & (state < high)).all(axis=1)
+        return within & super().healthy()
+
+
+class Swimmer(HalfCheetah):
+    title = "Swimmer-v5"
+    module, owner = PACKAGE + "swimmer_v5", "SwimmerEnv"
+    skipped = 2
+
+    def bind(self) -> None:
+        self.before = self.field(lambda data: [data.qpos[:2]])
+
+    def move(self, actions: Array) -> None:
+        self.velocities = (self.qpos[:, :2] - self.before.all) / self.seconds()[:, None]
+        self.forward = self.env._forward_reward_weight * self.velocities[:, 0]
+        self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
+
+    def place(self) -> dict[str, Array]:
+        """Where a row is."""
+        x, y = self.qpos[:, :2].T
+        return {"x_position": x, "y_position": y, "distance_from_origin": norms(self.qpos[:, :2].copy())}
+
+    def tell(self) -> dict[str, Array]:
+        vx, vy = self.velocities.T
+        return {**self.place(), "x_velocity": vx, "y_velocity": vy, "reward_forward": self.forward, "reward_ctrl": -self.cost}
+
+
+class InvertedPendulum(Simulated):
+    title = "InvertedPendulum-v5"
+    module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
+    weights = (NOISE,)
+    python = frozenset({"reward_survive"})
+
+    def observe(self) -> None:
+        self.observations[...] = self.state.now()
+
+    def pay(self, actions: Array) -> None:
+        shown = self.observations
+        self.terminated[...] = ~np.isfinite(shown).all(axis=1) | (np.abs(shown[:, 1]) > 0.2)
+        self.rewards[...] = ~self.terminated
+
+    def tell(self) -> dict[str, Array]:
+        return {"reward_survive": self.rewards.astype(np.int64)}
+
+
+class InvertedDoublePendulum(Simulated):
+    title = "InvertedDoublePendulum-v5"
+    module, owner = PACKAGE + "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv"
+    weights = (NOISE, HEALTHY)
+    python = frozenset({"reward_survive"})
+    forces = 1
+
+    def bind(self) -> None:
+        self.tip = self.field(lambda data: [data.site_xpos[0]])
+        self.force = self.field(lambda data: [data.qfrc_constraint[: self.forces]])
+
+    def observe(self) -> None:
+        self.state.now()
+        q, v, force = self.qpos, self.qvel, self.force.now()
+        angles = q[:, 1:]
+        parts = q[:, :1], np.sin(angles), np.cos(angles), np.clip(v, -10, 10), np.clip(force, -10, 10)
+        np.concatenate(parts, axis=1, out=self.observations)
+
+    def pay(self, actions: Array) -> None:
+        x, _, y = self.tip.now().T
+        np.less_equal(y, 1, out=self.terminated)
+        self.far = 0.01 * squares(x) + squares(y - 2)
+        self.fast = 1e-3 * squares(self.qvel[:, 1]) + 5e-3 * squares(self.qvel[:, 2])
+        self.alive = self.bonus()
+        self.rewards[...] = self.alive - self.far - self.fast
+
+    def bonus(self) -> Any:
+        """What is paid for a pole that stands."""
+        return self.env._healthy_reward * (~self.terminated).astype(np.int64)
+
+    def tell(self) -> dict[str, Array]:
+        return {"reward_survive": self.alive, "distance_penalty": -self.far, "velocity_penalty": -self.fast}
+
+
+class Reacher(Simulated):
+    title = "Reacher-v5"
+    module, owner = PACKAGE + "reacher_v5", "ReacherEnv"
+    weights, others = ("_reward_dist_weight", "_reward_control_weight"), ("goal",)
+    axes = 2
+
+    def bind(self) -> None:
+        self.both = self.bodies("fingertip", "target")
+
+    def apart(self) -> Array:
+        """From the target to the finger tip."""
+        both = self.both.all
+        return both[:, :3] - both[:, 3:]
+
+    def observe(self) -> None:
+        self.state.now()
+        self.both.now()
+        theta = self.qpos[:, :2]
+        parts = np.cos(theta), np.sin(theta), self.qpos[:, 2:], self.qvel[:, :2], self.apart()[:, : self.axes]
+        np.concatenate(parts, axis=1, out=self.observations)
+
+    def pay(self, actions: Array) -> None:
+        self.distance = -norms(self.apart()) * self.env._reward_dist_weight
+        self.control = -sums_of_squares(actions) * self.env._reward_control_weight
+        np.add(self.distance, self.control, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        return {"reward_dist": self.distance, "reward_ctrl": self.control}
+
+
+class Pusher(Simulated):
+    title = "Pusher-v5"
+    module, owner = PACKAGE + "pusher_v5", "PusherEnv"
+    weights = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
+    others = ("goal_pos", "cylinder_pos")
+
+    def bind(self) -> None:
+        self.places = self.bodies("tips_arm", "object", "goal")
+
+    def observe(self) -> None:
+        self.state.now()
+        np.concatenate((self.qpos[:, :7], self.qvel[:, :7], self.places.now()), axis=1, out=self.observations)
+
+    def pay(self, actions: Array) -> None:
+        arm, thing, goal = self.places.all.reshape(len(actions), 3, 3).transpose(1, 0, 2)
+        self.near = -norms(thing - arm) * self.env._reward_near_weight
+        self.distance = -norms(thing - goal) * self.env._reward_dist_weight
+        self.control = -sums_of_squares(actions) * self.env._reward_control_weight
+        np.add(self.distance + self.control, self.near, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        return {"reward_dist": self.distance, "reward_ctrl": self.control, "reward_near": self.near}
+
+
+class Ant(Swimmer):
+    title = "Ant-v5"
+    module, owner = PACKAGE + "ant_v5", "AntEnv"
+    weights = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
+    ranges, flags = (HEIGHT, "_contact_force_range"), (EXCLUDE, TERMINATE, "_include_cfrc_ext_in_observation")
+    others = ("_main_body",)
+    untouched = 6
+    """Forces that are not observed: those of the world."""
+
+    @classmethod
+    def main_body(cls, env: Any) -> Any:
+        """Number or name of the body whose velocity counts."""
+        return env._main_body
+
+    @classmethod
+    def strange(cls, env: Any) -> str | None:
+        body = cls.main_body(env)
+        return super().strange(env) or (None if type(body) in (int, str) else f"its main body is {body!r}")
+
+    @classmethod
+    def constants(cls, env: Any) -> tuple[Any, ...]:
+        return *super().constants(env), cls.main_body(env)
+
+    def touching(self) -> bool:
+        """Whether forces of contacts are observed."""
+        return bool(self.env._include_cfrc_ext_in_observation)
+
+    def bind(self) -> None:
+        body = self.main_body(self.env)
+        self.before, self.torso = self.bodies(body), self.bodies(body)
+        self.forces = self.field(lambda data: [data.cfrc_ext.reshape(-1)])
+
+    def observe(self) -> None:
+        state = self.state.now()[:, self.skip :]
+        self.contacts = np.clip(self.forces.now(), *self.env._contact_force_range)
+        self.observations[:, : len(state[0])] = state
+        if self.touching():
+            self.observations[:, len(state[0]) :] = self.contacts[:, self.untouched :]
+
+    def move(self, actions: Array) -> None:
+        env, (low, high) = self.env, self.env._healthy_z_range
+        state, height = self.state.all, self.state.all[:, 2]
+        self.velocities = (self.torso.now()[:, :2] - self.before.all[:, :2]) / self.seconds()[:, None]
+        healthy = np.isfinite(state).all(axis=1) & (low <= height) & (height <= high)
+        self.terminated[...] = ~healthy & env._terminate_when_unhealthy
+        self.alive = self.survive(healthy)
+        self.cost = env._ctrl_cost_weight * sums_of_squares(actions)
+        self.contact = env._contact_cost_weight * sums_of_squares(self.contacts)
+
+    def pay(self, actions: Array) -> None:
+        self.move(actions)
+        self.forward = self.velocities[:, 0] * self.env._forward_reward_weight
+        np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        return {**super().tell(), "reward_contact": -self.contact, "reward_survive": self.alive}
+
+
+INCLUDED = (
+    "_include_cinert_in_observation", "_include_cvel_in_observation", "_include_qfrc_actuator_in_observation",
+    "_include_cfrc_ext_in_observation",
+)  # fmt: skip
+
+
+class HumanoidStandup(Simulated):
+    title = "HumanoidStandup-v5"
+    module, owner = PACKAGE + "humanoidstandup_v5", "HumanoidStandupEnv"
+    weights, ranges = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight"), ("_impact_cost_range",)
+    flags = (EXCLUDE, *INCLUDED)
+    skipped = 2
+
+    def bind(self) -> None:
+        self.forces, self.controls = self.field(lambda data: [data.cfrc_ext.reshape(-1)]), self.field(lambda data: [data.ctrl])
+        self.tendons = [self.field(lambda data: [data.ten_length]), self.field(lambda data: [data.ten_velocity])]
+        self.seen = self.field(lambda data: [data.qpos[self.skip :], data.qvel, *self.pieces(data)])
+
+    def pieces(self, data: Any) -> list[Array]:
+        """What is seen besides the state."""
+        parts = data.cinert[1:], data.cvel[1:], data.qfrc_actuator[6:], data.cfrc_ext[1:]
+        return [part.reshape(-1) for part, name in zip(parts, INCLUDED, strict=True) if getattr(self.env, name)]
+
+    def observe(self) -> None:
+        self.state.now()
+        self.observations[...] = self.seen.now()
+
+    def pay(self, actions: Array) -> None:
+        env = self.env
+        self.up = (self.qpos[:, 2] - 0) / np.array([option.timestep for option in self.options])
+        self.cost = env._ctrl_cost_weight * sums_of_squares(self.controls.now())
+        self.impact = np.clip(env._impact_cost_weight * sums_of_squares(self.forces.now()), *env._impact_cost_range)
+        self.rewards[...] = self.up - self.cost - self.impact + 1
+
+    def tell(self) -> dict[str, Array]:
+        envs: Any = self.envs
+        x, y, z = self.qpos[:, :3].T
+        return {
+            "x_position": x, "y_position": y, "z_distance_from_origin": z - np.array([env.init_qpos[2] for env in envs]),
+            **self.stretched(), "reward_linup": self.up, "reward_quadctrl": -self.cost, "reward_impact": -self.impact,
+        }  # fmt: skip
+
+    def stretched(self) -> dict[str, Array]:
+        """Lengths and velocities of the tendons."""
+        length, velocity = [tendons.now().copy() for tendons in self.tendons]
+        return {"tendon_length": length, "tendon_velocity": velocity}
+
+
+class Humanoid(HumanoidStandup):
+    title = "Humanoid-v5"
+    module, owner = PACKAGE + "humanoid_v5", "HumanoidEnv"
+    helpers = (*Simulated.helpers, (module, "mass_center"))
+    weights, ranges = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight"), (HEIGHT, "_contact_cost_range")
+    flags = (EXCLUDE, TERMINATE, *INCLUDED)
+
+    def bind(self) -> None:
+        super().bind()
+        envs: Any = self.envs
+        self.mass, self.centers = Field([[env.model.body_mass] for env in envs]), self.field(lambda data: [data.xipos.reshape(-1)])
+
+    def center(self) -> Array:
+        """Where each row's center of mass is."""
+        mass, n = self.mass.now(), len(self.datas)
+        weighted = np.sum(mass[:, :, None] * self.centers.now().reshape(n, -1, 3), axis=1)
+        center: Array = (weighted / mass.sum(axis=1)[:, None])[:, :2]
+        return center
+
+    def look(self) -> None:
+        self.before = self.center()
+
+    def move(self) -> None:
+        """What moving forward, being healthy, control and contacts come to."""
+        env, (low, high) = self.env, self.env._healthy_z_range
+        self.after = self.center()
+        self.velocities = (self.after - self.before) / self.seconds()[:, None]
+        self.forward = env._forward_reward_weight * self.velocities[:, 0]
+        healthy = (low < self.qpos[:, 2]) & (self.qpos[:, 2] < high)
+        self.terminated[...] = ~healthy & env._terminate_when_unhealthy
+        self.alive = self.survive(healthy)
+        self.cost = env._ctrl_cost_weight * sums_of_squares(self.controls.now())
+
+    def pay(self, actions: Array) -> None:
+        self.move()
+        contact = self.env._contact_cost_weight * sums_of_squares(self.forces.now())
+        self.contact = np.clip(contact, *self.env._contact_cost_range)
+        np.subtract(self.forward + self.alive, self.cost + self.contact, out=self.rewards)
+
+    def tell(self) -> dict[str, Array]:
+        (x, y), (vx, vy) = self.qpos[:, :2].T, self.velocities.T
+        return {
+            "x_position": x, "y_position": y, **self.stretched(), "distance_from_origin": norms(self.qpos[:, :2].copy()),
+            "x_velocity": vx, "y_velocity": vy, "reward_survive": self.alive, "reward_forward": self.forward,
+            "reward_ctrl": -self.cost, "reward_contact": -self.contact,
+        }  # fmt: skip

@@ -1,0 +1,310 @@
+"""MuJoCo's environments: MuJoCo steps each row's own data, and numpy computes rewards and observations of all rows at once.
+
+No state moves when such a kernel takes over: it stays in the environments' data, and an episode begins by an environment's own
+``reset()``. MuJoCo is called by its Python bindings, never by address: an error in the simulation would end the process.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from reactor_gymnasium.native.kernel import REFUSED, BlockKernel, Columns, Taken
+
+__all__ = ["PACKAGE", "Field", "Simulated"]
+
+Array = npt.NDArray[Any]
+Env = gymnasium.Env[Any, Any]
+
+PACKAGE = "gymnasium.envs.mujoco."
+BASE = PACKAGE + "mujoco_env"
+_OF_BASE = (
+    "reset", "reset_model", "_get_reset_info", "do_simulation", "_step_mujoco_simulation", "set_state", "state_vector",
+    "get_body_com", "dt",
+)  # fmt: skip
+_OF_MUJOCO = ("mj_step", "mj_rnePostConstraint", "mj_resetData", "mj_forward")
+_FIELDS = (
+    "time", "qpos", "qvel", "act", "ctrl", "qacc", "qacc_warmstart", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext",
+    "qfrc_actuator", "qfrc_constraint", "ten_length", "ten_velocity",
+)  # fmt: skip
+
+
+class Field:
+    """Numbers of every row's data, which are gathered into one array.
+
+    Args:
+        views: Of each row views of its data, of one axis each.
+
+    Attributes:
+        all: ``(n, numbers)``, as they were when they were gathered last.
+    """
+
+    __slots__ = ("_flat", "_views", "all")
+
+    def __init__(self, views: Sequence[Sequence[Array]]) -> None:
+        self._views = [view for of_row in views for view in of_row]
+        self.all = np.zeros((len(views), sum(map(len, views[0]))))
+        self._flat = self.all.reshape(-1)
+
+    def now(self) -> Array:
+        """Gather them: ``all``."""
+        np.concatenate(self._views, out=self._flat)
+        return self.all
+
+
+class Simulated(BlockKernel):
+    """Rows that MuJoCo steps.
+
+    Attributes:
+        env: The first one: what all have in common.
+        state: Positions and velocities, of which ``qpos`` and ``qvel`` are views.
+    """
+
+    weights: ClassVar[tuple[str, ...]] = ()
+    """Constants that are numbers."""
+    ranges: ClassVar[tuple[str, ...]] = ()
+    """Those that are a lowest and a highest number."""
+    flags: ClassVar[tuple[str, ...]] = ()
+    """Those that are true or false."""
+    others: ClassVar[tuple[str, ...]] = ()
+    """Attributes besides, that a reset may set."""
+    skipped: ClassVar[int] = 0
+    """Positions that are not observed, if the environment leaves out some."""
+    python: ClassVar[frozenset[str]] = frozenset()
+    """Infos that are Python's numbers."""
+
+    failures: list[tuple[int, Exception]]
+
+    methods = (
+        "step", *_OF_BASE, "_get_obs", "_get_rew", "control_cost", "contact_cost", "contact_forces", "healthy_reward", "is_healthy",
+        "terminated",
+    )  # fmt: skip
+    helpers = (*[(BASE, f"MujocoEnv.{name}") for name in _OF_BASE], *[("mujoco", name) for name in _OF_MUJOCO])
+    sources = (BASE,)
+    actions = (np.dtype(np.float32), np.dtype(np.float64))
+    states = _FIELDS
+    timed_rows = 4
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.known = frozenset((
+            "_ezpickle_args", "_ezpickle_kwargs", "fullpath", "width", "height", "model", "data", "init_qpos", "init_qvel",
+            "frame_skip", "camera_name", "camera_id", "mujoco_renderer", "observation_structure",
+            *cls.weights, *cls.ranges, *cls.flags, *cls.others,
+        ))  # fmt: skip
+
+    # ------------------------------------------------------------------ what fits
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        return None if hasattr(np, "vecdot") else "it needs numpy 2"  # whose numbers have the dtypes that arrays have
+
+    @classmethod
+    def strange(cls, env: Any) -> str | None:
+        if type(env.model) is not mujoco.MjModel or type(env.data) is not mujoco.MjData:
+            return "its model is not MuJoCo's"
+        if type(env.frame_skip) is not int or type(env.action_space) is not spaces.Box:
+            return "it was not made as usual"
+        for name in cls.weights:
+            if type(getattr(env, name)) not in (float, int):
+                return f"its {name} is {getattr(env, name)!r}"
+        for name in cls.ranges:
+            given = getattr(env, name)
+            if type(given) not in (tuple, list) or len(given) != 2 or not all(type(one) in (float, int) for one in given):
+                return f"its {name} is {given!r}"
+        for name in cls.flags:
+            if type(getattr(env, name)) is not bool:
+                return f"its {name} is {getattr(env, name)!r}"
+        return None
+
+    @classmethod
+    def constants(cls, env: Any) -> tuple[Any, ...]:
+        m = env.model
+        numbers = [(type(value), value) for value in [getattr(env, name) for name in (*cls.weights, *cls.flags)]]
+        ranges = [tuple(getattr(env, name)) for name in cls.ranges]
+        return *numbers, *ranges, env.frame_skip, m.nq, m.nv, m.nu, m.nbody, m.ntendon
+
+    @classmethod
+    def state_of(cls, env: Any) -> dict[str, Any]:
+        found = {name: getattr(env.data, name) for name in cls.states}
+        return found | {name: vars(env).get(name) for name in ("init_qpos", *cls.others)}
+
+    @classmethod
+    def make(cls, n: int) -> list[Any]:
+        (env,) = super().make(1)  # to read a model takes long, and MuJoCo may print what it thinks of it
+        return [env, *[_twin(env) for _ in range(n - 1)]]
+
+    # ------------------------------------------------------------------ steps
+
+    def __init__(self, taken: Taken) -> None:
+        self.envs, self.mode = taken.envs, taken.mode
+        n = len(self.envs)
+        envs: Any = self.envs
+        env = self.env = envs[0]
+        self.left, self.limits = np.array(taken.left, np.int64), np.array(taken.limits, np.int64)
+        self.pending = np.array(taken.pending, np.bool_)
+        self.observations = np.array(taken.observations, np.float64)
+        self.kind = self.observations.dtype, self.observations.shape
+        self.rewards = np.zeros(n)
+        self.terminated, self.truncated, self.was_reset = (np.zeros(n, np.bool_) for _ in range(3))
+        self.finals: dict[int, Array] = {}
+        self.begun: dict[int, dict[str, Any]] = {}
+        self.told: dict[str, Array] | None = None
+        self.shape, self.frames = (n, env.model.nu), env.frame_skip
+        self.datas = [env.data for env in envs]
+        self.simulations = [(env.model, env.data, env.data.ctrl) for env in envs]
+        self.options = [env.model.opt for env in envs]
+        self.state = self.field(lambda data: [data.qpos, data.qvel])
+        self.qpos, self.qvel = self.state.all[:, : env.model.nq], self.state.all[:, env.model.nq :]
+        self.skip = self.skipped if getattr(env, "_exclude_current_positions_from_observation", True) else 0
+        self.bind()
+
+    def field(self, views: Callable[[Any], Sequence[Array]]) -> Field:
+        """Numbers of every row's data.
+
+        Args:
+            views: From a row's data to views of it.
+        """
+        return Field([views(data) for data in self.datas])
+
+    def bodies(self, *names: str | int) -> Field:
+        """Where bodies are."""
+        return self.field(lambda data: [data.body(name).xpos for name in names])
+
+    def bind(self) -> None:
+        """Find what is to be gathered besides the state."""
+
+    def look(self) -> None:
+        """Gather what is asked of rows before they move."""
+
+    @abstractmethod
+    def observe(self) -> None:
+        """Gather the state, and write ``observations``."""
+
+    @abstractmethod
+    def pay(self, actions: Array) -> None:
+        """Write ``rewards`` and, where episodes end, ``terminated``."""
+
+    def tell(self) -> dict[str, Array]:
+        """The infos of the step: of each key a number or more of each row. Of no account where a row was reset."""
+        return {}
+
+    def survive(self, healthy: Array) -> Array:
+        """What being healthy pays."""
+        paid: Array = healthy * self.env._healthy_reward
+        return paid
+
+    def seconds(self) -> Array:
+        """How long a step takes in each row's world."""
+        return np.array([option.timestep for option in self.options]) * self.frames
+
+    def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
+        if actions.shape != self.shape:
+            return REFUSED
+        self.failures, self.begun, self.told = [], {}, None
+        pending = np.flatnonzero(self.pending).tolist() if self.mode is AutoresetMode.NEXT_STEP and self.pending.any() else []
+        with np.errstate(all="ignore"):
+            self.look()
+            self._simulate(actions, pending)
+            self.observe()
+            self.pay(actions)
+        self.left -= 1
+        np.less_equal(self.left, 0, out=self.truncated)
+        self.was_reset[...] = False
+        for row in (*pending, *[row for row, _ in self.failures]):
+            self.rewards[row], self.terminated[row], self.truncated[row] = 0.0, False, False
+        self._begin(pending)
+        if led_to is not None:
+            led_to[...] = self.observations
+        ended = np.flatnonzero(self.terminated | self.truncated).tolist()
+        if ended and self.mode is AutoresetMode.NEXT_STEP:
+            self.pending[ended] = True
+        elif ended and self.mode is AutoresetMode.SAME_STEP:
+            self.told = self._told()  # before their data are reset
+            self.finals = {row: self.observations[row].copy() for row in ended}
+            self._begin(ended)
+        if shown is not None:
+            shown[...] = self.observations
+        return len(pending) + len(ended)
+
+    def _simulate(self, actions: Array, pending: Sequence[int]) -> None:
+        step, finish, frames = mujoco.mj_step, mujoco.mj_rnePostConstraint, self.frames
+        work: Iterable[tuple[int, tuple[Any, Any, Array]]] = enumerate(self.simulations)
+        if pending:
+            work = [(row, of_row) for row, of_row in work if not self.pending[row]]
+        work = iter(work)
+        while True:
+            row = 0
+            try:
+                for row, (model, data, ctrl) in work:
+                    ctrl[:] = actions[row]
+                    step(model, data, frames)
+                    finish(model, data)
+                return
+            except Exception as error:  # the others still take their step
+                self.failures.append((row, error))
+
+    def _begin(self, rows: Iterable[int], seeds: dict[int, dict[str, Any]] | None = None) -> None:
+        for row in rows:
+            try:
+                self.observations[row], self.begun[row] = self.envs[row].reset(**(seeds or {}).get(row, {}))
+            except Exception as error:
+                self.failures.append((row, error))
+            self.left[row], self.pending[row], self.was_reset[row] = self.limits[row], False, True
+
+    def reset(self, seeds: dict[int, dict[str, Any]]) -> None:
+        self.failures, self.told = [], self._told()
+        self._begin(seeds, seeds)
+
+    def final(self, row: int) -> Any:
+        return self.finals[row]
+
+    def give_back(self) -> list[Any]:
+        return list(self.observations.copy())
+
+    # ------------------------------------------------------------------ infos
+
+    def _told(self) -> dict[str, Array]:
+        if self.told is None:
+            with np.errstate(all="ignore"):
+                return self.tell()
+        return self.told
+
+    def _form(self, key: str, values: Array) -> str:
+        return "array" if values.ndim > 1 else "python" if key in self.python else "numpy"
+
+    def infos(self) -> list[Columns]:
+        told, begun = self._told(), self.begun
+        if not begun:
+            return [(None, {key: (self._form(key, values), values) for key, values in told.items()})] if told else []
+        groups: list[Columns] = []
+        if keys := next(iter(begun.values())).keys():
+            columns = {key: np.array([info[key] for info in begun.values()]) for key in keys}
+            where = np.array(list(begun)) if len(begun) < self.shape[0] else None
+            groups.append((where, {key: (self._form(key, values), values) for key, values in columns.items()}))
+        if told and len(begun) < self.shape[0]:
+            others = np.array([row for row in range(self.shape[0]) if row not in begun])
+            groups.append((others, {key: (self._form(key, values), values[others]) for key, values in told.items()}))
+        return groups
+
+    def final_info(self, row: int) -> dict[str, Any]:
+        return {key: _one(self._form(key, values), values[row]) for key, values in self._told().items()}
+
+
+def _twin(env: Any) -> Any:
+    """Another environment with the same model."""
+    twin: Any = object.__new__(type(env))
+    vars(twin).update(vars(env), data=mujoco.MjData(env.model), init_qpos=env.init_qpos.copy())
+    return twin
+
+
+def _one(form: str, value: Any) -> Any:
+    return value.item() if form == "python" else value.copy() if form == "array" else value
