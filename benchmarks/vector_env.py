@@ -3,7 +3,8 @@
 A step is one ``env.step`` or, after the end of an episode, one ``env.reset``: that is how Gymnasium's NEXT_STEP mode counts.
 SB3 resets within the same step, so its resets are counted as steps too; otherwise Blackjack's short episodes would count
 against it. The environments are the same for all: ``gymnasium.make(id, disable_env_checker=True)``. Actions are drawn before
-anything is timed.
+anything is timed. EnvPool has one thread or one for each core, whichever is faster. With more than 64 environments nobody has a
+process for each.
 """
 
 from __future__ import annotations
@@ -22,13 +23,26 @@ OURS = "ReactorVectorEnv"
 RAY = "Ray actors"
 ENVIRONMENTS = ("CartPole-v1", "Blackjack-v1", "Pendulum-v1", "FrozenLake-v1", "ALE/Pong-v5", "HalfCheetah-v5")
 SIZES = (8, 16, 64)
+MOST_PROCESSES = 64
+SPECIAL = {
+    8: ("MountainCar-v0", "Acrobot-v1"),
+    16: ("Ant-v5", "Hopper-v5", "Humanoid-v5"),
+    64: ("MountainCar-v0", "Acrobot-v1"),
+    1024: ("CartPole-v1", "Blackjack-v1", "Pendulum-v1", "FrozenLake-v1", "MountainCar-v0", "Acrobot-v1"),
+}
+"""Besides: what kernels step."""
 BATCHES = 256
+POOL, POOL_OF_ONE = "EnvPool (C++)", "EnvPool (C++), one thread"
+SIMULATION = "mj_step, one core"
 ENVPOOL: dict[str, tuple[str, dict[str, Any]]] = {
     "CartPole-v1": ("CartPole-v1", {}),
     "Blackjack-v1": ("Blackjack-v1", {}),
     "Pendulum-v1": ("Pendulum-v1", {}),
     "FrozenLake-v1": ("FrozenLake-v1", {}),
-    "HalfCheetah-v5": ("HalfCheetah-v5", {}),
+    **{
+        name: (name, {})
+        for name in ("HalfCheetah-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "MountainCar-v0", "Acrobot-v1")
+    },
     # The screens of ALE/Pong-v5, with the channels first; of each step's last two frames EnvPool always takes the larger.
     "ALE/Pong-v5": (
         "Pong-v5",
@@ -152,6 +166,33 @@ class StableBaselines(Contender):
         self.venv.close()
 
 
+class Simulation(Contender):
+    """``frame_skip`` times ``mj_step`` for each environment, and nothing else: the limit of one core."""
+
+    def __init__(self, env_id: str, num_envs: int, batches: list[Any]) -> None:
+        if not env_id.startswith("HalfCheetah"):
+            raise NotImplementedError("its episodes end by what is simulated")
+        import mujoco
+
+        self.step, self.batches, self.num_envs = mujoco.mj_step, batches, num_envs
+        self.envs: list[Any] = [make_env(env_id).unwrapped for _ in range(num_envs)]
+        for index, env in enumerate(self.envs):
+            env.reset(seed=index)
+
+    def go(self, count: int) -> float:
+        step, frames = self.step, self.envs[0].frame_skip
+        rows = [(env.model, env.data, env.data.ctrl) for env in self.envs]
+        for k in range(count):
+            for (model, data, ctrl), action in zip(rows, self.batches[k % BATCHES], strict=True):
+                ctrl[:] = action
+                step(model, data, frames)
+        return count * self.num_envs
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
 class RayActors(Contender):
     """One actor per core with its environments batched inside, one ``ray.get`` a step.
 
@@ -204,13 +245,13 @@ def async_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
     return Gymnasium(AsyncVectorEnv([partial(make_env, env_id)] * num_envs, shared_memory=True), batches)
 
 
-def pool_env(env_id: str, num_envs: int, batches: list[Any]) -> Contender:
+def pool_env(env_id: str, num_envs: int, batches: list[Any], threads: int) -> Contender:
     import envpool
 
     if env_id not in ENVPOOL or ENVPOOL[env_id][0] not in envpool.list_all_envs():
         raise NotImplementedError("EnvPool has no such environment")
     name, options = ENVPOOL[env_id]
-    venv = envpool.make_gymnasium(name, num_envs=num_envs, num_threads=cores(), seed=0, **options)
+    venv = envpool.make_gymnasium(name, num_envs=num_envs, num_threads=threads, seed=0, **options)
     dtype = np.int32 if np.issubdtype(batches[0].dtype, np.integer) else venv.action_space.dtype
     return Gymnasium(venv, [batch.astype(dtype) for batch in batches], seed=False)
 
@@ -224,9 +265,13 @@ def builders_of(env_id: str, num_envs: int) -> dict[str, Callable[[], Contender]
         "bare loop, one core": Loop,
         "SyncVectorEnv": sync_env,
         OURS: our_env,
-        "EnvPool (C++)": pool_env,
+        POOL: partial(pool_env, threads=cores()),
+        POOL_OF_ONE: partial(pool_env, threads=1),
+        SIMULATION: Simulation,
         RAY: RayActors,
     }
+    if num_envs > MOST_PROCESSES:
+        kinds = {name: kind for name, kind in kinds.items() if kind not in (async_env, StableBaselines)}
     return {name: partial(kind, env_id, num_envs, batches) for name, kind in kinds.items()}
 
 
@@ -243,6 +288,10 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
         if RAY in beside_ray["rates"]:
             found["rates"][RAY], found["ratios"][RAY] = beside_ray["rates"][RAY], beside_ray["ratios"][RAY]
             found["ours_beside_ray"] = beside_ray["rates"][OURS]
+    if POOL in figures.rates and POOL_OF_ONE in figures.rates:
+        _keep_the_faster_pool(found)
+    if SIMULATION in figures.rates:
+        found["of_simulation"] = {key: value / cores() for key, value in figures.ratio(OURS, SIMULATION).items()}
     loop = "bare loop, one core"
     if loop in figures.rates and OURS in figures.rates:
         limit = figures.ratio(OURS, loop)
@@ -250,18 +299,33 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _keep_the_faster_pool(found: dict[str, Any]) -> None:
+    """Have the faster of both EnvPools be the rival, and the other one by itself."""
+    rates, ratios = found["rates"], found["ratios"]
+    one = rates[POOL_OF_ONE]["median"] > rates[POOL]["median"]
+    if one:
+        for of_both in (rates, ratios):
+            of_both[POOL], of_both[POOL_OF_ONE] = of_both[POOL_OF_ONE], of_both[POOL]
+    found["pool"] = {"threads": 1 if one else cores(), "other": {"rate": rates.pop(POOL_OF_ONE), "ratio": ratios.pop(POOL_OF_ONE)}}
+
+
 def show(name: str, found: dict[str, Any]) -> None:
     rows = rate_rows(found, OURS)
     if "of_limit" in found:
         limit = found["of_limit"]
         rows.append([f"ours / ({cores()} x bare loop)", "", f"{limit['median']:.2f}", f"{limit['min']:.2f}-{limit['max']:.2f}"])
+    if "of_simulation" in found:
+        limit = found["of_simulation"]
+        rows.append([f"ours / ({cores()} x mj_step)", "", f"{limit['median']:.2f}", f"{limit['min']:.2f}-{limit['max']:.2f}"])
     print_table(name, ["contender", "steps", "ours is", "min-max"], rows)
 
 
 def main() -> None:
     names = [f"{env_id} x {size}" for env_id in ENVIRONMENTS for size in SIZES]
+    panels = names[2::3]
+    names += [f"{env_id} x {size}" for size, env_ids in SPECIAL.items() for env_id in env_ids]
     label = "steps per second"
-    benchmark(__file__, arguments(__doc__).parse_args(), names, measure, show, "Vector environments", label, panels=names[2::3])
+    benchmark(__file__, arguments(__doc__).parse_args(), names, measure, show, "Vector environments", label, panels=panels)
 
 
 if __name__ == "__main__":

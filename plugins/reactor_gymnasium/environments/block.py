@@ -294,6 +294,8 @@ class EnvBlock:
             return False
         if kernel is None:
             return False
+        if type(actions) is list:
+            actions = _as_array(actions)
         if type(actions) is not np.ndarray or actions.dtype not in kernel.actions or not actions.flags.c_contiguous:
             self._give_back()
             return False
@@ -594,6 +596,12 @@ def _references() -> int:
 
 
 _REFERENCES = _references()
+
+
+def _as_array(actions: list[Any]) -> Any:
+    """Actions that came one by one as one array, if they are arrays of one kind."""
+    alike = set(map(type, actions)) == {np.ndarray} and len({(action.dtype, action.shape) for action in actions}) == 1
+    return np.array(actions) if alike else actions
 
 
 def _plain_reset(kwargs: Mapping[str, Any]) -> bool:

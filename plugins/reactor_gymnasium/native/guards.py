@@ -18,7 +18,7 @@ from reactor_rl.plugin import global_random_state
 
 __all__ = ["digest", "distrusted", "sources_of"]
 
-STEPS, ROWS, LIMIT, EVERY = 60, 3, 17, 10
+LIMIT, EVERY = 17, 10
 """Of the comparison: the limit is short, so that all kinds of ends occur; states are compared every so many steps."""
 
 
@@ -59,15 +59,16 @@ def _untrue(kernel: type[BlockKernel]) -> str | None:
 
 def _compared(kernel: type[BlockKernel]) -> str | None:
     """Step throw-away environments in Python and by the kernel; what differs, ``None`` if nothing does."""
-    envs = kernel.make(2 * ROWS)
-    theirs, ours = envs[:ROWS], envs[ROWS:]
+    steps, rows = kernel.compared
+    envs = kernel.make(2 * rows)
+    theirs, ours = envs[:rows], envs[rows:]
     random = np.random.default_rng(0)
     shown = [env.reset(seed=row)[0] for row, env in enumerate(theirs)]
     last = [env.reset(seed=row)[0] for row, env in enumerate(ours)]
-    left = [LIMIT - 3 * row for row in range(ROWS)]
-    taken = kernel(Taken(ours, list(left), [LIMIT] * ROWS, [False] * ROWS, last, AutoresetMode.SAME_STEP))
-    for step in range(STEPS):
-        actions = kernel.draw(theirs[0], random, ROWS)
+    left = [LIMIT - 3 * row for row in range(rows)]
+    taken = kernel(Taken(ours, list(left), [LIMIT] * rows, [False] * rows, last, AutoresetMode.SAME_STEP))
+    for step in range(steps):
+        actions = kernel.draw(theirs[0], random, rows)
         count = taken.step(actions, None, None)
         infos, ended = taken.infos_by_row(), 0
         for row, env in enumerate(theirs):
@@ -94,7 +95,7 @@ def _compared(kernel: type[BlockKernel]) -> str | None:
             for one, other in zip(theirs, ours, strict=True):
                 if name := differing(kernel, one, other):
                     return f"the {name} after step {step}"
-            taken = kernel(Taken(ours, list(left), [LIMIT] * ROWS, [False] * ROWS, last, AutoresetMode.SAME_STEP))
+            taken = kernel(Taken(ours, list(left), [LIMIT] * rows, [False] * rows, last, AutoresetMode.SAME_STEP))
     return None
 
 

@@ -85,6 +85,8 @@ class BlockKernel(ABC):
     actions: ClassVar[tuple[np.dtype[Any], ...]] = (np.dtype(np.int64),)
     """The dtypes of actions that it knows."""
 
+    compared: ClassVar[tuple[int, int]] = (60, 3)
+    """For how many steps, and with how many rows, it is compared with Python once a process."""
     timed_rows: ClassVar[int] = 64
     """How many rows are stepped together to find out what one costs."""
 

@@ -91,7 +91,7 @@ class Simulated(BlockKernel):
     sources = (BASE,)
     actions = (np.dtype(np.float32), np.dtype(np.float64))
     states = _FIELDS
-    timed_rows = 4
+    compared, timed_rows = (36, 2), 4
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from reactor_gymnasium import ReactorVectorEnv
 from reactor_gymnasium.environments import block
 from reactor_gymnasium.native import guards, takeover
-from tests.gymnasium_plugin.native.cases import MODES, MUJOCO, ROWS, Counted, maker, pair, same, same_states, walk
+from tests.gymnasium_plugin.native.cases import MODES, MUJOCO, Counted, maker, pair, same, same_states, walk
 
 mujoco = pytest.importorskip("mujoco")
 mujoco_v5: Any = pytest.importorskip("reactor_gymnasium.native.mujoco_v5")
@@ -40,24 +40,24 @@ def compare(case: str, mode: AutoresetMode, steps: int, seed: int, monkeypatch: 
     ours, theirs = pair(case, mode, **kwargs)
     terminated = truncated = 0
     try:
-        for _, (_, _, ended, cut, _) in walk(case, ours, theirs, mode, steps, seed, look=59):
+        for _, (_, _, ended, cut, _) in walk(case, ours, theirs, mode, steps, seed, look=29):
             terminated, truncated = terminated + int(ended.sum()), truncated + int(cut.sum())
     finally:
         ours.close()
         theirs.close()
     assert counted.taken > steps // 2
     assert (terminated > 0) is (case in ENDS) or steps < 300
-    assert truncated > 0 or case in NO_LIMIT
+    assert truncated > 0 or case in NO_LIMIT or steps < 300
 
 
 @pytest.mark.parametrize("case", [case for case in MUJOCO if case.endswith("-v5")])
 def test_steps(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(case, AutoresetMode.SAME_STEP, 60, 3, monkeypatch)
+    compare(case, AutoresetMode.SAME_STEP, 32, 3, monkeypatch, rows=2)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_modes(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare("Hopper-v5", mode, 150, 3, monkeypatch)
+    compare("Hopper-v5", mode, 80, 3, monkeypatch, rows=3)
 
 
 @pytest.mark.slow
@@ -85,14 +85,14 @@ def test_on_helpers(place: dict[str, Any]) -> None:
 def test_numbers_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo logs what it warns of
     counted = Counted(monkeypatch)
-    ours, theirs = pair("HalfCheetah-v5", AutoresetMode.NEXT_STEP)
+    ours, theirs = pair("HalfCheetah-v5", AutoresetMode.NEXT_STEP, rows=2)
     random = np.random.default_rng(0)
     try:
         same(ours.reset(seed=0), theirs.reset(seed=0))
         for step in range(40):
-            actions = random.uniform(-1, 1, (ROWS, 6)).astype(np.float32)
+            actions = random.uniform(-1, 1, (2, 6)).astype(np.float32)
             if step > 10:
-                actions[step % ROWS, step % 6] = [np.nan, np.inf, 1e30, -1e30][step % 4]
+                actions[step % 2, step % 6] = [np.nan, np.inf, 1e30, -1e30][step % 4]
             same(ours.step(actions), theirs.step(actions), f"step {step}")
         same_states(ours, theirs, "at the end")
     finally:
@@ -111,15 +111,15 @@ def heavier(k: int) -> Any:
 
 def test_each_row_is_simulated_by_its_own_model(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
-    makers = [partial(heavier, k) for k in range(ROWS)]
+    makers = [partial(heavier, k) for k in range(3)]
     ours, theirs = ReactorVectorEnv(makers, workers=1, autoreset_mode="SameStep"), SyncVectorEnv(makers, autoreset_mode="SameStep")
     try:
-        for _ in walk("Hopper-v5", ours, theirs, AutoresetMode.SAME_STEP, 60, 2):
+        for _ in walk("Hopper-v5", ours, theirs, AutoresetMode.SAME_STEP, 50, 2):
             pass
     finally:
         ours.close()
         theirs.close()
-    assert counted.taken > 30
+    assert counted.taken > 25
 
 
 @pytest.mark.parametrize(
