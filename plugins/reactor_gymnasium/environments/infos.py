@@ -263,7 +263,9 @@ def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any]
         merged[key] = array = np.zeros((rows, *like.shape[1:]), like.dtype)
         for where, columns in blocks:
             values = columns[key][1] if list(columns) == keys else None
-            if values is None or values.shape[1:] != like.shape[1:] or (values.dtype != like.dtype and not np.isfinite(values).all()):
+            if values is None or values.shape[1:] != like.shape[1:]:
+                return None
+            if values.dtype != like.dtype and not np.isfinite(values).all():
                 return None
             array[slice(None) if where is None else where] = values
         merged[f"_{key}"] = everybody.copy()

@@ -123,7 +123,7 @@ class CompiledKernel(BlockKernel):
         return ()
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
-        self.wide = wide = actions.dtype is FLOAT64
+        self.wide = wide = actions.dtype == FLOAT64
         count: int = self._step(actions, wide, shown, led_to)
         return count
 

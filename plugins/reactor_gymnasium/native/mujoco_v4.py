@@ -5,7 +5,7 @@ There is none for Pusher-v4, which MuJoCo 3 cannot run.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,12 @@ from reactor_gymnasium.native.kernel import Columns
 from reactor_gymnasium.native.simulated import PACKAGE, Simulated
 
 __all__ = [
-    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Reacher", "Swimmer",
-    "Walker2d",
+    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Reacher",
+    "Swimmer", "Walker2d",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
+Names = tuple[str, ...]
 
 IMPACT, MOST = "reward_impact", 10
 
@@ -73,7 +74,7 @@ class Swimmer(v5.Swimmer):
 class InvertedPendulum(v5.InvertedPendulum):
     title = "InvertedPendulum-v4"
     module = PACKAGE + "inverted_pendulum_v4"
-    weights = ()
+    weights: ClassVar[Names] = ()
 
     def pay(self, actions: Array) -> None:
         super().pay(actions)
@@ -86,7 +87,7 @@ class InvertedPendulum(v5.InvertedPendulum):
 class InvertedDoublePendulum(v5.InvertedDoublePendulum):
     title = "InvertedDoublePendulum-v4"
     module = PACKAGE + "inverted_double_pendulum_v4"
-    weights = ()
+    weights: ClassVar[Names] = ()
     forces = 3
 
     def bonus(self) -> Any:
@@ -99,7 +100,7 @@ class InvertedDoublePendulum(v5.InvertedDoublePendulum):
 class Reacher(v5.Reacher):
     title = "Reacher-v4"
     module = PACKAGE + "reacher_v4"
-    weights = ()
+    weights: ClassVar[Names] = ()
     axes = 3
 
     def look(self) -> None:
@@ -114,9 +115,9 @@ class Reacher(v5.Reacher):
 class Ant(_Healthy, v5.Ant):
     title = "Ant-v4"
     module = PACKAGE + "ant_v4"
-    weights = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
-    flags = (v5.EXCLUDE, v5.TERMINATE, "_use_contact_forces")
-    others = ()
+    weights: ClassVar[Names] = (v5.CONTROL, v5.NOISE, v5.HEALTHY, "_contact_cost_weight")
+    flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE, "_use_contact_forces")
+    others: ClassVar[Names] = ()
     python = frozenset({"reward_survive"})
     untouched = 0
 
@@ -146,8 +147,9 @@ class Humanoid(_Healthy, v5.Humanoid):
     title = "Humanoid-v4"
     module = PACKAGE + "humanoid_v4"
     helpers = (*Simulated.helpers, (module, "mass_center"))
-    weights, ranges = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY), (v5.HEIGHT,)
-    flags = (v5.EXCLUDE, v5.TERMINATE)
+    weights: ClassVar[Names] = (v5.FORWARD, v5.CONTROL, v5.NOISE, v5.HEALTHY)
+    ranges: ClassVar[Names] = (v5.HEIGHT,)
+    flags: ClassVar[Names] = (v5.EXCLUDE, v5.TERMINATE)
     python = frozenset({"reward_alive"})
 
     def pieces(self, data: Any) -> list[Array]:
@@ -169,7 +171,9 @@ class Humanoid(_Healthy, v5.Humanoid):
 class HumanoidStandup(v5.HumanoidStandup):
     title = "HumanoidStandup-v4"
     module = PACKAGE + "humanoidstandup_v4"
-    weights, ranges, flags = (), (), ()
+    weights: ClassVar[Names] = ()
+    ranges: ClassVar[Names] = ()
+    flags: ClassVar[Names] = ()
 
     def pieces(self, data: Any) -> list[Array]:
         return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]

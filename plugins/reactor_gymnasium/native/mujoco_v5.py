@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
+Names = tuple[str, ...]
 
 NOISE = "_reset_noise_scale"
 FORWARD, CONTROL, EXCLUDE = "_forward_reward_weight", "_ctrl_cost_weight", "_exclude_current_positions_from_observation"
@@ -23,7 +24,8 @@ HEALTHY, TERMINATE, HEIGHT, ANGLE = "_healthy_reward", "_terminate_when_unhealth
 
 def norms(vectors: Array) -> Array:
     """The length of each, as ``np.linalg.norm`` computes it."""
-    return np.sqrt(np.vecdot(vectors, vectors))
+    found: Array = np.sqrt(np.vecdot(vectors, vectors))
+    return found
 
 
 def squares(numbers: Array) -> Array:
@@ -33,13 +35,15 @@ def squares(numbers: Array) -> Array:
 
 def sums_of_squares(rows: Array) -> Array:
     """Of each row."""
-    return np.sum(np.square(rows), axis=1)
+    sums: Array = np.sum(np.square(rows), axis=1)
+    return sums
 
 
 class HalfCheetah(Simulated):
     title = "HalfCheetah-v5"
     module, owner = PACKAGE + "half_cheetah_v5", "HalfCheetahEnv"
-    weights, flags = (FORWARD, CONTROL, NOISE), (EXCLUDE,)
+    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE)
+    flags: ClassVar[Names] = (EXCLUDE,)
     skipped = 1
 
     def bind(self) -> None:
@@ -70,7 +74,9 @@ class HalfCheetah(Simulated):
 class Walker2d(HalfCheetah):
     title = "Walker2d-v5"
     module, owner = PACKAGE + "walker2d_v5", "Walker2dEnv"
-    weights, flags, ranges = (FORWARD, CONTROL, NOISE, HEALTHY), (EXCLUDE, TERMINATE), (HEIGHT, ANGLE)
+    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY)
+    flags: ClassVar[Names] = (EXCLUDE, TERMINATE)
+    ranges: ClassVar[Names] = (HEIGHT, ANGLE)
 
     def observe(self) -> None:
         shown = self.observations
@@ -81,7 +87,8 @@ class Walker2d(HalfCheetah):
     def healthy(self) -> Array:
         (low, high), (left, right) = self.env._healthy_z_range, self.env._healthy_angle_range
         height, angle = self.qpos[:, 1], self.qpos[:, 2]
-        return (low < height) & (height < high) & (left < angle) & (angle < right)
+        found: Array = (low < height) & (height < high) & (left < angle) & (angle < right)
+        return found
 
     def pay(self, actions: Array) -> None:
         self.move(actions)
@@ -101,7 +108,7 @@ class Walker2d(HalfCheetah):
 class Hopper(Walker2d):
     title = "Hopper-v5"
     module, owner = PACKAGE + "hopper_v5", "HopperEnv"
-    ranges = (HEIGHT, ANGLE, "_healthy_state_range")
+    ranges: ClassVar[Names] = (HEIGHT, ANGLE, "_healthy_state_range")
     python = frozenset({"reward_survive"})
 
     def healthy(self) -> Array:
@@ -137,7 +144,7 @@ class Swimmer(HalfCheetah):
 class InvertedPendulum(Simulated):
     title = "InvertedPendulum-v5"
     module, owner = PACKAGE + "inverted_pendulum_v5", "InvertedPendulumEnv"
-    weights = (NOISE,)
+    weights: ClassVar[Names] = (NOISE,)
     python = frozenset({"reward_survive"})
 
     def observe(self) -> None:
@@ -155,7 +162,7 @@ class InvertedPendulum(Simulated):
 class InvertedDoublePendulum(Simulated):
     title = "InvertedDoublePendulum-v5"
     module, owner = PACKAGE + "inverted_double_pendulum_v5", "InvertedDoublePendulumEnv"
-    weights = (NOISE, HEALTHY)
+    weights: ClassVar[Names] = (NOISE, HEALTHY)
     python = frozenset({"reward_survive"})
     forces = 1
 
@@ -189,7 +196,8 @@ class InvertedDoublePendulum(Simulated):
 class Reacher(Simulated):
     title = "Reacher-v5"
     module, owner = PACKAGE + "reacher_v5", "ReacherEnv"
-    weights, others = ("_reward_dist_weight", "_reward_control_weight"), ("goal",)
+    weights: ClassVar[Names] = ("_reward_dist_weight", "_reward_control_weight")
+    others: ClassVar[Names] = ("goal",)
     axes = 2
 
     def bind(self) -> None:
@@ -219,8 +227,8 @@ class Reacher(Simulated):
 class Pusher(Simulated):
     title = "Pusher-v5"
     module, owner = PACKAGE + "pusher_v5", "PusherEnv"
-    weights = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
-    others = ("goal_pos", "cylinder_pos")
+    weights: ClassVar[Names] = ("_reward_near_weight", "_reward_dist_weight", "_reward_control_weight")
+    others: ClassVar[Names] = ("goal_pos", "cylinder_pos")
 
     def bind(self) -> None:
         self.places = self.bodies("tips_arm", "object", "goal")
@@ -243,16 +251,18 @@ class Pusher(Simulated):
 class Ant(Swimmer):
     title = "Ant-v5"
     module, owner = PACKAGE + "ant_v5", "AntEnv"
-    weights = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
-    ranges, flags = (HEIGHT, "_contact_force_range"), (EXCLUDE, TERMINATE, "_include_cfrc_ext_in_observation")
-    others = ("_main_body",)
+    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
+    ranges: ClassVar[Names] = (HEIGHT, "_contact_force_range")
+    flags: ClassVar[Names] = (EXCLUDE, TERMINATE, "_include_cfrc_ext_in_observation")
+    others: ClassVar[Names] = ("_main_body",)
     untouched = 6
     """Forces that are not observed: those of the world."""
 
     @classmethod
     def main_body(cls, env: Any) -> Any:
         """Number or name of the body whose velocity counts."""
-        return env._main_body
+        body: int | str = env._main_body
+        return body
 
     @classmethod
     def strange(cls, env: Any) -> str | None:
@@ -307,8 +317,9 @@ INCLUDED = (
 class HumanoidStandup(Simulated):
     title = "HumanoidStandup-v5"
     module, owner = PACKAGE + "humanoidstandup_v5", "HumanoidStandupEnv"
-    weights, ranges = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight"), ("_impact_cost_range",)
-    flags = (EXCLUDE, *INCLUDED)
+    weights: ClassVar[Names] = ("_uph_cost_weight", CONTROL, NOISE, "_impact_cost_weight")
+    ranges: ClassVar[Names] = ("_impact_cost_range",)
+    flags: ClassVar[Names] = (EXCLUDE, *INCLUDED)
     skipped = 2
 
     def bind(self) -> None:
@@ -350,8 +361,9 @@ class Humanoid(HumanoidStandup):
     title = "Humanoid-v5"
     module, owner = PACKAGE + "humanoid_v5", "HumanoidEnv"
     helpers = (*Simulated.helpers, (module, "mass_center"))
-    weights, ranges = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight"), (HEIGHT, "_contact_cost_range")
-    flags = (EXCLUDE, TERMINATE, *INCLUDED)
+    weights: ClassVar[Names] = (FORWARD, CONTROL, NOISE, HEALTHY, "_contact_cost_weight")
+    ranges: ClassVar[Names] = (HEIGHT, "_contact_cost_range")
+    flags: ClassVar[Names] = (EXCLUDE, TERMINATE, *INCLUDED)
 
     def bind(self) -> None:
         super().bind()

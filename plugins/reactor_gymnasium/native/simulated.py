@@ -204,7 +204,8 @@ class Simulated(BlockKernel):
 
     def seconds(self) -> Array:
         """How long a step takes in each row's world."""
-        return np.array([option.timestep for option in self.options]) * self.frames
+        seconds: Array = np.array([option.timestep for option in self.options]) * self.frames
+        return seconds
 
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
         if actions.shape != self.shape:

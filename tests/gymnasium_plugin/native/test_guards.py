@@ -26,7 +26,7 @@ def _found_out_anew() -> Any:
     guards._untrue.cache_clear()
 
 
-@pytest.mark.parametrize("module,owner", KERNELS)
+@pytest.mark.parametrize(("module", "owner"), KERNELS)
 def test_every_source_of_this_gymnasium_is_known(module: str, owner: str) -> None:
     """If this fails, Gymnasium is a new one: compare its files with the kernels, run these tests, and add digests."""
     if ".mujoco." in module:
