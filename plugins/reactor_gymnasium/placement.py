@@ -77,11 +77,11 @@ def step_cost(env: gymnasium.Env[Any, Any], kernels: bool = True) -> float | Non
 def _kernel_cost(env: gymnasium.Env[Any, Any]) -> float | None:
     """Median seconds that a kernel takes for a row of many; ``None`` if none steps such an environment, or it is no faster."""
     inner = within(env)
+    kind = choose_kernel(type(inner))
+    if isinstance(kind, str):
+        return None
     with global_random_state(), contextlib.suppress(Exception, SystemExit):
         observation, _ = env.reset(seed=0)
-        kind = choose_kernel(type(inner))
-        if isinstance(kind, str):
-            return None
         n = kind.timed_rows  # of one environment: all draw from its generator, which does not matter for the time
         kernel = take_over([inner] * n, [STEPS] * n, [STEPS] * n, [False] * n, [observation] * n, AutoresetMode.SAME_STEP)
         if isinstance(kernel, str):

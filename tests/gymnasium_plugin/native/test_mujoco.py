@@ -40,7 +40,7 @@ def compare(case: str, mode: AutoresetMode, steps: int, seed: int, monkeypatch: 
     ours, theirs = pair(case, mode, **kwargs)
     terminated = truncated = 0
     try:
-        for _, (_, _, ended, cut, _) in walk(case, ours, theirs, mode, steps, seed, look=29):
+        for _, (_, _, ended, cut, _) in walk(case, ours, theirs, mode, steps, seed, look=29 if steps < 100 else 97):
             terminated, truncated = terminated + int(ended.sum()), truncated + int(cut.sum())
     finally:
         ours.close()
