@@ -372,7 +372,7 @@ class Humanoid(HumanoidStandup):
 
     def center(self) -> Array:
         """Where each row's center of mass is."""
-        mass, n = self.mass.now(), len(self.datas)
+        mass, n = self.mass.now(), len(self.worlds)
         weighted = np.sum(mass[:, :, None] * self.centers.now().reshape(n, -1, 3), axis=1)
         center: Array = (weighted / mass.sum(axis=1)[:, None])[:, :2]
         return center

@@ -159,7 +159,7 @@ class Simulated(BlockKernel):
         self.begun: dict[int, dict[str, Any]] = {}
         self.told: dict[str, Array] | None = None
         self.shape, self.frames = (n, env.model.nu), env.frame_skip
-        self.datas = [env.data for env in envs]
+        self.worlds = [env.data for env in envs]
         self.simulations = [(env.model, env.data, env.data.ctrl) for env in envs]
         self.options = [env.model.opt for env in envs]
         self.state = self.field(lambda data: [data.qpos, data.qvel])
@@ -173,7 +173,7 @@ class Simulated(BlockKernel):
         Args:
             views: From a row's data to views of it.
         """
-        return Field([views(data) for data in self.datas])
+        return Field([views(data) for data in self.worlds])
 
     def bodies(self, *names: str | int) -> Field:
         """Where bodies are."""
