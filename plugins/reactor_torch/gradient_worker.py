@@ -197,7 +197,7 @@ class SlicedGradients:
         self._copies: list[tuple[Any, Array]] = []  # parameters, and where they are sent
         self._parts: dict[int, tuple[Any, dict[str, Array]]] = {}
         self._own: Array = np.zeros(0)
-        self._slicer = MinibatchSlicer()
+        self._slicers = {name: MinibatchSlicer() for name in losses}
 
     @property
     def workers(self) -> int:
@@ -222,7 +222,7 @@ class SlicedGradients:
 
     def begin_round(self) -> Round:
         """What workers are told with the first minibatch of a round."""
-        self._parts, self._slicer = {}, MinibatchSlicer()
+        self._parts, self._slicers = {}, {name: MinibatchSlicer() for name in self._slicers}
         nets = self.nets
         fixed = {name: nets.flat(name).data.cpu().numpy() for name, part in nets.parts.items() if part.fixed}
         return Round(nets.losses, fixed, [part.cpu().numpy() for part in nets.others()], nets.seed)
@@ -284,7 +284,7 @@ class SlicedGradients:
         """
         for task in tasks:
             if not self._lanes[task.loss]:
-                own = self._slicer(task.batch, self._rows_of(task)[0])
+                own = self._slicers[task.loss](task.batch, self._rows_of(task)[0])
                 self._own = self.nets.gradients(task.loss, own, task.rows.stop - task.rows.start)
 
     def add(self, tasks: Sequence[Task], computed: Array) -> list[Mapping[str, float]]:

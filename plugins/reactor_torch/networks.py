@@ -141,9 +141,9 @@ class Networks(Mapping[str, Any]):
             for name, part in self.parts.items()
         }
         self._targets: dict[tuple[str, str], _Target] = {}
-        self._slicer = MinibatchSlicer()
-        self._bound = False
         self._numbers = {name: number for number, name in enumerate(losses)}
+        self._slicers = {name: MinibatchSlicer() for name in losses}
+        self._bound = False
         parts = [part for module in self.modules() for part in module.modules()]
         self.draws = any(map(draws, self.modules()))
         self._sees_images = any(isinstance(part, nn.Conv2d) for part in parts)
@@ -214,7 +214,7 @@ class Networks(Mapping[str, Any]):
             self.formulas[name].loss = loss
         self.bind()
         self._bound = True
-        self._slicer = MinibatchSlicer()
+        self._slicers = {name: MinibatchSlicer() for name in self._numbers}
         self.set_training_mode(True)
 
     def end_round(self) -> None:
@@ -330,7 +330,7 @@ class Networks(Mapping[str, Any]):
             Statistics of each, by name.
         """
         self.task += 1
-        return [self.named(task.loss, self.gradients(task.loss, self._slicer(task.batch, task.rows))) for task in tasks]
+        return [self.named(task.loss, self.gradients(task.loss, self._slicers[task.loss](task.batch, task.rows))) for task in tasks]
 
     def named(self, loss: str, statistics: Array) -> dict[str, float]:
         """Statistics of a loss, by name."""

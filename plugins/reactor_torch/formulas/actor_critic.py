@@ -16,6 +16,8 @@ from reactor_torch.formulas.distributions import Distribution, Evaluated
 
 __all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
 
+FORBIDDEN = -1e8
+"""Logit of a choice that is not allowed."""
 EvaluatedActions = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
 
@@ -25,8 +27,14 @@ class ActorCritic(Protocol):
 
     flat: FlatParameters
 
-    def evaluate(self, observations: Any, actions: torch.Tensor) -> EvaluatedActions:
-        """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call."""
+    def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
+        """Values, log-probabilities and entropies, cut off from autograd's graph and valid until the next call.
+
+        Args:
+            observations: As the policy takes them.
+            actions: Of each row.
+            masks: Which choices are allowed, ``(rows, choices)``, bool; ``None`` if all are.
+        """
         ...
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
@@ -56,14 +64,17 @@ class DenseActorCritic:
         self._evaluated: Evaluated | None = None
         self._by_values = self._column = torch.empty(0)
 
-    def evaluate(self, observations: torch.Tensor, actions: torch.Tensor) -> EvaluatedActions:
+    def evaluate(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
         """See :meth:`ActorCritic.evaluate`; observations are ``(rows, features)``, float32."""
         rows = len(observations)
         distribution = self._of_rows.get(rows)
         if distribution is None:
             distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
         self._evaluated = distribution
-        distribution.evaluate(self.actor.forward(observations), actions)
+        outputs = self.actor.forward(observations)
+        if masks is not None:  # what has no probability has no gradient either
+            outputs.masked_fill_(masks.logical_not(), FORBIDDEN)
+        distribution.evaluate(outputs, actions)
         return self.critic.forward(observations).view(-1), distribution.log_prob, distribution.entropy
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
@@ -90,8 +101,9 @@ class AutogradActorCritic:
         self._outputs: list[torch.Tensor] = []
 
     @torch.enable_grad()
-    def evaluate(self, observations: Any, actions: torch.Tensor) -> EvaluatedActions:
-        """See :meth:`ActorCritic.evaluate`; observations are what the policy takes."""
+    def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
+        """See :meth:`ActorCritic.evaluate`; observations are what the policy takes. It knows no masks."""
+        assert masks is None
         values, log_prob, entropy = self.evaluate_actions(observations, actions)
         self._outputs = [values.flatten(), log_prob] + ([] if entropy is None else [entropy])
         return self._outputs[0].detach(), log_prob.detach(), None if entropy is None else entropy.detach()

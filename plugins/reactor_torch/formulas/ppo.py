@@ -35,7 +35,8 @@ class PPOFormula:
         """See :meth:`Formula.gradients`: the loss and its parts, under the names that SB3 logs them by, ``(6,)``."""
         rows = len(batch)
         share = 1.0 / (of or rows)
-        values, log_prob, entropy = self.policy.evaluate(batch.observations, batch.actions)
+        masks = getattr(batch, "action_masks", None)
+        values, log_prob, entropy = self.policy.evaluate(batch.observations, batch.actions, masks)
         buffers = self._of_rows.get(rows)
         if buffers is None:
             buffers = self._of_rows[rows] = _Buffers(rows, self.device)
