@@ -1,7 +1,8 @@
 """Parts of an algorithm of your own; see ``docs/guide/own-algorithm.md``."""
 
-from reactor_sb3.acting.actor_critic import SampledPolicy
+from reactor_sb3.acting.actor_critic import MASKS, SampledPolicy, advantages
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy
+from reactor_sb3.acting.forwards import copied
 from reactor_sb3.acting.policy import BoundPolicy, Field, Policy, Rollout, Turn
 from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
@@ -11,6 +12,7 @@ from reactor_sb3.trainers.on_policy import OnPolicyTrainer, Rollouts, lambda_ret
 from reactor_sb3.trainers.options import OffPolicyOptions, Options, SplitOptions, keeps_arguments
 
 __all__ = [
+    "MASKS",
     "BoundPolicy",
     "EpsilonGreedy",
     "Field",
@@ -29,6 +31,8 @@ __all__ = [
     "SplitOptions",
     "SquashedPolicy",
     "Turn",
+    "advantages",
+    "copied",
     "keeps_arguments",
     "lambda_returns",
 ]

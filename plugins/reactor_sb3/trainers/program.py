@@ -144,10 +144,10 @@ def with_learners(config: ProgramConfig, model: Any, slices: int) -> ProgramConf
     """
     model.session.sliced = None
     if slices == 1 and not model.split:
-        return replace(config, gradients=None)
+        return replace(config, split=False, gradients=None)
     model.session.sliced = SlicedGradients(model.nets, model.example(), slices, model.split)
     workers: WorkerConfig = model.session.sliced.config(model.learner_threads, (model.device, model.policy_device()))
-    return replace(config, gradients=workers)
+    return replace(config, split=model.split, gradients=workers)
 
 
 class SavedParts(NamedTuple):

@@ -150,6 +150,7 @@ class Session:
         model.cut_episodes(np.ones(model.n_envs, np.bool_))
         transport = transport_for(model.executor, model.nodes, model.workers)
         choice = choose_placement(config, model) if transport is None else spread(config, transport.workers)
+        model.split = choice.split
         config = with_learners(config, model, choice.slices)
         program = program_of(config)
         run = program.start(

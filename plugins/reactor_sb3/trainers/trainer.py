@@ -86,6 +86,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8
     """How many actors there are if nobody says how many."""
+    independent: ClassVar[bool] = False
+    """Whether losses look at no network but the one that they learn: to compute them side by side then changes no bit."""
     draws_noise: ClassVar[bool] = True
     """Whether batches and updates draw from torch's generator; ``False`` saves lending them one."""
 
