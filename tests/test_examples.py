@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.docs
 
 SHORTER = {
+    "connect_four_selfplay.py": ["--steps", "45056"],
     "evaluate_policy.py": ["--timesteps", "2048", "--episodes", "20"],
     "multi_agent_inference.py": ["--episodes", "16"],
     "paper_blackjack.py": ["--rounds", "10"],
@@ -20,6 +21,7 @@ SHORTER = {
     "ppo_mujoco.py": ["--steps", "1024"],
     "pqn_atari.py": ["--steps", "1024"],
     "ray_sync_dqn.py": ["--timesteps", "800"],
+    "simple_spread_ippo.py": ["--steps", "4096"],
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
     "rllib_ppo.py": ["--iterations", "1"],
     "td3_pendulum.py": ["--steps", "2000"],
@@ -27,6 +29,8 @@ SHORTER = {
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMISES = {
+    "connect_four_selfplay.py": "against random moves it gets",
+    "simple_spread_ippo.py": "return of all agents before training -",
     "vector_env.py": "the same on one worker and on two: True",
     "evaluate_policy.py": "CartPole-v1: 20 episodes",
     "evolution.py": "the same inline: True",

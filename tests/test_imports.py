@@ -13,12 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HOSTS = {"gymnasium", "stable_baselines3", "pettingzoo", "torch", "ale_py", "ray", "cv2", "supersuit"}
+_BELOW_PETTINGZOO = {"reactor_gymnasium", "reactor_torch", "reactor_sb3"}
 PLUGINS = {
     # What each may import, besides the engine's doors: hosts, and other plugins.
     "reactor_gymnasium": {"gymnasium", "ale_py", "cv2"},
     "reactor_torch": {"torch", "gymnasium"},
     "reactor_sb3": {"torch", "gymnasium", "stable_baselines3", "reactor_gymnasium", "reactor_torch"},
-    "reactor_pettingzoo": {"torch", "gymnasium", "pettingzoo", "stable_baselines3", "reactor_gymnasium", "reactor_torch"},
+    "reactor_pettingzoo": {"torch", "gymnasium", "pettingzoo", "stable_baselines3", *_BELOW_PETTINGZOO},
     "reactor_ray": {"ray", "torch", "gymnasium", "pettingzoo", "reactor_gymnasium", "reactor_torch", "reactor_pettingzoo"},
 }
 DOORS = {name: (name, f"{name}.plugin") for name in ("reactor_rl", "reactor_gymnasium", "reactor_sb3")}

@@ -58,6 +58,17 @@ def surrogate(kind: str, clip_range_vf: float | None) -> Made:
     return nets, PPOBatch(given.observations, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
 
 
+def masked() -> Made:
+    from reactor_pettingzoo.learning.policies import MaskedBatch, MaskedLoss
+
+    nets, batch = surrogate("discrete", 0.2)
+    policy = nets["policy"]
+    masks = torch.rand(ROWS, policy.action_net.out_features) < 0.6
+    masks[torch.arange(ROWS), batch.actions] = True
+    losses = {"policy": MaskedLoss(0.2, 0.2, 0.01, 0.5)}
+    return Networks({"policy": Network(policy, policy.optimizer)}, losses), MaskedBatch(**vars(batch), action_masks=masks)
+
+
 CASES: dict[str, Callable[[], Made]] = {
     "SAC": lambda: continuous("sac"),
     "SAC, one critic": lambda: continuous("sac", n_critics=1),
@@ -69,6 +80,7 @@ CASES: dict[str, Callable[[], Made]] = {
         for two in (False, True)
     },
     "PQN": returns_of_q,
+    "PPO, masked": masked,
     **{f"PPO, {kind}, {vf}": lambda kind=kind, vf=vf: surrogate(kind, vf) for kind in ACTIONS for vf in (None, 0.2)},
 }
 

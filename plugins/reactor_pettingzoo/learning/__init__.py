@@ -1,0 +1,9 @@
+"""Many agents learn: a policy for each of them, or for each group. It needs the extra ``sb3``."""
+
+from reactor_rl.plugin import needs
+
+with needs("sb3", "reactor_pettingzoo.learning"):
+    from reactor_pettingzoo.learning.league import League, LeagueReport
+    from reactor_pettingzoo.learning.sync_ippo import SyncIPPO
+
+__all__ = ["League", "LeagueReport", "SyncIPPO"]

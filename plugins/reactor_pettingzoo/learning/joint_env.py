@@ -1,0 +1,314 @@
+"""All agents of a PettingZoo environment as one environment of Gymnasium's, ordered by their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from reactor_gymnasium.plugin import as_number
+from reactor_pettingzoo.agents import MASK, AgentID, EnvFn
+from reactor_pettingzoo.copies import leave_dead, step_parallel
+from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, TOTALS, Block, Seats
+
+__all__ = ["JointEnv", "JointMaker"]
+
+Array = npt.NDArray[Any]
+TERMINATED, TRUNCATED = 1, 2
+
+
+class JointMaker:
+    """Makes environments of all agents together.
+
+    Args:
+        env_fn: Makes a ``ParallelEnv`` or an ``AECEnv``.
+        seats: Its agents.
+    """
+
+    def __init__(self, env_fn: EnvFn, seats: Seats) -> None:
+        self.env_fn, self.seats = env_fn, seats
+
+    def __call__(self) -> JointEnv:
+        return JointEnv(self.env_fn, self.seats)
+
+
+class JointEnv(gymnasium.Env[dict[str, Any], Array]):
+    """All agents as one: what everybody sees, who acts, and what the last step was to whom.
+
+    Rows of agents that do not act are zeros, or what they saw last; their masks allow everything. Where agents take turns, a policy
+    has one row: that of the agent whose turn it is. What is returned is used again by the next step.
+
+    Args:
+        env_fn: Makes the environment.
+        seats: Its agents.
+    """
+
+    def __init__(self, env_fn: EnvFn, seats: Seats) -> None:
+        self.env, self.env_fn, self.seats = env_fn(), env_fn, seats
+        self.metadata = {**getattr(self.env, "metadata", {})}
+        self.render_mode = getattr(self.env, "render_mode", None)
+        self.observation_space, self.action_space = seats.observation_space(), seats.action_space()
+        self.seen: dict[str, Array] = {
+            key: np.zeros(space.shape or (), space.dtype or np.float32) for key, space in self.observation_space.spaces.items()
+        }
+        self.masks = frozenset(block.mask_key for block in seats.blocks)
+        self.order = -1  # number of the episode's order of seats
+        self.live: list[AgentID] = []
+        self.totals: list[float] = [0.0] * seats.count
+        self.length = 0
+        self.truncated = False
+        self.places = [_Place(block, row, columns) for block, columns in zip(seats.blocks, seats.columns, strict=True)
+                       for row in range(block.agents)]  # fmt: skip
+        self.at: dict[AgentID, int] = {}
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        orders = self.seats.orders
+        # By the seed, where there is one: what happens after it can be repeated from the actions alone.
+        self.order = (self.order + 1 if seed is None else seed) % len(orders)
+        self.at = {agent: seat for seat, agent in enumerate(orders[self.order])}
+        self.totals, self.length, self.truncated = [0.0] * self.seats.count, 0, False
+        for key, array in self.seen.items():
+            array.fill(key in self.masks)
+        env: Any = self.env
+        returned = env.reset(seed=seed, options=options)
+        if self.seats.specs.turns:
+            leave_dead(env)
+            self._take_turn()
+        else:
+            self.live = list(env.agents)
+            self._see(*returned)
+        if not self.live:
+            raise ValueError(f"{env} has no agents after reset()")
+        return self.seen, {}
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take a step: an action of everybody who is there or, where agents take turns, of one."""
+        rewards, ended = self.seen[REWARDS], self.seen[ENDED]
+        rewards.fill(0)
+        ended.fill(0)
+        self.length += 1
+        reward = self._turn(action) if self.seats.specs.turns else self._together(action)
+        over = not self.live
+        info: dict[str, Any] = {}
+        if over:
+            of_agents = {str(agent): round(self.totals[seat], 6) for agent, seat in self.at.items()}
+            total = sum(sum(self.totals[block.seats]) for block in self.seats.learning)
+            info["episode"] = {"r": round(total, 6), "l": self.length, **of_agents}
+        return self.seen, reward, over and not self.truncated, over and self.truncated, info
+
+    def _gain(self, rewards: Mapping[AgentID, Any], agents: Any) -> float:
+        """Note the rewards of some agents; returns the sum of those that count."""
+        total, noted = 0.0, self.seen[REWARDS]
+        for agent in agents:
+            if agent in rewards and agent in self.at:
+                seat = self.at[agent]
+                given = rewards[agent]
+                number = given if type(given) is float else float(as_number(given))
+                noted[seat] = number
+                self.totals[seat] += number
+                if self.places[seat].block.policy in self.seats.counted:
+                    total += number
+        if TOTALS in self.seen:
+            self.seen[TOTALS][...] = self.totals
+        return total
+
+    def _end(self, terminations: Mapping[AgentID, Any], truncations: Mapping[AgentID, Any], agents: Any) -> None:
+        """Note whose episodes have ended, of some agents."""
+        ended = self.seen[ENDED]
+        for agent in agents:
+            if agent not in self.at:
+                continue
+            if terminations.get(agent):
+                ended[self.at[agent]] = TERMINATED
+            elif truncations.get(agent):
+                ended[self.at[agent]] = TRUNCATED
+                self.truncated = True
+
+    # ------------------------------------------------------------------ agents that act together
+
+    def _together(self, action: Array) -> float:
+        env, before, at = self.env, self.live, self.at
+        places = self.places
+        numbers = action.tolist()
+        chosen = {agent: places[at[agent]].action(action, numbers, self.seen) for agent in before}
+        observations, rewards, terminations, truncations, infos = step_parallel(env, chosen)
+        total = self._gain(rewards, before)
+        self._end(terminations, truncations, before)
+        self.live = list(env.agents)
+        for agent in before:
+            if agent not in rewards:
+                raise self._broken(agent, "step() returned no reward", list(rewards))
+            if agent not in self.live and not self.seen[ENDED][at[agent]]:
+                self.seen[ENDED][at[agent]] = TERMINATED
+            elif agent in self.live and self.seen[ENDED][at[agent]]:
+                raise self._broken(agent, "step() has ended its episode and left it in env.agents", list(env.agents))
+        self._see(observations, infos)
+        return total
+
+    def _see(self, observations: Mapping[AgentID, Any], infos: Mapping[AgentID, Any]) -> None:
+        """Write down what agents see, of those that have gone for the last time."""
+        acts, live = self.seen[ACTS], self.live
+        acts.fill(0)
+        for agent in live:
+            if agent not in self.at:
+                raise self._stranger(agent)
+            if agent not in observations:
+                raise self._broken(agent, "no observation was returned", list(observations))
+            acts[self.at[agent]] = 1
+        for agent, seat in self.at.items():
+            if agent in observations:
+                self.places[seat].see(self.seen, agent, observations[agent], infos.get(agent) if infos else None, bool(acts[seat]))
+        self._see_state()
+
+    # ------------------------------------------------------------------ agents that take turns
+
+    def _turn(self, action: Array) -> float:
+        env: Any = self.env
+        agent, alive = env.agent_selection, list(env.agents)
+        env.step(self.places[self.at[agent]].action(action, action.tolist(), self.seen))
+        total = self._gain(env.rewards, alive)
+        self._end(env.terminations, env.truncations, alive)
+        leave_dead(env)
+        left = [one for one in alive if one not in env.agents]
+        for one in left:
+            if not self.seen[ENDED][self.at[one]]:
+                self.seen[ENDED][self.at[one]] = TERMINATED
+        self._take_turn()
+        return total
+
+    def _take_turn(self) -> None:
+        """Write down what the agent sees whose turn it is."""
+        env: Any = self.env
+        self.live = list(env.agents)
+        self.seen[ACTS].fill(0)
+        if self.live:
+            agent = env.agent_selection
+            if agent not in self.at:
+                raise self._stranger(agent)
+            seat = self.at[agent]
+            for place in self.places:
+                place.clear(self.seen)
+            self.seen[ACTS][seat] = 1
+            self.places[seat].see(self.seen, agent, env.observe(agent), env.infos.get(agent), True)
+        self._see_state()
+
+    # ------------------------------------------------------------------ the rest
+
+    def _see_state(self) -> None:
+        """Write down the environment's state, for the critic of each agent."""
+        blocks, seen = self.seats.blocks, self.seen
+        if not blocks[0].state:
+            return
+        env: Any = self.env
+        whole = self.seats.whole
+        state = np.concatenate([seen[block.key()].ravel() for block in blocks]) if whole else np.asarray(env.state()).ravel()
+        for block in blocks:
+            seen[block.state_key][...] = state
+
+    def _broken(self, agent: AgentID, what: str, returned: Any) -> ValueError:
+        return ValueError(
+            f"the environment breaks PettingZoo's API: {what} for agent {agent!r} ({returned}); pettingzoo.test.api_test and "
+            "parallel_api_test say more"
+        )
+
+    def _stranger(self, agent: AgentID) -> ValueError:
+        return ValueError(
+            f"agent {agent!r} joined, and is none of the environment's possible_agents {list(self.at)}: list every agent that may "
+            "ever join there"
+        )
+
+    def render(self) -> Any:
+        """What the environment renders."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+
+class _Place:
+    """Where what an agent on a seat sees and does is.
+
+    Args:
+        block: Of its policy.
+        member: Number of the seat in the block.
+        columns: The block's part of all actions.
+    """
+
+    def __init__(self, block: Block, member: int, columns: slice) -> None:
+        self.block = block
+        self.row = row = member if block.rows > 1 else 0
+        begin = columns.start + row * block.numbers
+        self.columns, self.at = slice(begin, begin + block.numbers), begin
+        space = block.group.action_space
+        self.space, self.choice = space, isinstance(space, spaces.Discrete)
+        self.start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+        self.parts = [
+            (block.key(key), block.group.path(key), tuple(part.shape or ()), block.parts[key].shape != part.shape)
+            for key, part in block.group.parts.items()
+        ]
+        self.may_be_masked = self.choice and not block.masked
+
+    def action(self, action: Array, numbers: list[float], seen: Mapping[str, Array]) -> Any:
+        """The agent's action, of those of all.
+
+        No policy chooses what is forbidden. Random actions may, by which it is tried whether an environment can be saved: they
+        stand for the next one that is allowed.
+        """
+        if self.choice:
+            choice = int(numbers[self.at])
+            if self.block.masked:
+                mask = seen[self.block.mask_key][self.row]
+                if not mask[choice] and mask.any():
+                    choice = (choice + int(np.roll(mask, -choice).argmax())) % len(mask)
+            return choice + self.start
+        own = action[self.columns].reshape(self.space.shape or ())
+        if isinstance(self.space, spaces.MultiDiscrete):
+            return own.astype(self.space.dtype) + self.space.start
+        return own.astype(self.space.dtype)
+
+    def see(self, seen: dict[str, Array], agent: AgentID, observation: Any, info: Mapping[str, Any] | None, acts: bool) -> None:
+        """Write down what the agent sees, and its mask.
+
+        Raises:
+            ValueError: If something has another shape than its space, or a mask comes where none is expected.
+        """
+        for key, path, shape, turned in self.parts:
+            value = observation
+            for step in path:
+                value = value[step]
+            array = np.asarray(value)
+            if array.shape != shape:
+                raise ValueError(f"what agent {agent!r} observes has shape {array.shape}, its space says {shape}")
+            if turned:
+                array = array.transpose(2, 0, 1)
+            seen[key][self.row] = array.reshape(-1)
+        block = self.block
+        if block.masked:
+            mask = observation[MASK] if block.group.mask == "observation" else (info or {}).get(MASK)
+            if acts and mask is None:
+                raise ValueError(f"agent {agent!r} has no {MASK!r} in its info, and had one after the first reset")
+            row = seen[block.mask_key][self.row]
+            if acts:
+                row[...] = np.asarray(mask) != 0
+            else:
+                row.fill(1)
+        elif self.may_be_masked and info and info.get(MASK) is not None:
+            raise ValueError(
+                f"agent {agent!r} has an {MASK!r} in its info, where no agent had one after reset(seed=0): give one in each info"
+            )
+
+    def clear(self, seen: dict[str, Array]) -> None:
+        """Show nothing to the block's policy."""
+        for key, *_ in self.parts:
+            seen[key].fill(0)
+        if self.block.masked:
+            seen[self.block.mask_key].fill(1)

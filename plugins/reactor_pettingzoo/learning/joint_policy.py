@@ -1,0 +1,223 @@
+"""How an actor of many agents acts: each policy for its own agents, with its own weights, observations and actions.
+
+What a round was for an agent is told apart here: a return ends with the agent's own episode and, where agents take turns, what
+happened between two of its turns belongs to the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, Block
+from reactor_sb3.plugin import BoundPolicy, Field, Rollout, SampledPolicy, Turn, advantages
+
+__all__ = ["JointPolicy", "Part", "turns_advantages"]
+
+Array = npt.NDArray[Any]
+TERMINATED, TRUNCATED = 1, 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """A policy among others.
+
+    Attributes:
+        block: Its agents.
+        columns: Where their actions are in those of all.
+        policy: How they act.
+        weights: What the names of its weights begin with; of several such, actor ``i`` has the ``i``-th, round and round.
+        learns: Whether anybody learns from what it does.
+    """
+
+    block: Block
+    columns: slice
+    policy: SampledPolicy
+    weights: tuple[str, ...]
+    learns: bool = True
+
+    def fields(self) -> list[Field]:
+        """Its fields of a round's record."""
+        if not self.learns:
+            return []
+        name, rows = self.block.policy, self.block.rows
+        own = [one for one in self.policy.fields if not one.asked]
+        learned = Field(f"{name}.learned", np.dtype(np.bool_), (rows,))
+        return [*(Field(f"{name}.{one.name}", one.dtype, (rows, *one.shape)) for one in own), learned]
+
+    def rollout(self, whole: Rollout) -> Rollout:
+        """Its part of a rollout: each of its agents is an environment of its own. Everything is a view, but what it has alone."""
+        block = self.block
+
+        def seen(observations: Mapping[str, Array]) -> dict[str, Array]:
+            return {
+                part: observations[key].reshape(whole.steps, -1, *(block.space_of(part).shape or ()))
+                for part, key in block.keys.items()
+            }
+
+        record = {}
+        count = whole.steps, whole.envs * block.rows
+        for one in self.policy.fields:
+            if one.asked:
+                masks = whole.observations[block.mask_key]
+                record[one.name] = masks.view(np.bool_).reshape(*count, -1)
+            elif not self.learns:
+                record[one.name] = np.zeros((*count, *one.shape), one.dtype)
+            elif f"{block.policy}.{one.name}" in whole:
+                record[one.name] = whole[f"{block.policy}.{one.name}"].reshape(*count, *one.shape)
+        record |= {"rewards": np.zeros(count, np.float32), "dones": np.ones(count, np.bool_), "timeouts": np.zeros(count, np.bool_)}
+        return Rollout(record, seen(whole.observations), seen(whole.next_observations) if whole.next_observations else {})
+
+
+@dataclass(frozen=True)
+class JointPolicy:
+    """The :class:`~reactor_sb3.plugin.Policy` of many agents.
+
+    Attributes:
+        parts: The policies.
+        turns: Whether agents take turns.
+    """
+
+    parts: tuple[Part, ...]
+    turns: bool
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """See :class:`reactor_sb3.plugin.Policy`: actions of all, and what the learner wants to know of each policy."""
+        actions = Field("actions", np.dtype(np.float64), (self.parts[-1].columns.stop,))
+        return (actions, *(field for part in self.parts for field in part.fields()))
+
+    def memory(self, envs: range) -> None:
+        """Nothing outlives a round."""
+
+    def bind(self, weights: Array, rollout: Rollout) -> BoundJointPolicy:
+        """See :class:`reactor_sb3.plugin.Policy`."""
+        return BoundJointPolicy(self, weights, rollout)
+
+
+def _prefixed(weights: Array, prefix: str) -> Array:
+    """The part of a record of weights whose names begin like this, without that beginning; on the same memory."""
+    fields: Any = weights.dtype.fields
+    names = [name for name in weights.dtype.names or () if name.startswith(prefix)]
+    dtype = np.dtype({
+        "names": [name.removeprefix(prefix) for name in names], "formats": [fields[name][0] for name in names],
+        "offsets": [fields[name][1] for name in names], "itemsize": weights.dtype.itemsize,
+    })  # fmt: skip
+    return weights.view(dtype)
+
+
+class BoundJointPolicy:
+    """The :class:`~reactor_sb3.plugin.BoundPolicy` of many agents.
+
+    Args:
+        policy: The policies.
+        weights: Of all of them.
+        rollout: Of all agents.
+    """
+
+    def __init__(self, policy: JointPolicy, weights: Array, rollout: Rollout) -> None:
+        self.policy, self.rollout = policy, rollout
+        self.rollouts = [part.rollout(rollout) for part in policy.parts]
+        self.bound: list[list[BoundPolicy]] = [
+            [part.policy.bind(_prefixed(weights, prefix), own) for prefix in part.weights]
+            for part, own in zip(policy.parts, self.rollouts, strict=True)
+        ]
+        self.chosen = [bound[0] for bound in self.bound]
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        """See :class:`reactor_sb3.plugin.BoundPolicy`; policies draw from the actor's stream one after the other."""
+        self.chosen = [bound[turn.index % len(bound)] for bound in self.bound]
+        acts = [(bound.begin(turn), part.columns) for bound, part in zip(self.chosen, self.policy.parts, strict=True)]
+        actions: Array = self.rollout["actions"]
+        envs = self.rollout.envs
+
+        def act(step: int) -> Array:
+            joint: Array = actions[step]
+            for one, columns in acts:
+                joint[:, columns] = one(step).reshape(envs, -1)
+            return joint
+
+        return act
+
+    def end(self, turn: Turn) -> None:
+        """See :class:`reactor_sb3.plugin.BoundPolicy`: values, advantages, and what is to be learned from."""
+        whole, policy = self.rollout, self.policy
+        acts, then = whole.observations[ACTS] != 0, whole.next_observations
+        for part, own, bound in zip(policy.parts, self.rollouts, self.chosen, strict=True):
+            if not part.learns:
+                continue
+            seats, learned = part.block.seats, whole[f"{part.block.policy}.learned"]
+            if policy.turns:
+                bound.end(turn)
+                own["advantages"][...], learned[..., 0] = turns_advantages(
+                    acts[..., seats], then[REWARDS][..., seats], then[ENDED][..., seats], whole["dones"], own["values"],
+                    part.policy.gamma, part.policy.gae_lambda,
+                )  # fmt: skip
+                continue
+            ended, there = then[ENDED][..., seats], acts[..., seats]
+            over = (ended != 0) | whole["dones"][..., None] | ~there
+            own["rewards"][...] = then[REWARDS][..., seats].reshape(own["rewards"].shape)
+            own["dones"][...] = over.reshape(own["dones"].shape)
+            own["timeouts"][...] = (ended == TRUNCATED).reshape(own["dones"].shape)
+            learned[...] = there
+            bound.end(turn)
+
+    def greedy(self, step: int, memory: Any) -> Array:
+        """See :class:`reactor_sb3.plugin.BoundPolicy`."""
+        return np.concatenate(
+            [bound.greedy(step, None).reshape(self.rollout.envs, -1) for bound in self.chosen], 1, dtype=np.float64
+        )
+
+
+def turns_advantages(
+    acts: Array, rewards: Array, ended: Array, dones: Array, values: Array, gamma: float, gae_lambda: float
+) -> tuple[Array, Array]:
+    """Advantages where agents take turns: for each of them, its own turns are the steps.
+
+    An action is paid with all that its agent gets until it acts again, or until its episode ends. What comes of the last action of
+    a round, or of one whose episode is cut off, is not known: the value before it stands for that in the actions before, and it is
+    not learned from itself.
+
+    Args:
+        acts: Who acts, ``(steps, envs, agents)``, bool.
+        rewards: What each step brought to whom, likewise, float32.
+        ended: Whose episodes it ended, likewise; see :data:`reactor_pettingzoo.learning.seats.ENDED`.
+        dones: Whether the environment's episode ended, ``(steps, envs)``, bool.
+        values: Before each step, of the one who acts, ``(steps, envs)``, float32.
+        gamma: Discount from an agent's turn to its next one.
+        gae_lambda: Weight of longer returns.
+
+    Returns:
+        Advantages, ``(steps, envs)``, float32, 0 where nobody of these agents acts; and what can be learned from, bool.
+    """
+    steps, envs, agents = acts.shape
+    found, known = np.zeros((steps, envs), np.float32), np.zeros((steps, envs), np.bool_)
+    episodes = np.zeros((steps, envs), np.int64)
+    np.cumsum(dones[:-1], 0, out=episodes[1:])
+    for env, agent in np.ndindex(envs, agents):
+        turns = np.flatnonzero(acts[:, env, agent])
+        if not len(turns):
+            continue
+        first, episode = turns[0], episodes[:, env]
+        lengths = np.diff(turns, append=steps)
+        same = episode[first:] == np.repeat(episode[turns], lengths)  # not of an episode that began since
+        starts = turns - first
+        paid = np.add.reduceat(np.where(same, rewards[first:, env, agent], 0), starts)
+        ends = np.where(same, ended[first:, env, agent], 0)
+        terminated = np.maximum.reduceat(ends == TERMINATED, starts)
+        goes_on = np.zeros(len(turns), np.bool_)
+        goes_on[:-1] = episode[turns[1:]] == episode[turns[:-1]]
+        goes_on &= ~np.maximum.reduceat(ends != 0, starts)
+        before, following = values[turns, env], np.zeros(len(turns), np.float32)
+        following[:-1] = values[turns[1:], env]
+        following[~goes_on] = 0
+        certain = terminated | goes_on
+        of_turns = advantages(
+            np.where(certain, paid, before)[:, None], before[:, None], following[:, None], ~goes_on[:, None], gamma, gae_lambda
+        )[:, 0]
+        found[turns, env], known[turns, env] = of_turns, certain
+    return found, known

@@ -1,0 +1,162 @@
+"""The policies of all agents as one of SB3's, and PPO's loss where some actions are forbidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
+from torch import nn
+
+from reactor_pettingzoo.learning.league import MAIN, OPPONENT, League, Pool
+from reactor_pettingzoo.learning.seats import Block, Seats
+from reactor_sb3.plugin import PPOBatch, PPOLoss, copied
+from reactor_torch import Formula, Networks
+
+__all__ = ["Actor", "AgentPolicies", "CentralisedPolicy", "MaskedBatch", "MaskedLoss", "rows_of"]
+
+FORBIDDEN = -1e8
+"""Logit of what is forbidden."""
+
+
+class AgentPolicies(BasePolicy):
+    """An ``ActorCriticPolicy`` with an optimiser of its own for each agent, or for each group of agents.
+
+    Args:
+        seats: All agents.
+        policies: The policies, by name.
+        league: If they are the one that learns, and those that play it.
+
+    Attributes:
+        agents: The policies, by name.
+        pool: Snapshots of the one that learns.
+    """
+
+    def __init__(self, seats: Seats, policies: Mapping[str, ActorCriticPolicy], league: League | None = None) -> None:
+        super().__init__(seats.observation_space(), seats.action_space())
+        self.seats = seats
+        self.agents = nn.ModuleDict(dict(policies))
+        self.pool = None if league is None else Pool(policies[MAIN], league)
+        if league is not None:
+            for number in range(league.opponents):
+                opponent: Any = copied(policies[MAIN], {id(policies[MAIN].optimizer): None})
+                self.agents[f"{OPPONENT}_{number}"] = opponent.requires_grad_(False)
+
+    def forward(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+        """Actions of all agents, as :meth:`predict` gives them."""
+        return self._predict(observation, deterministic)
+
+    def names(self, block: Block) -> tuple[str, ...]:
+        """Names of the policies that act for a block: one, or all opponents."""
+        if block.policy in self.agents:
+            return (block.policy,)
+        return tuple(name for name in self.agents if name.startswith(f"{block.policy}_"))
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+        joint = []
+        for block in self.seats.blocks:
+            policy: Any = self.agents[self.names(block)[0]]
+            count = len(observation[next(iter(block.keys.values()))])
+            seen = rows_of(block, {part: observation[key] for part, key in block.keys.items()})
+            distribution = policy.get_distribution(seen)
+            if block.masked:
+                forbid(distribution, observation[block.mask_key].flatten(0, 1))
+            chosen = distribution.get_actions(deterministic=deterministic)
+            joint.append(chosen.reshape(count, -1).to(torch.float64))
+        return torch.cat(joint, 1)
+
+
+def rows_of(block: Block, parts: Mapping[str, torch.Tensor]) -> Any:
+    """What the agents of a block see, ``(..., rows, numbers)`` by part, as their policy takes it, ``(all rows, ...)``."""
+    shaped = {key: part.flatten(0, -2).reshape(-1, *(block.space_of(key).shape or ())) for key, part in parts.items()}
+    return shaped.get("", shaped)
+
+
+class OwnPart(BaseFeaturesExtractor):
+    """Of what a centralised policy sees, what its agent does: for the actor."""
+
+    parts: tuple[str, ...] = ("own",)
+
+    def __init__(self, observation_space: spaces.Dict) -> None:
+        super().__init__(observation_space, sum(get_flattened_obs_dim(observation_space[part]) for part in self.parts))
+
+    def forward(self, observations: Any) -> torch.Tensor:
+        """Features, ``(rows, n)``."""
+        return torch.cat([observations[part].flatten(1) for part in self.parts], 1)
+
+
+class BothParts(OwnPart):
+    """All that a centralised policy sees: for the critic."""
+
+    parts = ("own", "state")
+
+
+class CentralisedPolicy(ActorCriticPolicy):
+    """An actor that sees what its agent does, and a critic that sees the state of the environment besides (Yu et al. 2022)."""
+
+    def __init__(self, *given: Any, **arguments: Any) -> None:
+        super().__init__(*given, **{**arguments, "share_features_extractor": False})
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        """The actor's, then the critic's."""
+        seen: Any = self.observation_space
+        return (BothParts if hasattr(self, "features_extractor") else OwnPart)(seen)
+
+    def _build_mlp_extractor(self) -> None:
+        super()._build_mlp_extractor()
+        of_critic = MlpExtractor(self.vf_features_extractor.features_dim, self.net_arch, self.activation_fn, self.device)
+        self.mlp_extractor.value_net = of_critic.value_net
+
+
+class Actor(nn.Module):
+    """The actor of a centralised policy, alone: from what its agent sees to a distribution of actions."""
+
+    def __init__(self, policy: CentralisedPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observations: torch.Tensor) -> Any:
+        """The distribution of actions."""
+        policy: Any = self.policy
+        return policy.get_distribution({"own": observations}).distribution
+
+
+def forbid(distribution: Any, masks: torch.Tensor) -> None:
+    """Take what masks forbid out of a categorical distribution of SB3's."""
+    logits = distribution.distribution.logits
+    allowed = logits.masked_fill(~masks.bool(), FORBIDDEN)
+    distribution.distribution = torch.distributions.Categorical(logits=allowed)
+
+
+@dataclass
+class MaskedBatch(PPOBatch):
+    """Transitions, with what was allowed before each action.
+
+    Attributes:
+        action_masks: ``(rows, choices)``, bool.
+    """
+
+    action_masks: torch.Tensor
+
+
+@dataclass(frozen=True)
+class MaskedLoss(PPOLoss):
+    """PPO's, of a distribution in which nothing forbidden happens."""
+
+    def evaluate(self, policy: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Values, log-probabilities and entropies."""
+        features = policy.extract_features(batch.observations)
+        of_actor, of_critic = features if isinstance(features, tuple) else (features, features)
+        distribution = policy._get_action_dist_from_latent(policy.mlp_extractor.forward_actor(of_actor))
+        forbid(distribution, batch.action_masks)
+        values = policy.value_net(policy.mlp_extractor.forward_critic(of_critic))
+        return values, distribution.log_prob(batch.actions), distribution.entropy()
+
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers."""
+        return super().formula(nets) if nets.dense else None

@@ -1,0 +1,309 @@
+"""Which policy acts for which agent, and where what its agents see and do lies in arrays of the whole environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.vec_env import VecTransposeImage
+
+from reactor_pettingzoo.agents import AgentGroup, AgentID, AgentSpecs, EnvFn
+from reactor_rl.plugin import global_random_state
+
+__all__ = ["ACTS", "ENDED", "REWARDS", "TOTALS", "Block", "Seats", "names_of", "seats_of", "state_size"]
+
+Array = npt.NDArray[Any]
+
+ACTS, REWARDS, ENDED, TOTALS = ":acts", ":rewards", ":ended", ":totals"
+"""Keys of what is known of all seats: who acts in the coming step; the rewards of the last one, and whose episode it has ended (0:
+nobody's, 1: by termination, 2: by truncation); and, where seats change, the returns of the episode so far."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The agents that one policy acts for.
+
+    Attributes:
+        policy: Name of the policy.
+        group: Their spaces.
+        agents: How many they are.
+        rows: How many of them see and act in one step: all, or one where agents take turns.
+        first: Their first seat; the others follow.
+        state: Numbers that the critic sees besides, 0 where it sees what its agent does.
+    """
+
+    policy: str
+    group: AgentGroup
+    agents: int
+    rows: int
+    first: int
+    state: int = 0
+
+    @property
+    def seats(self) -> slice:
+        """Their seats."""
+        return slice(self.first, self.first + self.agents)
+
+    @cached_property
+    def parts(self) -> dict[str, Space[Any]]:
+        """The arrays that an observation consists of, as the policy sees them: images are channels-first."""
+        return {key: _turned(part) for key, part in self.group.parts.items()}
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """What the policy sees; with a state of the environment for its critic, that is ``"state"``."""
+        if self.state:
+            return spaces.Dict({"own": self.parts[""], "state": spaces.Box(-np.inf, np.inf, (self.state,), np.float32)})
+        return self.parts[""] if self.group.single else spaces.Dict(self.parts)
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """What it does: choices count from 0."""
+        space = self.group.action_space
+        return spaces.Discrete(int(space.n)) if isinstance(space, spaces.Discrete) else space
+
+    @property
+    def masked(self) -> bool:
+        """Whether some actions may be forbidden."""
+        return self.group.mask in ("observation", "info")
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of an action."""
+        return math.prod(self.action_space.shape or ())
+
+    def key(self, part: str = "") -> str:
+        """Key of a part of what is seen, in an observation of the whole environment."""
+        return f"{self.policy}.{part}" if part else self.policy
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """From parts of what the policy sees to their keys."""
+        return {"own": self.policy, "state": self.state_key} if self.state else {key: self.key(key) for key in self.parts}
+
+    def space_of(self, part: str) -> Space[Any]:
+        """The space of a part of what the policy sees."""
+        seen = self.observation_space
+        return seen[part] if isinstance(seen, spaces.Dict) else seen
+
+    @property
+    def state_key(self) -> str:
+        """Key of the state, a row for each agent."""
+        return f"{self.policy}:state"
+
+    @property
+    def mask_key(self) -> str:
+        """Key of masks."""
+        return f"{self.policy}:mask"
+
+    def observations(self) -> Iterator[tuple[str, Space[Any]]]:
+        """Keys and spaces of what is seen by all of them."""
+        for key, part in self.parts.items():
+            yield self.key(key), _rows_of(part, self.rows)
+        if self.state:
+            yield self.state_key, _rows_of(self.space_of("state"), self.rows)
+        if self.masked:
+            yield self.mask_key, spaces.MultiBinary((self.rows, int(self.action_space.n)))  # type: ignore[attr-defined]
+
+
+def _turned(space: Space[Any]) -> Space[Any]:
+    """A space as SB3's policies see it."""
+    if isinstance(space, spaces.Box) and is_image_space(space) and not is_image_space_channels_first(space):
+        return VecTransposeImage.transpose_space(space)
+    return space
+
+
+def _rows_of(space: Space[Any], rows: int) -> spaces.Box:
+    """Rows of flat observations. Of two axes, so that nobody takes them for an image."""
+    dtype: Any = np.dtype(space.dtype)
+    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return spaces.Box(low, high, (rows, math.prod(space.shape or ())), dtype)
+
+
+@dataclass(frozen=True)
+class Seats:
+    """All agents of an environment, ordered by their policies: an agent's seat is its place in that order.
+
+    Attributes:
+        specs: The agents.
+        blocks: Those of each policy.
+        orders: The agent on each seat; of several orders an episode has one, the next one the next.
+        counted: Policies that learn; their agents' rewards make up the environment's.
+        whole: Whether the state that critics see is all observations, and not what the environment says of its state.
+    """
+
+    specs: AgentSpecs
+    blocks: tuple[Block, ...]
+    orders: tuple[tuple[AgentID, ...], ...]
+    counted: frozenset[str]
+    whole: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many seats there are."""
+        return len(self.orders[0])
+
+    @property
+    def learning(self) -> tuple[Block, ...]:
+        """The blocks whose policies learn."""
+        return tuple(block for block in self.blocks if block.policy in self.counted)
+
+    @property
+    def policy_of(self) -> dict[AgentID, str]:
+        """The name of each agent's policy, in the first order."""
+        return {agent: block.policy for block in self.blocks for agent in self.orders[0][block.seats]}
+
+    @cached_property
+    def columns(self) -> tuple[slice, ...]:
+        """Where the actions of each block are in those of the whole environment."""
+        ends = np.cumsum([0, *(block.rows * block.numbers for block in self.blocks)]).tolist()
+        return tuple(map(slice, ends[:-1], ends[1:]))
+
+    def observation_space(self) -> spaces.Dict:
+        """What all see together."""
+        seen: dict[str, Space[Any]] = {}
+        for block in self.blocks:
+            seen |= dict(block.observations())
+        seen |= {
+            ACTS: spaces.MultiBinary(self.count),
+            REWARDS: spaces.Box(-np.inf, np.inf, (self.count,), np.float32),
+            ENDED: spaces.Box(0, 2, (self.count,), np.int8),
+        }
+        if len(self.orders) > 1:
+            seen[TOTALS] = spaces.Box(-np.inf, np.inf, (self.count,), np.float32)
+        return spaces.Dict(seen)
+
+    def action_space(self) -> spaces.Box:
+        """What all do together: numbers of all kinds, which float64 holds exactly."""
+        low: list[Array] = []
+        high: list[Array] = []
+        for block in self.blocks:
+            for least, most in [_bounds(block.action_space)] * block.rows:
+                low.append(least)
+                high.append(most)
+        return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=np.float64)
+
+
+def _bounds(space: Space[Any]) -> tuple[Array, Array]:
+    match space:
+        case spaces.Box(low=low, high=high):
+            return low.astype(np.float64).ravel(), high.astype(np.float64).ravel()
+        case spaces.Discrete(n=n):
+            return np.zeros(1), np.array([float(n - 1)])
+        case spaces.MultiDiscrete(nvec=sizes):
+            return np.zeros(sizes.size), sizes.ravel() - 1.0
+        case spaces.MultiBinary(shape=shape):
+            return np.zeros(math.prod(shape)), np.ones(math.prod(shape))
+    raise TypeError(f"agents with actions of {space} cannot learn: their spaces may be Discrete, MultiDiscrete, MultiBinary or Box")
+
+
+def seats_of(
+    specs: AgentSpecs,
+    names: Mapping[AgentID, str],
+    others: Sequence[Mapping[AgentID, str]] = (),
+    state: int | None = 0,
+    learns: frozenset[str] | None = None,
+) -> Seats:
+    """Order agents by their policies.
+
+    Args:
+        specs: The agents.
+        names: The name of each agent's policy.
+        others: Names of policies in further orders, each with as many agents as the first.
+        state: Numbers of the environment's state, for critics; 0 for none, ``None`` for all observations in its place.
+        learns: Policies that learn; ``None`` for all.
+
+    Raises:
+        ValueError: If agents with different spaces have one policy, or a name cannot be a policy's.
+        TypeError: If SB3 has no distribution of an agent's actions.
+    """
+    blocks: list[Block] = []
+    first = 0
+    for name in dict.fromkeys(names.values()):
+        if not isinstance(name, str) or not name or "." in name or ":" in name:
+            raise ValueError(f"the name of a policy must be a str without '.' and ':', got {name!r}; name policies with policy_of=")
+        agents = [agent for agent in specs.agents if names[agent] == name]
+        group = specs.group_of(agents[0])[0]
+        blocks.append(Block(name, group, len(agents), 1 if specs.turns else len(agents), first))
+        if state != 0 and not (group.single and isinstance(group.space, spaces.Box)):
+            raise ValueError(
+                f"a centralised critic needs observations that are one array, and {agents[0]!r} observes {group.space}"
+            )
+        _bounds(blocks[-1].action_space)
+        first += len(agents)
+    size = sum(block.agents * math.prod(block.group.space.shape or ()) for block in blocks) if state is None else state
+    blocks = [replace(block, state=size) for block in blocks]
+    orders = []
+    for one in (names, *others):
+        order = [agent for block in blocks for agent in specs.agents if one[agent] == block.policy]
+        for block in blocks:
+            for agent in order[block.seats]:
+                if specs.group_of(agent)[0] is not block.group:
+                    other = specs.group_of(agent)[0]
+                    raise ValueError(
+                        f"the policy {block.policy!r} is to act for {block.group.agents[0]!r}, which has "
+                        f"{block.group.observation_space} and {block.group.action_space}, and for {agent!r}, which has "
+                        f"{other.observation_space} and {other.action_space}: give agents with different spaces policies of "
+                        "their own"
+                    )
+        orders.append(tuple(order))
+    learning = frozenset(names.values()) if learns is None else learns
+    return Seats(specs, tuple(blocks), tuple(orders), learning, state is None)
+
+
+def names_of(
+    specs: AgentSpecs, policies: Sequence[str] | None, policy_of: Callable[[AgentID], str] | Mapping[AgentID, str] | None
+) -> dict[AgentID, str]:
+    """The name of each agent's policy.
+
+    Args:
+        specs: The agents.
+        policies: Names of the policies; ``None`` for those of the agents, or for what ``policy_of`` says.
+        policy_of: From an agent to the name of its policy; ``None``: its own name or, if there is just one, that.
+
+    Raises:
+        ValueError: If an agent has no policy, or a policy has no agents.
+    """
+    names: dict[AgentID, str] = {}
+    for agent in specs.agents:
+        if policy_of is not None:
+            name = policy_of[agent] if isinstance(policy_of, Mapping) else policy_of(agent)
+        else:
+            name = str(policies[0]) if policies is not None and len(policies) == 1 else str(agent)
+        if policies is not None and name not in policies:
+            raise ValueError(f"agent {agent!r} has no policy among {list(policies)}; add {name!r}, or pass policy_of=")
+        names[agent] = name
+    if idle := [name for name in policies or () if name not in names.values()]:
+        raise ValueError(f"no agent has the policies {idle}; the agents' are {names}")
+    return names
+
+
+def state_size(env_fn: EnvFn, turns: bool) -> int | None:
+    """How many numbers the state of an environment has; ``None`` if it has no ``state()``.
+
+    Args:
+        env_fn: Makes it.
+        turns: Whether its agents take turns.
+
+    Raises:
+        ValueError: If it has none, and nobody sees all observations at the same time.
+    """
+    with global_random_state():
+        env = env_fn()
+        try:
+            env.reset(seed=0)
+            return int(np.asarray(env.state()).size)
+        except (AttributeError, NotImplementedError):
+            if turns:
+                raise ValueError(f"centralised_critic=True needs {env}.state(), for its agents take turns") from None
+            return None
+        finally:
+            if hasattr(env, "close"):
+                env.close()
