@@ -1,8 +1,8 @@
 """Many agents learn: a policy for each of them, or for each group. It needs the extra ``sb3``."""
 
-from reactor_rl.plugin import needs
+from reactor_rl.plugin import require_extra
 
-with needs("sb3", "reactor_pettingzoo.learning"):
+with require_extra("sb3", "reactor_pettingzoo.learning"):
     from reactor_pettingzoo.learning.league import League, LeagueReport
     from reactor_pettingzoo.learning.sync_ippo import SyncIPPO
 
