@@ -56,7 +56,9 @@ SOURCES = [
     ),
     Source("reactor_torch", "_network", ["/O2"] if WINDOWS else ["-O3", "-g0"], "small networks will be evaluated by numpy"),
     # Nothing but what is written as fused may be: all kinds of processors have to give the same bits.
-    Source("reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off"], "torch will compute dense layers"),
+    Source(
+        "reactor_torch", "_products", ["-O3", "-g0", "-ffp-contract=off", "-fno-trapping-math"], "torch will compute dense layers"
+    ),
 ]
 
 

@@ -34,13 +34,13 @@ with require_extra("sb3", "reactor_torch"):
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
-    from reactor_torch.kernels import differentiating
+    from reactor_torch.kernels import differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
     from reactor_torch.networks import Autograd, Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
     from reactor_torch.stacked import DenseNetwork, Stacked, dense_network_of, ends_in_softmax, is_compiled, stack
-    from reactor_torch.streams import draws, torch_state, torch_stream
+    from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
 __all__ = [
     "ActorCritic",
@@ -95,9 +95,11 @@ __all__ = [
     "computing",
     "dense_network_of",
     "differentiating",
+    "drawing_nothing",
     "draws",
     "ends_in_softmax",
     "exchanged_bytes",
+    "gather",
     "is_compiled",
     "layers_of",
     "normalized",

@@ -2,7 +2,7 @@
  * with F(x) and ATTRIBUTE, the names and the attribute of functions.
  *
  * Nothing here depends on how a compiler makes vectors of it: operations of different elements are apart, sums go through a Tree, and
- * exp, log and tanh are polynomials of fused multiply-adds. Shares of rows are multiplied before sums are made, so that sums over
+ * exp, log and tanh are polynomials of fused multiply-adds. It makes none where a comparison depends on another one. Shares of rows are multiplied before sums are made, so that sums over
  * whole leaves of a minibatch add up to those over all of it.
  */
 
@@ -11,7 +11,7 @@
 ATTRIBUTE INLINE float
 F(exp)(float x)
 {
-    float limited = x > 88.37f ? 88.37f : x < -87.3f ? -87.3f : x;
+    float limited = within(x, -87.3f, 88.37f);
     float n = nearest(limited * 1.44269504f);
     float r = fmaf(n, 1.42860677e-6f, fmaf(n, -0.693148613f, limited));
     float p = fmaf(fmaf(fmaf(fmaf(fmaf(1.37805939e-3f, r, 8.37312452e-3f), r, 4.16695364e-2f), r, 1.66664720e-1f), r, 0.49999985f), r, 1.0f);
@@ -44,7 +44,7 @@ F(log)(float x)
 ATTRIBUTE INLINE float
 F(tanh)(float x)
 {
-    float y = x < -7.9f ? -7.9f : x > 7.9f ? 7.9f : x, z = y * y;
+    float y = within(x, -7.9f, 7.9f), z = y * y;
     float p = fmaf(fmaf(fmaf(fmaf(1.54280126e-08f, z, 2.20232741e-05f), z, 3.57899372e-03f), z, 1.34506226e-01f), z, 1.0f);
     float q = fmaf(fmaf(fmaf(fmaf(8.59879606e-07f, z, 3.42365325e-04f), z, 2.61922441e-02f), z, 4.67839509e-01f), z, 1.0f);
     float size = x < 0.0f ? -x : x;
@@ -60,7 +60,7 @@ F(squash)(long rows, long n, float low, float high, const float *RESTRICT mean, 
           float *RESTRICT spread, float *RESTRICT slack, float *RESTRICT log_prob, float *RESTRICT part)
 {
     for (long e = 0; e < rows * n; e++) {
-        float width = raw[e] < low ? low : raw[e] > high ? high : raw[e];
+        float width = within(raw[e], low, high);
         float moved = F(exp)(width) * noise[e], action = F(tanh)(mean[e] + moved), free = fmaf(-action, action, 1.0f);
         actions[e] = action;
         spread[e] = moved;
@@ -256,10 +256,11 @@ F(surrogate)(long rows, const Surrogate *how, float *statistics)
         float estimated = how->entropy ? 0.0f : how->ent_coef * share, sign = how->entropy ? -share : share;
         for (long e = 0; e < count; e++) {
             float moved = log_prob[e] - old[e], ratio = F(exp)(moved);
-            float limited = ratio < low ? low : ratio > high ? high : ratio;
+            float limited = within(ratio, low, high);
             float free = advantages[e] * ratio, bound = advantages[e] * limited;
-            float least = free <= bound || free != free ? free : bound; /* beyond it, nothing depends on the ratio */
-            by_log_prob[e] = fmaf(-share, free <= bound || free != free ? free : 0.0f, estimated);
+            int counts = (free <= bound) | (free != free);
+            float least = counts ? free : bound; /* beyond it, nothing depends on the ratio */
+            by_log_prob[e] = fmaf(-share, counts ? free : 0.0f, estimated);
             terms[1][e] = least * -share;
             terms[3][e] = entropy[e] * sign;
             terms[4][e] = ((ratio - 1.0f) - moved) * share;
@@ -267,11 +268,11 @@ F(surrogate)(long rows, const Surrogate *how, float *statistics)
         }
         for (long e = 0; e < count; e++) {
             float moved = values[e] - old_values[e], error = values[e] - returns[e], clip = how->clip_vf;
-            float limited = moved < -clip ? -clip : moved > clip ? clip : moved;
+            float limited = within(moved, -clip, clip);
             float clipped = (old_values[e] + limited) - returns[e];
             error = how->old_values ? clipped : error;
             terms[2][e] = error * error * share;
-            by_values[e] = 2.0f * how->vf_coef * share * (moved == limited || error != error ? error : 0.0f);
+            by_values[e] = 2.0f * how->vf_coef * share * ((moved == limited) | (error != error) ? error : 0.0f);
             terms[0][e] = fmaf(how->vf_coef, terms[2][e], fmaf(how->ent_coef, terms[3][e], terms[1][e]));
         }
         for (int s = 0; s < 6; s++) {
@@ -307,7 +308,7 @@ F(td)(long critics, long rows, const float *RESTRICT values, const float *RESTRI
         for (long critic = 1; critic < critics; critic++) {
             const float *other = following + critic * rows + begin;
             for (long e = 0; e < count; e++) {
-                returns[e] = returns[e] < other[e] || returns[e] != returns[e] ? returns[e] : other[e];
+                returns[e] = (returns[e] < other[e]) | (returns[e] != returns[e]) ? returns[e] : other[e];
             }
         }
         for (long e = 0; log_prob != NULL && e < count; e++) {
@@ -335,6 +336,22 @@ F(td)(long critics, long rows, const float *RESTRICT values, const float *RESTRI
     return whole_of(&tree);
 }
 
+/* What comes next is worth what the best action is, as those values say or, if there are some, as others choose it. */
+ATTRIBUTE static void
+F(best)(long rows, long n, const float *RESTRICT following, const float *choosing, const float *RESTRICT dones, const float *RESTRICT rewards,
+        const float *RESTRICT discounts, float discount, float *RESTRICT returns)
+{
+    for (long row = 0; row < rows; row++) {
+        const float *x = (choosing ? choosing : following) + row * n;
+        long best = 0;
+        for (long j = 1; j < n; j++) { /* what is no number is more than any */
+            best = x[j] > x[best] || (x[j] != x[j] && x[best] == x[best]) ? j : best;
+        }
+        float gamma = discounts == NULL ? discount : discounts[row];
+        returns[row] = (1.0f - dones[row]) * following[row * n + best] * gamma + rewards[row];
+    }
+}
+
 /* Of one value in each row, that of the action taken; Huber's loss is linear beyond 1. */
 ATTRIBUTE static float
 F(taken)(long rows, long n, const float *RESTRICT values, const int64_t *RESTRICT actions, const float *RESTRICT returns, int huber,
@@ -350,7 +367,7 @@ F(taken)(long rows, long n, const float *RESTRICT values, const int64_t *RESTRIC
             errors[e] = values[(begin + e) * n + actions[begin + e]] - returns[begin + e];
         }
         for (long e = 0; e < count; e++) {
-            float error = errors[e], near = error < -1.0f ? -1.0f : error > 1.0f ? 1.0f : error;
+            float error = errors[e], near = within(error, -1.0f, 1.0f);
             terms[e] = (huber ? near * fmaf(-0.5f, near, error) : error * error) * share;
             errors[e] = (huber ? near : 2.0f * error) * share;
         }

@@ -32,7 +32,9 @@
 
 typedef enum { NONE, RELU, TANH } Kind;
 typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
-enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4 };
+enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4, MANY = 8 };
+#define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
+#define TILES(columns) (((columns) + 5) / 6 * TILE(SUPER, 6))
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
 #define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
 
@@ -70,6 +72,7 @@ typedef struct {
     void (*surrogate)(long, const Surrogate *, float *);
     float (*td)(long, long, const float *, const float *, const float *, float, const float *, const float *, const float *, float, float,
                 float *);
+    void (*best)(long, long, const float *, const float *, const float *, const float *, const float *, float, float *);
     float (*taken)(long, long, const float *, const int64_t *, const float *, int, float, float *);
     float (*total)(long, const float *, float, const float *, float);
     void (*standardise)(long, const float *, float *);
@@ -105,6 +108,13 @@ whole_of(Tree *tree)
 }
 
 INLINE float
+within(float x, float low, float high) /* what is no number stays it */
+{
+    float least = x < low ? low : x;
+    return least > high ? high : least;
+}
+
+INLINE float
 nearest(float x) /* half to even, for |x| < 2^22 */
 {
     return (x + 12582912.0f) - 12582912.0f;
@@ -136,7 +146,7 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
 
 #define LOSSES_OF(F)                                                                                                              \
     F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(surrogate), F(td),  \
-        F(taken), F(total), F(standardise), F(normalise), F(unnormalise)
+        F(best), F(taken), F(total), F(standardise), F(normalise), F(unnormalise)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -407,17 +417,16 @@ supported(const char *name)
 static int
 agrees(const Products *other)
 {
-    static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}};
+    static const long shapes[][3] = {{13, 19, 37}, {70, 33, 5}, {5, 40, 3}, {130, 3, 18}, {66, 5, 17}, {30, 130, 13}};
     enum { MOST = 4096, RESULTS = 5 };
     const Products *both[2] = {&products_portable, other};
-    float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS), sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
+    float *memory = calloc((size_t)MOST * (3 + 2 * RESULTS) + TILES(64) + 2 * 64 * 64, sizeof(float)), *x = memory, *w = x + MOST, *g = w + MOST;
     int same = 1;
 
     for (size_t s = 0; memory != NULL && s < sizeof shapes / sizeof shapes[0]; s++) {
         long m = shapes[s][0], k = shapes[s][1], n = shapes[s][2];
         uint32_t state = 12345;
-        float *results = g + MOST;
-        float scratch[2 * 64 * 64];
+        float *results = g + MOST, *scratch = results + 2 * RESULTS * MOST;
         for (long e = 0; e < 3 * MOST; e++) {
             state = state * 1664525u + 1013904223u;
             memory[e] = (float)(int32_t)state / 1.5e9f;
@@ -644,7 +653,7 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t rows;
     PyObject *layers;
-    long width = 0, room = 0, levels = 1;
+    long width = 0, room = 0, most = 0, levels = 1;
 
     if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
         PyErr_SetString(PyExc_TypeError, "Network(rows, layers) takes no keyword arguments");
@@ -675,14 +684,16 @@ network_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         }
     }
     for (int i = 0; i < self->layers; i++) {
-        long size = self->layer[i].type == LINEAR ? self->layer[i].k * self->layer[i].n : 0;
+        const Layer *layer = &self->layer[i];
+        long size = layer->type == LINEAR ? layer->k * layer->n : 0, side = layer->k > layer->n ? layer->k : layer->n;
         room = size > room ? size : room;
+        most = side > most ? side : most;
     }
     for (long some = SUPER; some < rows; some *= 2) {
         levels++;
     }
     if (self->learns && room) {
-        self->scratch = malloc((size_t)(levels * room) * sizeof(float));
+        self->scratch = malloc((size_t)(TILES(most) + levels * room) * sizeof(float));
         if (self->scratch == NULL) {
             PyErr_NoMemory();
             goto failed;
@@ -1196,6 +1207,26 @@ FUNCTION(py_td)
     return PyFloat_FromDouble((double)loss);
 }
 
+FUNCTION(py_best)
+{
+    ARGUMENTS(7, "best(following, choosing, dones, rewards, discounts, discount, returns)");
+    float *returns = OUT(6, "returns", -1);
+    Py_ssize_t rows = LENGTH(0);
+    const float *following = IN(0, "following", -1);
+    Py_ssize_t size = LENGTH(1);
+    const float *choosing = MAYBE(1, "choosing", size), *dones = IN(2, "dones", rows), *rewards = IN(3, "rewards", rows);
+    const float *discounts = MAYBE(4, "discounts", rows);
+    float discount = number(args[5]);
+    if (!held.failed && (rows ? size % rows || !size : size)) {
+        PyErr_Format(PyExc_ValueError, "%zd values are not those of %zd rows", size, rows);
+    }
+    UNLESS_FAILED
+    if (rows) {
+        products->best((long)rows, (long)(size / rows), following, choosing, dones, rewards, discounts, discount, returns);
+    }
+    return done(&held);
+}
+
 FUNCTION(py_taken)
 {
     ARGUMENTS(6, "taken(values, actions, returns, huber, share, by_values)");
@@ -1243,6 +1274,63 @@ FUNCTION(py_standardise)
     }
     UNLESS_FAILED
     products->standardise((long)LENGTH(0), x, out);
+    return done(&held);
+}
+
+/* ---------------------------------------------------------------- rows of a replay buffer */
+
+static int
+gathered(const int64_t *rows, Py_ssize_t count, PyObject *from, PyObject *into)
+{
+    Py_buffer source, target;
+    if (PyObject_GetBuffer(from, &source, PyBUF_C_CONTIGUOUS) < 0) {
+        return -1;
+    }
+    if (PyObject_GetBuffer(into, &target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&source);
+        return -1;
+    }
+    Py_ssize_t size = count ? target.len / count : 0, there = size ? source.len / size : 0;
+    int wrong = target.len != size * count;
+    if (wrong) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes are not those of %zd rows", target.len, count);
+    }
+    for (Py_ssize_t i = 0; i < count && !wrong; i++) {
+        if ((wrong = rows[i] < 0 || rows[i] >= there)) {
+            PyErr_Format(PyExc_IndexError, "there are %zd rows, and none with the number %lld", there, (long long)rows[i]);
+        }
+    }
+    const char *all = source.buf;
+    char *to = target.buf;
+    for (Py_ssize_t i = 0; i < count && !wrong; i++, to += size) {
+        if (i + 16 < count) { /* they lie anywhere */
+            __builtin_prefetch(all + rows[i + 16] * size);
+        }
+        if (size == 4) {
+            memcpy(to, all + rows[i] * 4, 4);
+        } else {
+            memcpy(to, all + rows[i] * size, (size_t)size);
+        }
+    }
+    PyBuffer_Release(&source);
+    PyBuffer_Release(&target);
+    return wrong ? -1 : 0;
+}
+
+FUNCTION(py_gather)
+{
+    ARGUMENTS(3, "gather(rows, sources, targets)");
+    const int64_t *rows = NUMBERS(0, "rows", -1);
+    if (!held.failed && (!PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_Size(args[1]) != PyTuple_Size(args[2]))) {
+        PyErr_SetString(PyExc_TypeError, "sources and targets must be tuples of one length");
+    }
+    UNLESS_FAILED
+    for (Py_ssize_t i = 0; i < PyTuple_Size(args[1]); i++) {
+        if (gathered(rows, LENGTH(0), PyTuple_GetItem(args[1], i), PyTuple_GetItem(args[2], i)) < 0) {
+            release(&held);
+            return NULL;
+        }
+    }
     return done(&held);
 }
 
@@ -1325,9 +1413,11 @@ static PyMethodDef functions[] = {
     FAST(undraw, "Their derivatives."),
     FAST(surrogate, "PPO's loss and its derivatives."),
     FAST(td, "Squared errors of critics against rewards and what follows."),
+    FAST(best, "Rewards and what the best next action is worth."),
     FAST(taken, "Errors of the values of actions that were taken."),
     FAST(total, "A weighted sum over rows."),
     FAST(standardise, "Numbers with mean 0 and standard deviation 1."),
+    FAST(gather, "Copy rows of arrays, in the order of their numbers."),
     {NULL, NULL, 0, NULL},
 };
 

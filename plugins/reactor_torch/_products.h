@@ -272,13 +272,32 @@ NAME(add_tile)(int rows, long columns, float *to, long ld, const float *from)
     }
 }
 
-/* c[i][j] = sum over up to SUPER rows, one at least, of g[row][i] x[row][j] */
+/* to[i / MR][row][i % MR] = from[row][i]; what is behind the last column stays as it is. */
 TARGET static void
-NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc)
+NAME(pack_tiles)(float *to, long m, long n, const float *from, long ld)
+{
+    for (long row = 0; row < m; row++, from += ld, to += MR) {
+        long i = 0;
+        float *tile = to;
+        for (; i + MR <= n; i += MR, tile += TILE(m, MR)) {
+            memcpy(tile, from + i, MR * sizeof(float));
+        }
+        memcpy(tile, from + i, (size_t)(n - i) * sizeof(float));
+    }
+}
+
+/* c[i][j] = sum over up to SUPER rows, one at least, of g[row][i] x[row][j]; left has room for g in tiles. */
+TARGET static void
+NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, long ldc, float *left)
 {
     ALIGNED(64) float panel[SUPER * PANEL];
     ALIGNED(64) float level[LEVELS][12 * PANEL];
+    /* Where rows of g are so far apart that a leaf of them falls into a few sets of the cache, and are gone through often enough. */
+    int tiled = ldg >= 128 && k > 2 * PANEL;
 
+    if (tiled) {
+        NAME(pack_tiles)(left, m, n, g, ldg);
+    }
     for (long j = 0; j < k; j += PANEL) {
         long columns = k - j < PANEL ? k - j : PANEL;
         int narrow = columns <= WIDTH, most = narrow ? 12 : MR;
@@ -293,13 +312,15 @@ NAME(outer_some)(long m, long n, long k, const float *g, long ldg, const float *
             int rows = (int)(n - i < most ? n - i : most);
             unsigned leaf = 0;
             float *out = c + i * ldc + j;
+            const float *from = tiled && !narrow ? left + i / MR * TILE(m, MR) : g + i;
+            long stride = tiled && !narrow ? MR : ldg;
             for (long r = 0; r < m; r += LEAF, leaf++) {
                 long depth = m - r < LEAF ? m - r : LEAF;
                 int waiting = BITS(leaf), pair = (int)(leaf & 1); /* an odd one is added where the one before it waits */
                 int at = waiting - pair;
                 float *here = at ? level[at - 1] : out; /* the first of those that wait does so where all end up */
                 long ld_here = at ? PANEL : ldc;
-                NAME(tile_across)(narrow, rows, depth, g + r * ldg + i, ldg, right + r * ld, ld, here, ld_here, NULL, 0,
+                NAME(tile_across)(narrow, rows, depth, from + r * stride, stride, right + r * ld, ld, here, ld_here, NULL, 0,
                                   pair ? ADDED : AS_IT_IS, here, ld_here, columns);
                 for (unsigned bits = leaf >> 1; pair && bits & 1; bits >>= 1) {
                     at--;
@@ -322,15 +343,17 @@ NAME(add)(float *to, const float *from, long count)
     }
 }
 
-/* The same of any number of rows, c being without gaps; scratch has room for another c for each doubling of SUPER, and for one more. */
+/* The same of any number of rows, c being without gaps; scratch has room for g or x in tiles, for another c for each doubling of SUPER,
+ * and for one more. */
 TARGET static void
 NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, long ldx, float *c, float *scratch)
 {
     unsigned done = 0;
     /* Columns that would leave much of a vector idle are better the rows of tiles: a product of two numbers has no order. */
     int turned = k * ((n + PANEL - 1) / PANEL * PANEL) * 9 < n * ((k + WIDTH - 1) / WIDTH * WIDTH) * 8;
-    float *result = c;
+    float *result = c, *left = scratch;
 
+    scratch += TILES(n > k ? n : k);
     if (m == 0) {
         memset(c, 0, (size_t)(n * k) * sizeof(float));
         return;
@@ -346,7 +369,7 @@ NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, lo
     for (long r = 0; r < m; r += SUPER, done++) {
         int waiting = BITS(done);
         float *at = waiting ? scratch + (waiting - 1) * n * k : c;
-        NAME(outer_some)(m - r < SUPER ? m - r : SUPER, n, k, g + r * ldg, ldg, x + r * ldx, ldx, at, k);
+        NAME(outer_some)(m - r < SUPER ? m - r : SUPER, n, k, g + r * ldg, ldg, x + r * ldx, ldx, at, k, left);
         for (unsigned bits = done; bits & 1; bits >>= 1) {
             float *before = --waiting ? scratch + (waiting - 1) * n * k : c;
             NAME(add)(before, at, n * k);
@@ -365,32 +388,57 @@ NAME(outer)(long m, long n, long k, const float *g, long ldg, const float *x, lo
     }
 }
 
-/* sums[j] = sum of g[row][j], in the same order */
+/* sums[j] = sum of g[row][j], in the same order, of so many vectors of columns at once */
+TARGET INLINE void
+NAME(columns_of)(const int vectors, long m, const float *g, long ldg, float *sums, long columns)
+{
+    V level[33][MANY];
+    unsigned leaf = 0;
+    int waiting = 0;
+
+    for (long r = 0; r < m || r == 0; r += LEAF, leaf++) {
+        long end = m - r < LEAF ? m : r + LEAF;
+        V sum[MANY];
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            sum[v] = SPREAD(0.0f);
+        }
+        for (long row = r; row < end; row++) {
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                SOME some = FIRST(columns - v * WIDTH);
+                sum[v] = ADD(sum[v], LOAD_SOME(g + row * ldg + v * WIDTH, some));
+            }
+        }
+        for (unsigned bits = leaf; bits & 1; bits >>= 1) {
+            waiting--;
+            STRAIGHT for (int v = 0; v < vectors; v++) {
+                sum[v] = ADD(level[waiting][v], sum[v]);
+            }
+        }
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            level[waiting][v] = sum[v];
+        }
+        waiting++;
+    }
+    for (; waiting > 1; waiting--) {
+        STRAIGHT for (int v = 0; v < vectors; v++) {
+            level[waiting - 2][v] = ADD(level[waiting - 2][v], level[waiting - 1][v]);
+        }
+    }
+    STRAIGHT for (int v = 0; v < vectors; v++) {
+        SOME some = FIRST(columns - v * WIDTH);
+        STORE_SOME(sums + v * WIDTH, level[0][v], some);
+    }
+}
+
 TARGET static void
 NAME(columns)(long m, long n, const float *g, long ldg, float *sums)
 {
-    for (long j = 0; j < n; j += WIDTH) {
-        V level[33];
-        SOME some = FIRST(n - j);
-        unsigned leaf = 0;
-        int waiting = 0;
-        level[0] = SPREAD(0.0f);
-        for (long r = 0; r < m; r += LEAF, leaf++) {
-            long end = m - r < LEAF ? m : r + LEAF;
-            V sum = SPREAD(0.0f);
-            for (long row = r; row < end; row++) {
-                sum = ADD(sum, LOAD_SOME(g + row * ldg + j, some));
-            }
-            for (unsigned bits = leaf; bits & 1; bits >>= 1) {
-                sum = ADD(level[--waiting], sum);
-            }
-            level[waiting++] = sum;
-        }
-        while (waiting > 1) {
-            waiting--;
-            level[waiting - 1] = ADD(level[waiting - 1], level[waiting]);
-        }
-        STORE_SOME(sums + j, level[0], some);
+    long j = 0;
+    for (; j + MANY * WIDTH <= n; j += MANY * WIDTH) {
+        NAME(columns_of)(MANY, m, g + j, ldg, sums + j, MANY * WIDTH);
+    }
+    for (; j < n; j += WIDTH) {
+        NAME(columns_of)(1, m, g + j, ldg, sums + j, n - j);
     }
 }
 

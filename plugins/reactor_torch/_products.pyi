@@ -3,7 +3,7 @@
 Arrays are float32 and have no gaps, but for the inputs of a network, whose rows may be apart; actions and sizes are int64.
 """
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,12 @@ def td(
 ) -> float:  # fmt: skip
     """Squared errors of critics, ``(critics, rows)``, against rewards and the least that ``following``, of that shape, says."""
 
+def best(
+    following: _Floats, choosing: _Floats | None, dones: _Floats, rewards: _Floats, discounts: _Floats | None, discount: float,
+    returns: _Floats, /,
+) -> None:  # fmt: skip
+    """Rewards and what the best next action is worth by ``following``, ``(rows, n)``; ``choosing`` says which, if there is such."""
+
 def taken(values: _Floats, actions: _Integers, returns: _Floats, huber: bool, share: float, by_values: _Floats, /) -> float:
     """Errors of the values of actions against returns, squared or by Huber."""
 
@@ -131,3 +137,6 @@ def total(first: _Floats, a: float, second: _Floats | None, b: float, /) -> floa
 
 def standardise(numbers: _Floats, out: _Floats, /) -> None:
     """Numbers with mean 0 and standard deviation 1."""
+
+def gather(rows: _Integers, sources: tuple[npt.NDArray[Any], ...], targets: tuple[npt.NDArray[Any], ...], /) -> None:
+    """Copy these rows of each source, in this order, into its target, ``(len(rows), ...)``; of any type."""

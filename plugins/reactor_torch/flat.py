@@ -157,24 +157,18 @@ class FlatParameters:
         """A parameter's view of :attr:`gradients`; ``None`` if there is no such parameter."""
         return self._gradients[self._at[name]] if name in self._at else None
 
-    def clip(self, max_norm: float, kernels: Any = None) -> torch.Tensor:
+    def clip(self, max_norm: float, kernels: Any = None) -> None:
         """Scale the gradients down to a norm, as ``torch.nn.utils.clip_grad_norm_`` does.
 
         Args:
             max_norm: The norm.
             kernels: The extension, if it is to be used.
-
-        Returns:
-            The norm before.
         """
-        norm: torch.Tensor = (
-            torch.linalg.vector_norm(self.gradients) if kernels is None else torch.tensor(kernels.norm(self.gradients.numpy()))
-        )
+        norm: Any = torch.linalg.vector_norm(self.gradients) if kernels is None else kernels.norm(self.gradients.numpy())
         if self.device.type != "cpu":  # without waiting for the device
             self.gradients.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         elif not (factor := max_norm / (float(norm) + 1e-6)) >= 1.0:  # NaN spreads, as it does there
             self.gradients.mul_(factor)
-        return norm
 
     def blend(self, other: FlatParameters, tau: float, kernels: Any = None) -> None:
         """Move towards other parameters, ``tau`` of the way: the soft update of a target network; ``tau=1`` copies.
@@ -221,6 +215,8 @@ class FlatOptimizer:
         if own - {id(one) for one in self.idle} != {id(one) for one in flat.parameters}:
             raise ValueError("the optimiser's parameters are not the flat ones: make both from the same network")
         self.at_once, self._taken = False, 0
+        self._step_counts: Array = np.zeros(0)
+        self._arrays: list[Array] = []
         self._moments = tuple(torch.zeros_like(flat.data) for _ in _MOMENTS)
         on_device = any(group.get("fused") for group in optimizer.param_groups)  # then torch's own step wants them there
         self._steps = torch.zeros(len(flat.parameters), device=flat.device if on_device else "cpu")
@@ -255,6 +251,9 @@ class FlatOptimizer:
         # 0.9 times the smallest rounds up to it: processors take many times as long for those, and no weight notices them.
         first = self._moments[0]
         torch.hardshrink(first, SMALLEST_NORMAL, out=first)
+        if self.kernels is not None:  # as the extension takes them
+            self._step_counts = self._steps.numpy()
+            self._arrays = [one.numpy() for one in (self.flat.data, self.flat.gradients, *self._moments)]
 
     def _can_go_at_once(self) -> bool:
         groups = self.optimizer.param_groups
@@ -272,17 +271,18 @@ class FlatOptimizer:
             self.optimizer.step()
             return
         group = self.optimizer.param_groups[0]
-        self._steps.add_(1)
-        first, second = self._moments
-        flat, (beta1, beta2) = self.flat, group["betas"]
+        beta1, beta2 = group["betas"]
         self._taken += 1
         if self.kernels is not None:
+            self._step_counts += 1
             kind = type(self.optimizer)
             decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
-            arrays = [one.numpy() for one in (flat.data, flat.gradients, first, second)]
             numbers = (self._taken, group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
-            self.kernels.adam(kind is torch.optim.RAdam, decoupled, *arrays, *numbers)
+            self.kernels.adam(kind is torch.optim.RAdam, decoupled, *self._arrays, *numbers)
             return
+        self._steps.add_(1)
+        first, second = self._moments
+        flat = self.flat
         common: dict[str, Any] = {
             "lr": group["lr"], "beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": group["weight_decay"],
         }  # fmt: skip

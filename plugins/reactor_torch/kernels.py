@@ -1,6 +1,7 @@
 """Which code computes dense layers here: an extension of our own, in the form that suits the processor, or torch.
 
-All forms of the extension (AVX-512, AVX2, NEON, portable C) give the same bits. ``REACTOR_RL_ISA`` names one that is to be used.
+The forms of the extension (AVX-512, AVX2, NEON, portable C) are written to give the same bits; one that does not give those of
+portable C is not used. ``REACTOR_RL_ISA`` names one that is to be used.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from reactor_rl.plugin import compiled_kernel, compiled_module
 
-__all__ = ["compiled", "differentiating", "disagreeing", "networks"]
+__all__ = ["compiled", "differentiating", "disagreeing", "gather", "networks"]
+
+Array = npt.NDArray[Any]
 
 VARIABLE = "REACTOR_RL_ISA"
 KINDS = ("avx512", "avx2", "neon", "portable")
@@ -49,6 +55,21 @@ compiled, disagreeing = _chosen(compiled_module("reactor_torch._products"), os.e
 def differentiating() -> str:
     """The code that computes dense layers and their gradients here: ``"compiled, AVX2"``, for instance, or ``"torch"``."""
     return "torch" if compiled is None else _LABELS[compiled.using()]
+
+
+def gather(rows: npt.NDArray[np.int64], sources: tuple[Array, ...], targets: tuple[Array, ...]) -> None:
+    """Copy the same rows of several arrays.
+
+    Args:
+        rows: Their numbers, ``(n,)``.
+        sources: Arrays without gaps, ``(any, ...)``.
+        targets: Where the rows of each go, ``(n, ...)`` of its type.
+    """
+    if compiled is not None:
+        compiled.gather(rows, sources, targets)
+        return
+    for source, target in zip(sources, targets, strict=True):
+        source.take(rows, 0, target, "clip")  # `mode="raise"` would gather into other memory first
 
 
 def networks() -> Iterator[tuple[str, str, str | None]]:

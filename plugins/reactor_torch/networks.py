@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 from reactor_torch.batches import MinibatchSlicer
 from reactor_torch.flat import FlatOptimizer, FlatParameters, kernels_for, numbers
 from reactor_torch.loss import Formula, Loss, Network, Task
-from reactor_torch.streams import draws, torch_state, torch_stream
+from reactor_torch.streams import drawing_nothing, draws, torch_state, torch_stream
 
 __all__ = ["Autograd", "Networks", "blocks_of", "halved"]
 
@@ -224,11 +224,12 @@ class Networks(Mapping[str, Any]):
 
     def bind(self) -> None:
         """Take over parameters, gradients and moments that were replaced, by loading for instance."""
-        for name, flat in self._flats.items():
-            if name in self._optimizers:
-                self._optimizers[name].bind()
-            else:
-                flat.bind()
+        with drawing_nothing():
+            for name, flat in self._flats.items():
+                if name in self._optimizers:
+                    self._optimizers[name].bind()
+                else:
+                    flat.bind()
 
     def set_training_mode(self, learns: bool) -> None:
         """Switch the networks that learn; targets stay as they are, and dense layers know no difference."""
@@ -316,6 +317,9 @@ class Networks(Mapping[str, Any]):
             batch = batch.aligned()  # it is a view of a port here, and of a round there
         if self._sees_images:
             batch = batch.channels_last()
+        if self.dense:
+            with drawing_nothing():
+                return self.formulas[loss].gradients(batch, of)
         if not self.draws:
             return self.formulas[loss].gradients(batch, of)
         # Keyed by what is drawn for: whoever computes the block draws the same.

@@ -358,8 +358,10 @@ class SliceView:
         """Name of the loss, the slice with tensors that are views of the record, and the rest of the head."""
         loss, count, of, block, task = self._head.tolist()
         batch = self._batches.get((loss, count))
-        if batch is None or self._numbers[loss]:
+        if batch is None:
             batch = self._batches[loss, count] = self._batch(loss, count)
+        for name, place in self._numbers[loss]:
+            vars(batch)[name] = float(place)
         return self.layout.losses[loss], batch, of, block, task
 
     def _batch(self, loss: int, count: int) -> Any:
@@ -374,6 +376,4 @@ class SliceView:
                     values[field][key] = torch.from_numpy(block[:count])
                 else:
                     values[field] = torch.from_numpy(block[:count])
-            for name, block in self._numbers[loss]:
-                values[name] = float(block)
         return self.layout.kinds[loss](**values)

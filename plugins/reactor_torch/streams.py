@@ -20,7 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["draws", "torch_state", "torch_stream"]
+__all__ = ["drawing_nothing", "draws", "torch_state", "torch_stream"]
 
 _TAKES_GENERATOR = frozenset({
     "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "normal",
@@ -49,14 +49,18 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 @contextlib.contextmanager
-def torch_stream(state: torch.Tensor) -> Iterator[None]:
-    """Let what draws random numbers on the CPU in this thread (dropout, say) go on from ``state``, which is brought up to date.
+def torch_stream(source: torch.Generator | torch.Tensor) -> Iterator[None]:
+    """Let what draws random numbers on the CPU in this thread (dropout, say) draw from a generator.
 
     The numbers are those that torch's own generator would give from that state. What compiled code (TorchScript) draws by itself is
     not intercepted. Within another stream it is this one that is drawn from.
+
+    Args:
+        source: The generator, or the state of one, which is brought up to date.
     """
-    generator = torch.Generator()
-    generator.set_state(state)
+    generator = source if isinstance(source, torch.Generator) else torch.Generator()
+    if isinstance(source, torch.Tensor):
+        generator.set_state(source)
     before = getattr(_innermost, "calls", None)
     _innermost.calls = calls = _Calls(generator)
     try:
@@ -64,7 +68,14 @@ def torch_stream(state: torch.Tensor) -> Iterator[None]:
             yield
     finally:
         _innermost.calls = before
-        state.copy_(generator.get_state())
+        if isinstance(source, torch.Tensor):
+            source.copy_(generator.get_state())
+
+
+def drawing_nothing() -> contextlib.AbstractContextManager[None]:
+    """For code that draws nothing: within a :func:`torch_stream`, its calls of torch are not intercepted, which costs time."""
+    nothing: contextlib.AbstractContextManager[None] = torch._C.DisableTorchFunction()
+    return nothing
 
 
 _innermost = threading.local()

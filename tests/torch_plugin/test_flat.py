@@ -144,9 +144,8 @@ def test_clip(scale: float) -> None:
     flat.gradients.mul_(scale)
     for one, gradient in zip(other.parameters(), module.parameters(), strict=True):
         one.grad = gradient.grad.clone() if gradient.grad is not None else None
-    expected = torch.nn.utils.clip_grad_norm_(other.parameters(), 0.5)
-    found = flat.clip(0.5)
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    torch.nn.utils.clip_grad_norm_(other.parameters(), 0.5)
+    flat.clip(0.5)
     for one, theirs in zip(module.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one.grad, theirs.grad, equal_nan=True)
 

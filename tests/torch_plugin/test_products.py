@@ -251,6 +251,8 @@ def elementwise(kind: str) -> list[Any]:
     chosen = taken[:, 1].copy()
     dones = (rng.random(rows) < 0.1).astype(np.float32)
     found += [products.td(values, following, columns[0], 0.2, dones, columns[1], None, 0.99, 0.5 / rows, room(2, rows))]
+    for choosing, discounts in ((None, None), (noise, columns[4])):
+        products.best(mean, choosing, dones, columns[1], discounts, 0.99, room(rows))
     found += [products.taken(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
     found += [products.total(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
     products.standardise(columns[3], room(rows))
@@ -273,6 +275,18 @@ def test_losses_and_optimisers_have_the_same_bits() -> None:
     for kind in KINDS:
         assert all(map(same_bits, found[kind], found["portable"])), kind
     assert all(np.isfinite(one).all() for one in found[KINDS[0]])
+
+
+def test_the_best_action_that_follows() -> None:
+    following = np.array([[1, 3, 2], [4, 0, 4], [np.nan, 9, 1], [5, np.nan, 1]], np.float32)
+    others = np.array([[0, 0, 1], [7, 8, 8], [1, 0, 0], [0, 0, np.nan]], np.float32)
+    dones, rewards, returns = np.array([0, 1, 0, 0], np.float32), np.array([10, 20, 30, 40], np.float32), np.zeros(4, np.float32)
+    products.best(following, None, dones, rewards, None, 0.5, returns)
+    np.testing.assert_array_equal(returns, [11.5, 20, np.nan, np.nan])
+    products.best(following, others, dones, rewards, np.full(4, 0.25, np.float32), 0.5, returns)
+    np.testing.assert_array_equal(returns, [10.5, 20, np.nan, 40.25])
+    with pytest.raises(ValueError, match="12 values are not those of 5 rows"):
+        products.best(following, None, np.zeros(5, np.float32), np.zeros(5, np.float32), None, 0.5, np.zeros(5, np.float32))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -334,6 +348,38 @@ def test_wrong_arguments_are_refused() -> None:
         products.taken(out, np.full(4, 2), np.zeros(4, np.float32), False, 1.0, out.copy())
     with pytest.raises(ValueError, match="this processor has no 'mmx'"):
         products.use("mmx")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_rows_are_gathered(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "compiled", None)
+    rng = np.random.default_rng(0)
+    sources = tuple(
+        (1000 * rng.standard_normal((50, *shape))).astype(dtype)
+        for shape, dtype in (((), np.float32), ((1,), np.int64), ((17,), np.float64), ((2, 3, 5), np.uint8), ((4,), np.bool_))
+    )
+    rows = rng.integers(0, 50, 40)
+    targets = tuple(np.zeros((40, *source.shape[1:]), source.dtype) for source in sources)
+    kernels.gather(rows, sources, targets)
+    assert all(np.array_equal(source[rows], target) for source, target in zip(sources, targets, strict=True))
+    kernels.gather(rows[:0], sources, tuple(target[:0] for target in targets))
+
+
+def test_rows_that_are_not_there() -> None:
+    source, target = np.zeros((5, 2), np.float32), np.zeros((3, 2), np.float32)
+    for wrong in (5, -1):
+        with pytest.raises(IndexError, match=f"there are 5 rows, and none with the number {wrong}"):
+            products.gather(np.array([0, wrong, 1]), (source,), (target,))
+    with pytest.raises(ValueError, match="24 bytes are not those of 5 rows"):
+        products.gather(np.zeros(5, np.int64), (source,), (target,))
+    with pytest.raises(TypeError, match="tuples of one length"):
+        products.gather(np.zeros(3, np.int64), (source,), ())
+    with pytest.raises(TypeError, match="rows must be of the type int64"):
+        products.gather(np.zeros(3), (source,), (target,))
+    target.flags.writeable = False
+    with pytest.raises(ValueError, match=r"read-only|not writable"):
+        products.gather(np.zeros(3, np.int64), (source,), (target,))
 
 
 # ---------------------------------------------------------------------- the kind that is chosen

@@ -11,7 +11,7 @@ import torch
 from torch import distributions, nn
 from torch.nn import functional
 
-from reactor_torch import torch_state, torch_stream
+from reactor_torch import streams, torch_state, torch_stream
 
 ROW = torch.linspace(0.1, 0.9, 60).reshape(6, 10)
 
@@ -144,3 +144,24 @@ def test_streams_within_streams_go_on_by_themselves() -> None:
     generator = torch.Generator().manual_seed(1)
     assert torch.equal(torch.stack([first, second]), torch.stack([torch.randn(2, generator=generator) for _ in range(2)]))
     assert torch.equal(within, torch.randn(2, generator=torch.Generator().manual_seed(2)))
+
+
+def test_a_generator_is_drawn_from() -> None:
+    generator, expected = (torch.Generator().manual_seed(5) for _ in range(2))
+    with torch_stream(generator):
+        first = torch.randn(3)
+    with torch_stream(generator):  # it goes on
+        second = functional.dropout(torch.ones(9), 0.5)
+    assert torch.equal(first, torch.randn(3, generator=expected))
+    assert torch.equal(second != 0, torch.empty(9).bernoulli_(0.5, generator=expected) != 0)
+
+
+def test_what_draws_nothing_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(streams, "_may_draw", lambda name: seen.append(name) or False)
+    with torch_stream(torch_state(0)):
+        with streams.drawing_nothing():
+            torch.ones(3).add_(1)
+        assert not seen
+        torch.ones(3).add_(1)
+    assert "add_" in seen

@@ -50,7 +50,7 @@ def state_of(model: Model) -> dict[str, Any]:
         "optimizers": {name: optimizer.state_dict() for name, optimizer in optimizers_of(model).items()},
         "learned": _tensors_of(model),
         "streams": {name: streams.state_of(generator) for name, generator in model.session.streams.items()},
-        "torch_stream": model.session.torch_stream,
+        "torch_stream": model.session.generator.get_state(),
         "episodes": [dict(info) for info in model.ep_info_buffer or ()],
         "successes": [float(one) for one in model.ep_success_buffer or ()],
         "evaluations": [[one.timesteps, list(one.returns), list(one.lengths)] for one in model.evaluations],
@@ -90,7 +90,7 @@ def restore(model: Model, state: dict[str, Any]) -> None:
             tensor.copy_(state["learned"][name])
     for name, generator in model.session.streams.items():
         streams.restore(generator, state["streams"][name])
-    model.session.torch_stream = state["torch_stream"].clone()
+    model.session.generator.set_state(state["torch_stream"])
     window = model._stats_window_size
     model.ep_info_buffer, model.ep_success_buffer = deque(state["episodes"], window), deque(state["successes"], window)
     model.session.report.evaluations = [

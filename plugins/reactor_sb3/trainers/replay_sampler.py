@@ -11,6 +11,8 @@ from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
+from reactor_torch import drawing_nothing, gather
+
 __all__ = ["ReplaySampler"]
 
 Array = npt.NDArray[Any]
@@ -46,26 +48,37 @@ class ReplaySampler:
         self._rewards, self._dones, self._timeouts = (
             _Column(column, batch_size, n_steps) for column in (buffer.rewards, buffer.dones, buffer.timeouts)
         )
+        self._now = [*self._observations.columns.values(), self._actions]
+        self._next = [*self._next_observations.columns.values()]
+        self._ends = [self._rewards, self._dones, self._timeouts]
 
     def sample(self) -> ReplayBufferSamples:
         """A minibatch, valid until the next one is sampled; see SB3's ``ReplayBuffer.sample``."""
+        with drawing_nothing():  # from torch's generator
+            return self._sampled()
+
+    def _sampled(self) -> ReplayBufferSamples:
         buffer = self.buffer
         steps, envs = self._drawn()
         rows = steps * buffer.n_envs + envs
         discounts: Array | None = None
         if isinstance(buffer, NStepReplayBuffer):
             last, dones, rewards, discounts = self._of_n_steps(buffer, steps, envs)
+            _take(self._now, rows)
+            _take(self._next, last)
         else:
-            last = (steps + 1) % buffer.buffer_size * buffer.n_envs + envs if buffer.optimize_memory_usage else rows
-            each = rows[:, None]
-            dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
-            dones *= 1 - timeouts
-            rewards = self._normalized_rewards(rewards)
+            if buffer.optimize_memory_usage:
+                _take(self._now + self._ends, rows)
+                _take(self._next, (steps + 1) % buffer.buffer_size * buffer.n_envs + envs)
+            else:
+                _take(self._now + self._ends + self._next, rows)
+            dones, rewards = self._dones.rows, self._normalized_rewards(self._rewards.rows)
+            dones *= 1 - self._timeouts.rows
         device = buffer.device
         return ReplayBufferSamples(
-            self._observations.take(rows, self.normalizer),
-            torch.from_numpy(self._actions.take(rows)).to(device),
-            self._next_observations.take(last, self.normalizer),
+            self._observations.taken(self.normalizer),
+            torch.from_numpy(self._actions.rows).to(device),
+            self._next_observations.taken(self.normalizer),
             torch.from_numpy(dones).to(device),
             torch.as_tensor(rewards).to(device),
             None if discounts is None else torch.from_numpy(discounts).to(device),
@@ -95,9 +108,9 @@ class ReplaySampler:
         newest = buffer.pos - 1
         before = buffer.timeouts[newest].copy()
         buffer.timeouts[newest] = np.logical_or(before, buffer.dones[newest] == 0)  # the oldest one does not follow it
-        dones, timeouts, rewards = self._dones.take(each), self._timeouts.take(each), self._rewards.take(each)
+        _take(self._ends, each.reshape(-1))
         buffer.timeouts[newest] = before
-        rewards = self._normalized_rewards(rewards)
+        dones, timeouts, rewards = self._dones.rows, self._timeouts.rows, self._normalized_rewards(self._rewards.rows)
         ends = np.logical_or(dones, timeouts)
         count = np.where(ends.any(1), ends.argmax(1), buffer.n_steps - 1)[:, None]
         rewards *= buffer.gamma ** later.astype(np.float32)
@@ -115,10 +128,12 @@ class _Column:
         one = torch.from_numpy(column[:1, :1])
         # Memory of torch's begins at a cache line, which the last bits of products depend on.
         self.rows: Array = torch.empty(*shape, *one.shape[2:], dtype=one.dtype).numpy()
+        self.flat = self.rows.reshape(-1, *self.column.shape[1:])
 
-    def take(self, rows: Array) -> Array:
-        """Gather rows; valid until the next call. (``mode="raise"`` would gather into other memory first.)"""
-        return self.column.take(rows, 0, self.rows, "clip")
+
+def _take(columns: list[_Column], rows: npt.NDArray[np.int64]) -> None:
+    """Gather rows; what was gathered before is overwritten."""
+    gather(rows, tuple([one.column for one in columns]), tuple([one.flat for one in columns]))
 
 
 class _Observations:
@@ -129,9 +144,9 @@ class _Observations:
         parts = observations if self.keyed else {"": observations}
         self.columns = {key: _Column(part, rows) for key, part in parts.items()}
 
-    def take(self, rows: Array, normalizer: VecNormalize | None) -> Any:
-        """Observations as SB3 has them."""
-        taken: Any = {key: column.take(rows) for key, column in self.columns.items()}
+    def taken(self, normalizer: VecNormalize | None) -> Any:
+        """Observations that have been gathered, as SB3 has them."""
+        taken: Any = {key: column.rows for key, column in self.columns.items()}
         if normalizer is None:
             parts = {key: torch.from_numpy(part).to(self.device) for key, part in taken.items()}
             return parts if self.keyed else parts[""]

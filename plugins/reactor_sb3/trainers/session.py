@@ -51,7 +51,7 @@ class Session:
         layout: Where observations are in a round's record.
         makes: Makes the actors' environments.
         normalization: ``VecNormalize``'s part, for the actors; ``None`` without it.
-        torch_stream: State of torch's generator in the learner.
+        generator: What the learner draws from where torch's functions draw.
         episodes: What the actors say of episodes that ended in the last round, ``(actors, steps, envs)``.
         set_order: Writes orders to the actors: whether to begin new episodes, and whether somebody wants infos.
         set_exploration: Writes rates of exploration.
@@ -73,7 +73,7 @@ class Session:
     live: LocalRef
     layout: Observations
     makes: EnvMaker
-    torch_stream: torch.Tensor
+    generator: torch.Generator
     episodes: Array
     set_order: Callable[[Any], None]
     set_exploration: Callable[[Any], None]

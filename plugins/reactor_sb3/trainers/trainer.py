@@ -37,7 +37,7 @@ from reactor_sb3.trainers.learner import LocalRef, Minibatch, descend, gradients
 from reactor_sb3.trainers.options import DEVICES, RunOptions, check_devices, sees_images, shared_out
 from reactor_sb3.trainers.program import ProgramConfig, config_of, program_of
 from reactor_sb3.trainers.session import Session
-from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_state, torch_stream, torch_threads
+from reactor_torch import Batch, Loss, Network, Networks, Update, check_split, torch_stream, torch_threads
 
 if TYPE_CHECKING:
     from reactor_rl import Run
@@ -168,7 +168,7 @@ class Trainer(RunOwner, BaseAlgorithm):
                 self.env = self._wrap_env(spare_envs(makes, self.n_envs))
             self._take_env(self.env, makes)
             self.session.display.visible(self)  # what cannot be shown is refused now
-        self.session.torch_stream = torch_state(seed_of(self._base_seed, Purpose.TORCH))
+        self.session.generator = torch.Generator().manual_seed(seed_of(self._base_seed, Purpose.TORCH))
         self.session.live = LocalRef(self)
 
     def _take_env(self, env: VecEnv, makes: EnvMaker) -> None:
@@ -245,7 +245,7 @@ class Trainer(RunOwner, BaseAlgorithm):
 
     def drawing(self) -> AbstractContextManager[None]:
         """The random stream that batches, updates and networks draw from by torch's functions; nothing where none of them draws."""
-        return torch_stream(self.session.torch_stream) if self.session.draws else nullcontext()
+        return torch_stream(self.session.generator) if self.session.draws else nullcontext()
 
     @abstractmethod
     def round(self, transitions: Array, infos: list[list[StepInfo]]) -> Update:

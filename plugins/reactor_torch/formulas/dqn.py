@@ -83,11 +83,13 @@ class DQNFormula:
     def __init__(self, loss: Any, dense: bool, q_net: Function, target: Function) -> None:
         self.loss, self.dense, self.q_net, self.target = loss, dense, q_net, target
         self._errors = QFormula(loss, dense, q_net)
-        self.block = self._errors.block
+        self.kernels, self.block = self._errors.kernels, self._errors.block
 
     def gradients(self, batch: Any, of: int | None = None) -> Array:
         """See :meth:`Formula.gradients`: the loss, ``(1,)``."""
         following = self.target.forward(batch.next_observations)
+        if self.kernels is not None:
+            return self._errors.towards(batch, self._returns(self.kernels, batch, following), self.loss.kind, of)
         if self.loss.double_q:
             best = self.q_net.forward(batch.next_observations).argmax(1, keepdim=True)
             q_values = following.gather(1, best)[:, 0]
@@ -97,3 +99,13 @@ class DQNFormula:
         discounts = batch.discounts.view(rows) if isinstance(batch.discounts, torch.Tensor) else batch.discounts
         returns = (1 - batch.dones.view(rows)).mul_(q_values).mul_(discounts).add_(batch.rewards.view(rows))
         return self._errors.towards(batch, returns, self.loss.kind, of)
+
+    def _returns(self, kernels: Any, batch: Any, following: torch.Tensor) -> torch.Tensor:
+        """What the values of actions are to be, by the extension."""
+        choosing = self.q_net.forward(batch.next_observations).numpy() if self.loss.double_q else None
+        per_row = isinstance(batch.discounts, torch.Tensor)
+        given = (batch.dones, batch.rewards, batch.discounts if per_row else None)
+        arrays = [None if one is None else np.ascontiguousarray(one.numpy()) for one in given]
+        returns = torch.empty(len(following))
+        kernels.best(following.numpy(), choosing, *arrays, 0.0 if per_row else batch.discounts, returns.numpy())
+        return returns
