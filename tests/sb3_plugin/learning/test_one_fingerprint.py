@@ -18,7 +18,7 @@ BATCH = 200
 def fingerprint(algorithm: str, learners: int | None, place: dict[str, Any]) -> str:
     rows: dict[str, Any] = {"rollout_steps": 64, "n_minibatches": 1} if algorithm == "pqn" else {"batch_size": BATCH}
     if algorithm == "ppo":
-        rows["n_steps"] = 75
+        rows["n_steps"] = 100
     with new(algorithm, **rows, **place, n_learners=learners) as model:
         model.learn(3 * model.rollout_steps * model.n_envs)
         assert model.n_updates and model.nets.dense
