@@ -11,7 +11,7 @@ from typing import Any
 
 PACKAGES = (
     "reactor-rl", "numpy", "gymnasium", "ale-py", "mujoco", "stable-baselines3", "ray", "envpool", "xronos", "pykka", "torch",
-    "pettingzoo", "mpe2", "supersuit",
+    "pettingzoo", "mpe2", "supersuit", "sb3-contrib", "sbx-rl",
 )  # fmt: skip
 MUCH = 0.1
 """Others take more than this share of the cores: figures that are taken then are of another machine."""

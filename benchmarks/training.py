@@ -1,10 +1,9 @@
 """How fast does an algorithm train?
 
-Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 gets what
-suits it best: torch with one thread or all cores, on each vector environment that might serve; so does SBX, which is SB3 with JAX
-and takes all cores by itself. Ours gets the vector environment and the algorithm's settings, and nothing else in its first row: the
-defaults decide. What settings bring is another question, which
-``time_to_reward.py`` answers.
+Equal settings: the same algorithm, network, batches, number and order of updates, and environments, here and there. SB3 and
+sb3-contrib get what suits them best: torch with one thread or all cores, on each vector environment that might serve; so does SBX,
+which is SB3 with JAX and takes all cores by itself. Ours gets the vector environment and the algorithm's settings, and nothing else
+in its first row: the defaults decide. What settings bring is another question, which ``time_to_reward.py`` answers.
 
 An item is one step of one environment, its share of learning included; contenders take turns, some rounds of the algorithm at a
 time. For algorithms with a replay buffer these are also Spreeze's two rates: steps of all environments a second, and transitions
@@ -14,16 +13,20 @@ learned from a second (updates times the minibatch), of the same run. The row wi
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
 
 from common import Contender, arguments, compared, run_cases, write_json
+from contrib_envs import ConnectFour, MaskedGrid, without_velocities
 from machine import cores
 from showing import bar_plot, print_table, rate_rows
 
 OURS = "reactor_rl"
+OF_CONTRIB = ("CrossQ", "MaskablePPO", "QRDQN", "RecurrentPPO", "TQC")
+NOT_OF_SBX = ("MaskablePPO", "QRDQN", "RecurrentPPO")
 CARTPOLE = "CartPole-v1"
 
 
@@ -31,9 +34,9 @@ class Case(NamedTuple):
     """An algorithm with its settings.
 
     Attributes:
-        algorithm: ``"PPO"``, ``"DQN"``, ``"SAC"`` or ``"TD3"``.
+        algorithm: ``"PPO"``, ``"DQN"``, ``"SAC"`` or ``"TD3"``, or one of sb3-contrib's.
         policy: Of SB3's.
-        env: An id, or for ``"CnnPolicy"`` an Atari game.
+        env: An id, or for ``"CnnPolicy"`` an Atari game; or what makes an environment.
         n_envs: Environments.
         settings: What both sides' constructors get.
         vec_envs: SB3's vector environments.
@@ -42,11 +45,16 @@ class Case(NamedTuple):
 
     algorithm: str
     policy: str
-    env: str
+    env: Any
     n_envs: int
     settings: dict[str, Any]
     vec_envs: tuple[str, ...] = ("DummyVecEnv", "ReactorVecEnv")
     normalized: bool = False
+
+    @property
+    def host(self) -> str:
+        """Whose algorithm it is."""
+        return "sb3-contrib" if self.algorithm in OF_CONTRIB else "SB3"
 
     @property
     def steps(self) -> int:
@@ -94,6 +102,7 @@ def continuous(algorithm: str, gradient_steps: int) -> Case:
     return Case(algorithm, "MlpPolicy", "HalfCheetah-v5", 8, settings)
 
 
+ROUNDS: dict[str, Any] = {"n_steps": 128, "batch_size": 64, "n_epochs": 10}
 CASES: dict[str, Callable[[], Case]] = {
     "PPO, 16 CartPole": lambda: Case("PPO", "MlpPolicy", CARTPOLE, 16, {"n_steps": 128, "batch_size": 64, "n_epochs": 10}),
     "PPO, 16 HalfCheetah": lambda: Case("PPO", "MlpPolicy", "HalfCheetah-v5", 16, zoo_half_cheetah(), normalized=True),
@@ -107,6 +116,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "SAC, 8 HalfCheetah, an update every 8 steps": lambda: continuous("SAC", 1),
     "TD3, 8 HalfCheetah, an update a step": lambda: continuous("TD3", 8),
     "TD3, 8 HalfCheetah, an update every 8 steps": lambda: continuous("TD3", 1),
+    "MaskablePPO, 16 masked grids": lambda: Case("MaskablePPO", "MlpPolicy", MaskedGrid, 16, ROUNDS),
+    "MaskablePPO, 16 connect_four": lambda: Case("MaskablePPO", "MlpPolicy", ConnectFour, 16, ROUNDS),
+    "RecurrentPPO, 16 CartPole without velocities": lambda: Case(
+        "RecurrentPPO", "MlpLstmPolicy", without_velocities, 16, {"n_steps": 128, "batch_size": 128, "n_epochs": 10}
+    ),
+    "QRDQN, 8 CartPole": lambda: Case("QRDQN", "MlpPolicy", CARTPOLE, 8, DQN_SETTINGS),
+    "TQC, 8 HalfCheetah, an update a step": lambda: continuous("TQC", 8),
+    "CrossQ, 8 HalfCheetah, an update a step": lambda: continuous("CrossQ", 8),
 }  # fmt: skip
 
 
@@ -131,17 +148,15 @@ def vec_env_of(case: Case, kind: str, seed: int = 0) -> Any:
 
 def ours_of(case: Case, seed: int = 0, **more: Any) -> Any:
     """Our trainer, as anybody would make it. It makes its environments like those that it is shown."""
-    import reactor_sb3
-
-    cls = getattr(reactor_sb3, f"Sync{case.algorithm}")
+    ours = importlib.import_module("reactor_sb3.contrib" if case.algorithm in OF_CONTRIB else "reactor_sb3")
+    cls = getattr(ours, f"Sync{case.algorithm}")
     return cls(case.policy, vec_env_of(case, "DummyVecEnv"), seed=seed, device="cpu", **deepcopy(case.settings), **more)
 
 
 def theirs_of(case: Case, kind: str, seed: int = 0) -> Any:
-    """SB3's trainer."""
-    import stable_baselines3
-
-    cls = getattr(stable_baselines3, case.algorithm)
+    """SB3's trainer, or sb3-contrib's."""
+    theirs = importlib.import_module("sb3_contrib" if case.algorithm in OF_CONTRIB else "stable_baselines3")
+    cls = getattr(theirs, case.algorithm)
     return cls(case.policy, vec_env_of(case, kind, seed), seed=seed, device="cpu", **deepcopy(case.settings))
 
 
@@ -188,14 +203,15 @@ def steps_a_second(name: str, options: argparse.Namespace) -> dict[str, Any]:
         OURS: partial(Trains, partial(ours_of, case), case),
         f"{OURS}, pipeline=1": partial(Trains, partial(ours_of, case, pipeline=1), case),
     }
-    if case.algorithm in ("SAC", "TD3"):
+    if case.algorithm in ("CrossQ", "SAC", "TD3", "TQC"):
         makers[f"{OURS}, split=True"] = partial(Trains, partial(ours_of, case, split=True), case)
     for kind in case.vec_envs:
         for threads in sorted({1, cores()}):
-            makers[f"SB3, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
-        makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
+            makers[f"{case.host}, {kind}, threads: {threads}"] = partial(Trains, partial(theirs_of, case, kind), case, threads)
+        if case.algorithm not in NOT_OF_SBX:
+            makers[f"SBX, {kind}"] = partial(Trains, partial(jax_of, case, kind), case)
     # Several at once would each have workers, and their caches; the heavy ones take a round at a time.
-    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100}.get(
+    fixed = {"PPO, 16 CartPole": 4, "DQN, 8 CartPole": 100, "QRDQN, 8 CartPole": 12}.get(
         name, 1 if case.frames is None else 100 // case.settings["gradient_steps"]
     )
     fixed = max(1, fixed // 4) if options.quick else fixed

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.docs
 SHORTER = {
     "connect_four_selfplay.py": ["--steps", "45056"],
     "evaluate_policy.py": ["--timesteps", "2048", "--episodes", "20"],
+    "maskable_connect_four.py": ["--steps", "10240"],
     "multi_agent_inference.py": ["--episodes", "16"],
     "paper_blackjack.py": ["--rounds", "10"],
     "pettingzoo_ppo.py": ["--steps", "6144"],
@@ -22,6 +23,7 @@ SHORTER = {
     "pqn_atari.py": ["--steps", "1024"],
     "ray_sync_dqn.py": ["--timesteps", "800"],
     "simple_spread_ippo.py": ["--steps", "4096"],
+    "recurrent_cartpole.py": ["--steps", "10240"],
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
     "rllib_ppo.py": ["--iterations", "1"],
     "td3_pendulum.py": ["--steps", "2000"],
@@ -44,10 +46,12 @@ PROMISES = {
     "td3_pendulum.py": "mean return of 5 episodes after 0 steps: -13",
     "ppo_cartpole.py": "mean return of 10 episodes after",
     "paper_blackjack.py": "batch 2000:",
+    "maskable_connect_four.py": "10,240 steps: mean return of 50 games",
     "multi_agent_inference.py": "networks: mean return of an agent -4",
     "pettingzoo_ppo.py": "return of an agent before training -36",
     "tournament.py": "the best: finishing",
     "ray_sync_dqn.py": "the same weights",
+    "recurrent_cartpole.py": "10,240 steps: mean return of 10 episodes",
 }
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
-from stable_baselines3.common.policies import ActorCriticPolicy, ContinuousCritic
+from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.sac.policies import Actor as SACActor
 from torch import nn
 
-from reactor_sb3.acting.actor_critic import dense_networks_of, is_plain
+from reactor_sb3.acting.actor_critic import SB3, Base, DenseNetworks, dense_networks_of, is_plain
 from reactor_sb3.acting.forwards import dense_forward
 from reactor_sb3.acting.squashed import is_plain_actor
 from reactor_torch import (
@@ -32,7 +32,9 @@ from reactor_torch import (
     Dense,
     DenseActorCritic,
     DenseCritics,
+    DenseQuantileCritics,
     DenseSquashedActor,
+    Distribution,
     DQNFormula,
     FlatParameters,
     Formula,
@@ -43,15 +45,33 @@ from reactor_torch import (
     Networks,
     PPOFormula,
     QFormula,
+    QRDQNFormula,
+    RecurrentActorCritic,
+    RecurrentPPOFormula,
     SACActorFormula,
     SACCriticFormula,
     SquashedActor,
     TD3ActorFormula,
     TD3CriticFormula,
+    TQCCriticFormula,
     layers_of,
+    lstm_of,
 )
 
-__all__ = ["check_squashed", "dqn", "ppo", "q_values", "sac_actor", "sac_critics", "td3_actor", "td3_critics"]
+__all__ = [
+    "check_squashed",
+    "dqn",
+    "ppo",
+    "q_values",
+    "qr_dqn",
+    "recurrent_ppo",
+    "sac_actor",
+    "sac_critics",
+    "td3_actor",
+    "td3_critics",
+    "tqc_actor",
+    "tqc_critics",
+]
 
 _CRITICS_METHODS = ("forward", "q1_forward", "extract_features")
 
@@ -92,13 +112,68 @@ def q_values(loss: Loss, nets: Networks, weight: float = 1.0) -> Formula | None:
     return QFormula(loss, nets.dense, q_net, weight) if q_net else None
 
 
-def ppo(loss: Loss, nets: Networks) -> Formula | None:
-    """Of PPO's actor and critic."""
+def ppo(loss: Loss, nets: Networks, base: Base = SB3) -> Formula | None:
+    """Of PPO's actor and critic.
+
+    Args:
+        loss: The loss.
+        nets: The networks.
+        base: What the policy derives from.
+    """
     policy, flat = nets[loss.learns], nets.flat(loss.learns)
     if not nets.dense:
         return PPOFormula(loss, False, AutogradActorCritic(policy.evaluate_actions, flat))
-    dense = _dense_actor_critic(policy, flat)
+    dense = _dense_actor_critic(policy, flat, base)
     return PPOFormula(loss, True, dense) if dense else None
+
+
+# Of sb3-contrib's networks only dense ones have formulas: of others the loss as it is written is as fast.
+
+
+def qr_dqn(loss: Loss, nets: Networks) -> Formula | None:
+    """Of QR-DQN's network."""
+    if not nets.dense:
+        return None
+    net, target = _q_net(nets, "quantile_net", "quantile_net"), _q_net(nets, "quantile_net_target", "quantile_net")
+    return QRDQNFormula(loss, True, net, target, int(nets["quantile_net"].action_space.n)) if net and target else None
+
+
+def recurrent_ppo(loss: Loss, nets: Networks, networks: DenseNetworks | None) -> Formula | None:
+    """Of PPO's actor and critic behind LSTMs.
+
+    Args:
+        loss: The loss.
+        nets: The networks.
+        networks: The dense layers behind them; ``None`` for a policy that autograd differentiates.
+    """
+    policy, flat = nets[loss.learns], nets.flat(loss.learns)
+    if networks is None or nets.kernels(loss.learns) is None:
+        return None
+    actor = lstm_of(flat, "lstm_actor")
+    critic = None if policy.lstm_critic is None else lstm_of(flat, "lstm_critic")
+    known = all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic))
+    if not known or actor is None or (critic is None and policy.lstm_critic is not None):
+        return None
+    distribution = _distribution(policy.action_space, flat)
+    dense = RecurrentActorCritic((actor, critic), networks.actor.layers, networks.critic.layers, distribution, flat)
+    return RecurrentPPOFormula(loss, dense)
+
+
+def tqc_critics(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> Formula | None:
+    """Of the critics of TQC, which are of a kind, as its actor is."""
+    if not nets.dense:
+        return None
+    critics, target = _quantile_critics(nets, "critic", kind), _quantile_critics(nets, "critic_target", kind)
+    acting = _squashed_actor(nets, "actor", actor)
+    return TQCCriticFormula(loss, True, critics, target, acting) if critics and target and acting else None
+
+
+def tqc_actor(loss: Loss, nets: Networks, kind: type[Any], actor: type[Any]) -> Formula | None:
+    """Of the actor of TQC, which is of a kind, as its critics are."""
+    if not nets.dense:
+        return None
+    critics, acting = _quantile_critics(nets, "critic", kind), _squashed_actor(nets, "actor", actor)
+    return SACActorFormula(loss, True, acting, critics) if critics and acting else None
 
 
 # ---------------------------------------------------------------------- networks as formulas see them
@@ -108,14 +183,20 @@ def _critics(nets: Networks, name: str) -> Critics | None:
     module, flat = nets[name], nets.flat(name)
     if not nets.dense:
         return nets.seen_as(name, AutogradCritics(module, module.q1_forward, flat))
-    return nets.seen_as(name, _dense_critics(module, flat))
+    networks = _networks_of(module, flat, ContinuousCritic)
+    return nets.seen_as(name, DenseCritics(networks, flat) if networks else None)
 
 
-def _squashed_actor(nets: Networks, name: str) -> SquashedActor | None:
+def _quantile_critics(nets: Networks, name: str, kind: type[Any]) -> DenseQuantileCritics | None:
+    networks = _networks_of(nets[name], nets.flat(name), kind)
+    return nets.seen_as(name, DenseQuantileCritics(networks, nets.flat(name)) if networks else None)
+
+
+def _squashed_actor(nets: Networks, name: str, kind: type[Any] = SACActor) -> SquashedActor | None:
     module, flat = nets[name], nets.flat(name)
     if not nets.dense:
         return nets.seen_as(name, AutogradSquashedActor(partial(_distribution_of, module), flat))
-    return nets.seen_as(name, _dense_squashed_actor(module, flat))
+    return nets.seen_as(name, _dense_squashed_actor(module, flat, kind))
 
 
 def _actor(nets: Networks, name: str) -> Function | None:
@@ -126,11 +207,11 @@ def _actor(nets: Networks, name: str) -> Function | None:
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
-def _q_net(nets: Networks, name: str) -> Function | None:
+def _q_net(nets: Networks, name: str, of_layers: str = "q_net") -> Function | None:
     module, flat = nets[name], nets.flat(name)
     if not nets.dense:
         return nets.seen_as(name, AutogradFunction(module, flat))
-    layers = _dense_layers(module, "q_net", flat)
+    layers = _dense_layers(module, of_layers, flat)
     return nets.seen_as(name, Dense(layers, flat)) if layers else None
 
 
@@ -148,18 +229,19 @@ def _dense_layers(network: Any, name: str, flat: FlatParameters, actions: int = 
     return layered.layers if layered is not None and whole and Dense.knows(layered.layers, flat) else None
 
 
-def _dense_critics(critic: ContinuousCritic, flat: FlatParameters) -> DenseCritics | None:
-    if any(getattr(type(critic), name) is not getattr(ContinuousCritic, name) for name in _CRITICS_METHODS):
+def _networks_of(critic: Any, flat: FlatParameters, kind: type[Any]) -> list[tuple[Layer, ...]] | None:
+    """The layers of each critic, if there is nothing but what there are formulas for, and no method of its own."""
+    if any(getattr(type(critic), name, None) is not getattr(kind, name, None) for name in _CRITICS_METHODS):
         return None
     count, numbers = get_action_dim(critic.action_space), range(critic.n_critics)
     networks = [layers for number in numbers if (layers := _dense_layers(critic, f"qf{number}", flat, count))]
     linear = all(layers[0].kind == "linear" for layers in networks)
-    return DenseCritics(networks, flat) if linear and len(networks) == critic.n_critics else None
+    return networks if linear and len(networks) == critic.n_critics else None
 
 
-def _dense_squashed_actor(actor: SACActor, flat: FlatParameters) -> DenseSquashedActor | None:
+def _dense_squashed_actor(actor: Any, flat: FlatParameters, kind: type[Any]) -> DenseSquashedActor | None:
     body = _dense_layers(actor, "latent_pi", flat)
-    if body is None or not is_plain_actor(actor):
+    if body is None or not is_plain_actor(actor, kind):
         return None
     width = body[-1].outputs if body else actor.features_dim
     heads = [layers_of([(name, getattr(actor, name))], width) for name in ("mu", "log_std")]
@@ -172,21 +254,24 @@ def _distribution_of(actor: SACActor, observations: Any) -> tuple[torch.Tensor, 
     return mean, log_std
 
 
-def _dense_actor_critic(policy: nn.Module, flat: FlatParameters) -> DenseActorCritic | None:
-    networks = dense_networks_of(policy) if isinstance(policy, ActorCriticPolicy) and is_plain(policy) else None
+def _dense_actor_critic(policy: nn.Module, flat: FlatParameters, base: Base) -> DenseActorCritic | None:
+    networks = dense_networks_of(policy) if isinstance(policy, base.policy) and is_plain(policy, base) else None
     if networks is None or not all(Dense.knows(network.layers, flat) for network in (networks.actor, networks.critic)):
         return None
-    distribution: Any
-    match policy.action_space:
-        case spaces.Discrete(n=n):
-            distribution = Categoricals([int(n)])
-        case spaces.MultiDiscrete(nvec=sizes):
-            distribution = Categoricals(sizes.tolist())
-        case spaces.MultiBinary(shape=shape):
-            distribution = Bernoullis(math.prod(shape))
-        case _:
-            distribution = Gaussians(flat)
+    distribution = _distribution(policy.action_space, flat, bits_are_choices=base is not SB3)
     return DenseActorCritic(networks.actor.layers, networks.critic.layers, distribution, flat)
+
+
+def _distribution(space: Any, flat: FlatParameters, *, bits_are_choices: bool = False) -> Distribution:
+    """Of actions, as SB3 has it, or sb3-contrib with masks: there each bit is a choice between two."""
+    match space:
+        case spaces.Discrete(n=n):
+            return Categoricals([int(n)])
+        case spaces.MultiDiscrete(nvec=sizes):
+            return Categoricals(sizes.tolist())
+        case spaces.MultiBinary(shape=shape):
+            return Categoricals([2] * math.prod(shape)) if bits_are_choices else Bernoullis(math.prod(shape))
+    return Gaussians(flat)
 
 
 def check_squashed(actor: Any, kind: Any = SACActor) -> None:

@@ -19,23 +19,30 @@ with require_extra("sb3", "reactor_torch"):
         Critics,
         DenseActorCritic,
         DenseCritics,
+        DenseQuantileCritics,
         DenseSquashedActor,
         Distribution,
         DQNFormula,
         Gaussians,
         PPOFormula,
         QFormula,
+        QRDQNFormula,
+        RecurrentActorCritic,
+        RecurrentPPOFormula,
         SACActorFormula,
         SACCriticFormula,
         SquashedActor,
         TD3ActorFormula,
         TD3CriticFormula,
+        TQCCriticFormula,
+        lstm_of,
         squashed_sample,
     )
     from reactor_torch.forward import BoundForward, DenseForward, Forward, TorchForward, computing
     from reactor_torch.gradient_worker import GradientWorker, SlicedGradients, WorkerConfig, torch_threads
     from reactor_torch.kernels import differentiating, gather
     from reactor_torch.loss import Formula, Loss, Network, Task, Update
+    from reactor_torch.lstm import Lstm, LstmWeights
     from reactor_torch.networks import Autograd, Networks
     from reactor_torch.parameters import FILLING, ParameterWriter, packed, parameter_record, write_parameters
     from reactor_torch.slicing import check_split, exchanged_bytes
@@ -60,6 +67,7 @@ __all__ = [
     "DenseCritics",
     "DenseForward",
     "DenseNetwork",
+    "DenseQuantileCritics",
     "DenseSquashedActor",
     "Distribution",
     "FILLING",
@@ -72,12 +80,17 @@ __all__ = [
     "GradientWorker",
     "Layer",
     "Loss",
+    "Lstm",
+    "LstmWeights",
     "MinibatchSlicer",
     "Network",
     "Networks",
     "PPOFormula",
     "ParameterWriter",
     "QFormula",
+    "QRDQNFormula",
+    "RecurrentActorCritic",
+    "RecurrentPPOFormula",
     "SACActorFormula",
     "SACCriticFormula",
     "SlicedGradients",
@@ -86,6 +99,7 @@ __all__ = [
     "Stacked",
     "TD3ActorFormula",
     "TD3CriticFormula",
+    "TQCCriticFormula",
     "Task",
     "TorchForward",
     "TransitionBatch",
@@ -102,6 +116,7 @@ __all__ = [
     "gather",
     "is_compiled",
     "layers_of",
+    "lstm_of",
     "normalized",
     "packed",
     "parameter_record",

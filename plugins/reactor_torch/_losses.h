@@ -288,6 +288,18 @@ F(surrogate)(long rows, const Surrogate *how, float *statistics)
     }
 }
 
+/* The sum of 16 chains. */
+ATTRIBUTE INLINE float
+F(folded)(float *s)
+{
+    for (int half = 8; half; half /= 2) {
+        for (int e = 0; e < half; e++) {
+            s[e] += s[e + half];
+        }
+    }
+    return s[0];
+}
+
 /* ---------------------------------------------------------------- errors of values */
 
 /* What comes next is worth the least that a critic says, less what its log-probability costs. */
@@ -381,6 +393,52 @@ F(taken)(long rows, long n, const float *RESTRICT values, const int64_t *RESTRIC
     return whole_of(&tree);
 }
 
+/* Of n quantiles that each critic gives for a row, against m returns: an error counts by how unlikely its side is, and Huber's loss is
+ * linear beyond 1. A sum over returns has 16 chains. */
+#define QUANTILE_ERROR(p, e)                                              \
+    {                                                                     \
+        float error = known[p] - value;                                   \
+        float near = error < -1.0f ? -1.0f : error > 1.0f ? 1.0f : error; \
+        float slope = (error < 0.0f ? below : above) * near;              \
+        losses[e] = fmaf(slope, fmaf(-0.5f, near, error), losses[e]);     \
+        slopes[e] += slope;                                               \
+    }
+
+ATTRIBUTE static float
+F(quantiles)(long critics, long rows, long n, long m, const float *RESTRICT values, const float *RESTRICT returns, float share,
+             float *RESTRICT by_values)
+{
+    Tree tree = {.waiting = 0, .leaves = 0};
+    long whole = m / 16 * 16;
+
+    for (long begin = 0; begin < rows; begin += LEAF) {
+        long end = rows - begin < LEAF ? rows : begin + LEAF;
+        float sum = 0.0f;
+        for (long at = begin * critics; at < end * critics; at++) {
+            long row = at / critics, first = (at % critics * rows + row) * n;
+            const float *known = returns + row * m;
+            for (long i = 0; i < n; i++) {
+                float value = values[first + i], above = ((float)i + 0.5f) / (float)n, below = 1.0f - above;
+                float losses[16] = {0}, slopes[16] = {0};
+                for (long p = 0; p < whole; p += 16) {
+                    for (int e = 0; e < 16; e++) {
+                        QUANTILE_ERROR(p + e, e)
+                    }
+                }
+                for (long p = whole; p < m; p++) {
+                    QUANTILE_ERROR(p, p - whole)
+                }
+                sum = fmaf(F(folded)(losses), share, sum);
+                by_values[first + i] = -share * F(folded)(slopes);
+            }
+        }
+        leaf_of(&tree, sum);
+    }
+    return whole_of(&tree);
+}
+
+#undef QUANTILE_ERROR
+
 /* Sum of what each row of an actor's loss is: first times a, less (if there is one) second times b */
 ATTRIBUTE static float
 F(total)(long rows, const float *first, float a, const float *second, float b)
@@ -419,17 +477,6 @@ F(standardise)(long rows, const float *x, float *out)
 }
 
 /* ---------------------------------------------------------------- normalisation of layers, in sums of 16 chains */
-
-ATTRIBUTE INLINE float
-F(folded)(float *s)
-{
-    for (int half = 8; half; half /= 2) {
-        for (int e = 0; e < half; e++) {
-            s[e] += s[e + half];
-        }
-    }
-    return s[0];
-}
 
 ATTRIBUTE static void
 F(normalise)(long rows, long n, const float *x, long ldx, const float *RESTRICT w, const float *RESTRICT b, float epsilon, float *y,
@@ -485,6 +532,51 @@ F(unnormalise)(long rows, long n, float *g, const float *RESTRICT w, const float
                 dx[row * n + j] = scale[at] * (fmaf(-h[j], along, g[j] * w[j]) - mean);
             }
             g[j] *= h[j];
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- LSTM cells: gates become what they let through */
+
+ATTRIBUTE INLINE void
+F(sigmoid)(long count, float *x)
+{
+    for (long e = 0; e < count; e++) {
+        x[e] = 1.0f / (1.0f + F(exp)(-x[e]));
+    }
+}
+
+ATTRIBUTE static void
+F(cells)(long rows, long n, float *gates, const float *RESTRICT before, float *RESTRICT cells, float *RESTRICT out)
+{
+    for (long row = 0; row < rows; row++, gates += 4 * n, before += n, cells += n, out += n) {
+        F(sigmoid)(2 * n, gates);
+        for (long e = 2 * n; e < 3 * n; e++) {
+            gates[e] = F(tanh)(gates[e]);
+        }
+        F(sigmoid)(n, gates + 3 * n);
+        const float *in = gates, *kept = gates + n, *new = gates + 2 * n, *shown = gates + 3 * n;
+        for (long e = 0; e < n; e++) {
+            cells[e] = fmaf(kept[e], before[e], in[e] * new[e]);
+            out[e] = shown[e] * F(tanh)(cells[e]);
+        }
+    }
+}
+
+/* `by_cells` comes from the step behind and goes to the one before. */
+ATTRIBUTE static void
+F(uncells)(long rows, long n, const float *RESTRICT gates, const float *RESTRICT before, const float *RESTRICT cells,
+           const float *RESTRICT by_out, float *RESTRICT by_cells, float *RESTRICT slopes)
+{
+    for (long row = 0; row < rows; row++, gates += 4 * n, before += n, cells += n, by_out += n, by_cells += n, slopes += 4 * n) {
+        for (long e = 0; e < n; e++) {
+            float in = gates[e], kept = gates[n + e], new = gates[2 * n + e], shown = gates[3 * n + e], squashed = F(tanh)(cells[e]);
+            float by = fmaf(by_out[e] * shown, fmaf(-squashed, squashed, 1.0f), by_cells[e]);
+            slopes[e] = by * new * in * (1.0f - in);
+            slopes[n + e] = by * before[e] * kept * (1.0f - kept);
+            slopes[2 * n + e] = by * in * fmaf(-new, new, 1.0f);
+            slopes[3 * n + e] = by_out[e] * squashed * shown * (1.0f - shown);
+            by_cells[e] = by * kept;
         }
     }
 }

@@ -35,6 +35,7 @@ typedef enum { AS_IT_IS, RECTIFIED, WHERE_POSITIVE, ADDED } Finish;
 enum { LEAF = 64, DEPTH = 256, SUPER = 256, LEVELS = 3, FEW = 4, MANY = 8 };
 #define TILE(rows, columns) ((rows) * (columns) + 16) /* a multiple of 4 KB would have all tiles in one set of the cache */
 #define TILES(columns) (((columns) + 5) / 6 * TILE(SUPER, 6))
+enum { WIDEST = 32 }; /* numbers of the widest panel of any kind */
 enum { LARGE = 1 << 18 }; /* multiply-adds from which on others may have the interpreter meanwhile */
 #define FORBIDDEN -1e8f /* the logit of a choice that is masked, as sb3-contrib has it */
 
@@ -59,6 +60,8 @@ typedef struct {
     void (*adam)(long, float *, const float *, float *, float *, const Adam *);
     void (*blend)(long, float *, const float *, float, float);
     double (*squares)(long, const float *);
+    void (*lay_out)(long, long, const float *, long, int, float *);
+    void (*add_product)(long, long, long, const float *, long, const float *, float *, long);
     float (*exponential)(float);
     void (*squash)(long, long, float, float, const float *, const float *, const float *, float *, float *, float *, float *, float *);
     void (*unsquash)(long, float, float, const float *, float, const float *, const float *, const float *, const float *, float *, float *);
@@ -74,10 +77,13 @@ typedef struct {
                 float *);
     void (*best)(long, long, const float *, const float *, const float *, const float *, const float *, float, float *);
     float (*taken)(long, long, const float *, const int64_t *, const float *, int, float, float *);
+    float (*quantiles)(long, long, long, long, const float *, const float *, float, float *);
     float (*total)(long, const float *, float, const float *, float);
     void (*standardise)(long, const float *, float *);
     void (*normalise)(long, long, const float *, long, const float *, const float *, float, float *, float *, float *);
     void (*unnormalise)(long, long, float *, const float *, const float *, const float *, const int64_t *, float *);
+    void (*cells)(long, long, float *, const float *, float *, float *);
+    void (*uncells)(long, long, const float *, const float *, const float *, const float *, float *, float *);
 } Products;
 
 /* ---------------------------------------------------------------- sums over rows, leaf by leaf */
@@ -146,7 +152,7 @@ parts(float x, float *e) /* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
 
 #define LOSSES_OF(F)                                                                                                              \
     F(exponential), F(squash), F(unsquash), F(choose), F(unchoose), F(toss), F(untoss), F(draw), F(undraw), F(surrogate), F(td),  \
-        F(best), F(taken), F(total), F(standardise), F(normalise), F(unnormalise)
+        F(best), F(taken), F(quantiles), F(total), F(standardise), F(normalise), F(unnormalise), F(cells), F(uncells)
 #define PORTABLY(x) x##_portably
 #define F PORTABLY
 #define ATTRIBUTE
@@ -1253,6 +1259,30 @@ FUNCTION(py_taken)
     return PyFloat_FromDouble((double)loss);
 }
 
+FUNCTION(py_quantiles)
+{
+    ARGUMENTS(6, "quantiles(critics, rows, values, returns, share, by_values)");
+    long critics = PyLong_AsLong(args[0]), rows = PyLong_AsLong(args[1]);
+    const float *values = IN(2, "values", -1);
+    Py_ssize_t size = LENGTH(0);
+    const float *returns = IN(3, "returns", -1);
+    Py_ssize_t known = LENGTH(1);
+    float share = number(args[4]);
+    float *by_values = OUT(5, "by_values", size);
+    if (!held.failed && !PyErr_Occurred() && (critics < 1 || rows < 1 || size % critics || size / critics % rows || known % rows)) {
+        PyErr_Format(PyExc_ValueError, "%zd values and %zd returns are not those of %ld critics and %ld rows", size, known, critics, rows);
+    }
+    UNLESS_FAILED
+    long n = (long)size / critics / rows, m = (long)known / rows;
+    PyThreadState *state = size * m >= LARGE ? PyEval_SaveThread() : NULL;
+    float loss = products->quantiles(critics, rows, n, m, values, returns, share, by_values);
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    release(&held);
+    return PyFloat_FromDouble((double)loss);
+}
+
 FUNCTION(py_total)
 {
     ARGUMENTS(4, "total(first, a, second, b)");
@@ -1333,6 +1363,10 @@ FUNCTION(py_gather)
     }
     return done(&held);
 }
+
+/* ---------------------------------------------------------------- layers with a memory */
+
+#include "_lstm.h"
 
 /* ---------------------------------------------------------------- kinds of processors */
 
@@ -1415,9 +1449,13 @@ static PyMethodDef functions[] = {
     FAST(td, "Squared errors of critics against rewards and what follows."),
     FAST(best, "Rewards and what the best next action is worth."),
     FAST(taken, "Errors of the values of actions that were taken."),
+    FAST(quantiles, "Errors of quantiles against returns."),
     FAST(total, "A weighted sum over rows."),
     FAST(standardise, "Numbers with mean 0 and standard deviation 1."),
     FAST(gather, "Copy rows of arrays, in the order of their numbers."),
+    FAST(panels, "A right factor laid out for products of a few rows."),
+    FAST(lstm, "LSTM cells over sequences."),
+    FAST(unlstm, "Their derivatives."),
     {NULL, NULL, 0, NULL},
 };
 

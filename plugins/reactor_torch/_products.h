@@ -442,6 +442,57 @@ NAME(columns)(long m, long n, const float *g, long ldg, float *sums)
     }
 }
 
+/* ---------------------------------------------------------------- c += a b, for a b that stays: laid out as panels, one after the other */
+
+TARGET static void
+NAME(lay_out)(long k, long n, const float *from, long ld, int transposed, float *panels)
+{
+    for (long j = 0; j < n; j += PANEL, panels += k * PANEL) {
+        long columns = n - j < PANEL ? n - j : PANEL;
+        if (transposed) {
+            NAME(pack_transposed)(panels, PANEL, from + j * ld, ld, k, columns);
+        } else {
+            NAME(pack)(panels, PANEL, from + j, ld, k, columns);
+        }
+    }
+}
+
+/* One row and four panels: as many sums side by side as it takes not to wait for any. */
+TARGET static void
+NAME(add_row)(long k, const float *a, const float *panels, float *c)
+{
+    V sums[4 * NV];
+    STRAIGHT for (int v = 0; v < 4 * NV; v++) {
+        sums[v] = LOAD(c + v * WIDTH);
+    }
+    for (long p = 0; p < k; p++, panels += PANEL) {
+        V one = SPREAD(a[p]);
+        STRAIGHT for (int v = 0; v < 4 * NV; v++) {
+            sums[v] = FMA(one, LOAD(panels + v / NV * k * PANEL + v % NV * WIDTH), sums[v]);
+        }
+    }
+    STRAIGHT for (int v = 0; v < 4 * NV; v++) {
+        STORE(c + v * WIDTH, sums[v]);
+    }
+}
+
+TARGET static void
+NAME(add_product)(long m, long k, long n, const float *a, long lda, const float *panels, float *c, long ldc)
+{
+    long j = 0;
+    for (; m == 1 && j + 4 * PANEL <= n; j += 4 * PANEL, panels += 4 * k * PANEL) {
+        NAME(add_row)(k, a, panels, c + j);
+    }
+    for (; j < n; j += PANEL, panels += k * PANEL) {
+        long columns = n - j < PANEL ? n - j : PANEL;
+        for (long i = 0; i < m; i += MR) {
+            int rows = (int)(m - i < MR ? m - i : MR);
+            float *out = c + i * ldc + j;
+            NAME(tile_along)(0, rows, k, a + i * lda, lda, panels, PANEL, out, ldc, out, ldc, AS_IT_IS, NULL, 0, columns);
+        }
+    }
+}
+
 /* ---------------------------------------------------------------- few numbers for each row: dots of 16 chains, whatever WIDTH is */
 
 TARGET INLINE void
@@ -596,7 +647,7 @@ NAME(squares)(long count, const float *g)
 
 static const Products NAME(products) = {
     NAME(forward), NAME(multiply), NAME(outer), NAME(columns), NAME(activate), NAME(differentiate),
-    NAME(adam), NAME(blend), NAME(squares), LOSSES,
+    NAME(adam), NAME(blend), NAME(squares), NAME(lay_out), NAME(add_product), LOSSES,
 };
 
 #undef PANEL

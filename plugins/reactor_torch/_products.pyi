@@ -132,8 +132,29 @@ def best(
 def taken(values: _Floats, actions: _Integers, returns: _Floats, huber: bool, share: float, by_values: _Floats, /) -> float:
     """Errors of the values of actions against returns, squared or by Huber."""
 
+def quantiles(
+    critics: int, rows: int, values: _Floats, returns: _Floats, share: float, by_values: _Floats, /
+) -> float:  # fmt: skip
+    """Errors of quantiles, ``(critics, rows, n)``, against returns, ``(rows, m)``: by Huber, and by how unlikely their side is."""
+
 def total(first: _Floats, a: float, second: _Floats | None, b: float, /) -> float:
     """The sum over rows of ``first * a + second * b``."""
+
+def panels(k: int, n: int, weights: _Floats, transposed: bool, panels: _Floats, /) -> None:
+    """Lay out a right factor, ``(k, n)``, or ``(n, k)`` if it is transposed; there is room for k times the next multiple of 32."""
+
+def lstm(
+    steps: int, rows: int, features: int, hidden: int, inputs: _Floats, starts: _Floats, h: _Floats, c: _Floats, weights: _Floats,
+    bias: _Floats, panels: _Floats, gates: _Floats, before: _Floats, cells: _Floats, outputs: _Floats, /,
+) -> None:  # fmt: skip
+    """What LSTM cells make of inputs, ``(steps, rows, features)``: gates, what steps begin with, cells and outputs."""
+
+def unlstm(
+    steps: int, rows: int, features: int, hidden: int, inputs: _Floats, starts: _Floats, panels: _Floats, gates: _Floats,
+    before: _Floats, cells: _Floats, by_outputs: _Floats, slopes: _Floats, by_weights: _Floats, by_recurrent: _Floats,
+    by_bias: _Floats, /,
+) -> None:  # fmt: skip
+    """The gradients by weights and biases, from that by the outputs, which is overwritten."""
 
 def standardise(numbers: _Floats, out: _Floats, /) -> None:
     """Numbers with mean 0 and standard deviation 1."""

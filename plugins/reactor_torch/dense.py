@@ -142,23 +142,22 @@ class Dense:
         assert self._passes is not None, "forward first"
         return self._passes.backward(gradient)
 
-    def input_gradient(self, rows: torch.Tensor | None, first: int) -> torch.Tensor:
-        """The derivative of the one number that the last :meth:`forward` gave for a row by the inputs of that row.
+    def input_gradient(self, rows: torch.Tensor | None, first: int, weight: float = 1.0) -> torch.Tensor:
+        """The derivative of the sum of what the last :meth:`forward` gave for a row by the inputs of that row.
 
         No gradients of parameters are computed, and nothing is for rows that nobody asks about.
 
         Args:
             rows: Indices of the rows; ``None`` for all.
             first: The first input that is asked about; so are all behind it.
+            weight: What the sum is multiplied by.
 
         Returns:
             ``(rows, inputs - first)``.
         """
-        last = self.layers[-1]
-        assert last.outputs == 1 and self.layers[0].kind == "linear", (
-            "gradients by inputs are those of one number, through a linear layer first"
-        )
-        gradient = torch.ones(self._rows if rows is None else rows.shape[0], 1, device=self.flat.device)
+        assert self.layers[0].kind == "linear", "gradients by inputs go through a linear layer first"
+        shape = (self._rows if rows is None else rows.shape[0], self.layers[-1].outputs)
+        gradient = torch.full(shape, weight, device=self.flat.device)
         assert self._passes is not None, "forward first"
         return self._passes.input_gradient(gradient, rows, first)
 

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from sb3_plugin.continuous_models import Learner, model_of
+from torch_plugin.contrib_models import CHOICES, MASKED, allowed, masked, quantiles, truncated
 from torch_plugin.sb3_models import dqn, ppo
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
+from reactor_sb3.algorithms.sync_maskable_ppo import MaskedBatch
 from reactor_torch import Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
@@ -119,11 +121,35 @@ def surrogate(kind: str) -> str:
     return trained(nets, batch, {})
 
 
+def quantiles_of_q() -> str:
+    draw = Numbers(1)
+    batch = TransitionBatch(*draw.transitions(draw.integers(3, ROWS, 1)), 0.99)
+    return trained(quantiles(net_arch=[64, 33]), batch, {"quantile_net_target": "quantile_net"})
+
+
+def quantile_critics() -> str:
+    draw = Numbers(1)
+    parts = draw.transitions(draw.normal(ROWS, 2) / 4)
+    batch = sync_sac.SACBatch(*parts, 0.99, draw.normal(ROWS, 2), draw.normal(ROWS, 2), 0.1)
+    return trained(truncated(4, net_arch=[64, 33], n_quantiles=25), batch, {"critic_target": "critic"})
+
+
+def surrogate_with_masks(kind: str) -> str:
+    nets, draw = masked(kind, None), Numbers(1)
+    actions = draw.integers(2, ROWS) if kind == "discrete" else draw.integers(2, ROWS, len(CHOICES[kind]))
+    masks = allowed(kind, actions, draw.integers(2, ROWS, sum(CHOICES[kind])) > 0)
+    columns = [draw.normal(ROWS) for _ in range(4)]
+    return trained(nets, MaskedBatch(draw.normal(ROWS, 5), actions, *columns, action_masks=masks), {})
+
+
 TRAININGS = {
     "SAC": sac,
     "TD3": td3,
     "DQN": deep_q,
     "PQN": returns_of_q,
+    "QR-DQN": quantiles_of_q,
+    "TQC": quantile_critics,
+    **{f"MaskablePPO, {kind}": lambda kind=kind: surrogate_with_masks(kind) for kind in MASKED},
     **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},
 }
 

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 from sb3_plugin.continuous_models import ROWS, Learner, model_of, replay
+from torch_plugin.contrib_models import MASKED, allowed, masked, quantiles, recurrent, truncated
 from torch_plugin.sb3_models import ACTIONS, dqn, ppo, rollout
 from torch_plugin.sb3_models import replay as replay_of_q
 
 from reactor_sb3 import algorithms
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
+from reactor_sb3.algorithms.sync_maskable_ppo import MaskedBatch
+from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
 from reactor_torch import Autograd, Loss, Network, Networks, QBatch, TransitionBatch
 
 CLOSE = 1e-5
@@ -58,15 +61,51 @@ def surrogate(kind: str, clip_range_vf: float | None) -> Made:
     return nets, PPOBatch(given.observations, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
 
 
-def masked() -> Made:
-    from reactor_pettingzoo.learning.policies import MaskedBatch, MaskedLoss
+def masked_agents() -> Made:
+    from reactor_pettingzoo.learning.policies import MaskedBatch as AgentsBatch
+    from reactor_pettingzoo.learning.policies import MaskedLoss
 
     nets, batch = surrogate("discrete", 0.2)
     policy = nets["policy"]
     masks = torch.rand(ROWS, policy.action_net.out_features) < 0.6
     masks[torch.arange(ROWS), batch.actions] = True
     losses = {"policy": MaskedLoss(0.2, 0.2, 0.01, 0.5)}
-    return Networks({"policy": Network(policy, policy.optimizer)}, losses), MaskedBatch(**vars(batch), action_masks=masks)
+    return Networks({"policy": Network(policy, policy.optimizer)}, losses), AgentsBatch(**vars(batch), action_masks=masks)
+
+
+def transitions(actions: torch.Tensor) -> tuple[Any, ...]:
+    """The fields of a batch of transitions."""
+    given = replay_of_q(ROWS, np.random.default_rng(0), discounts=True)
+    return given.observations, actions, given.next_observations, given.dones, given.rewards, given.discounts
+
+
+def quantiles_of_q(**network: Any) -> Made:
+    return quantiles(**network), TransitionBatch(*transitions(torch.randint(3, (ROWS, 1))))
+
+
+def quantile_critics(drop: int, **network: Any) -> Made:
+    noise, next_noise, actions = torch.randn(3, ROWS, 2)
+    return truncated(drop, **network), sync_sac.SACBatch(*transitions(actions.clamp(-1, 1)), noise, next_noise, 0.3)
+
+
+def surrogate_with_masks(kind: str, clip_range_vf: float | None) -> Made:
+    nets, given = masked(kind, clip_range_vf), rollout(ppo(kind), ROWS, np.random.default_rng(0))
+    actions = given.actions.long().flatten() if kind == "discrete" else given.actions
+    policy = nets["policy"]
+    masks = allowed(kind, given.actions, torch.rand(ROWS, policy.action_net.out_features) < 0.4)
+    old = policy.evaluate_actions(given.observations, actions, masks)[1].detach() + 0.3 * torch.randn(ROWS)
+    return nets, MaskedBatch(
+        given.observations, actions, given.advantages, given.returns, old, given.old_values, action_masks=masks
+    )  # fmt: skip
+
+
+def surrogate_of_sequences(kind: str, steps: int = 7, clip_range_vf: float | None = None, **network: Any) -> Made:
+    nets, given = recurrent(kind, clip_range_vf, **network), rollout(ppo(kind), steps * ROWS, np.random.default_rng(0))
+    actions = given.actions.long().flatten() if kind == "discrete" else given.actions
+    states = torch.randn(ROWS, 4 * nets["policy"].lstm_actor.hidden_size).tanh()
+    starts = (torch.rand(ROWS, steps) < 0.2).float()
+    columns = (given.observations, actions, given.advantages, given.returns, given.old_log_prob, given.old_values)
+    return nets, SequenceBatch(*(one.unflatten(0, (ROWS, steps)) for one in columns), states=states, starts=starts)
 
 
 CASES: dict[str, Callable[[], Made]] = {
@@ -80,7 +119,20 @@ CASES: dict[str, Callable[[], Made]] = {
         for two in (False, True)
     },
     "PQN": returns_of_q,
-    "PPO, masked": masked,
+    "PPO, masked": masked_agents,
+    "QR-DQN": quantiles_of_q,
+    "QR-DQN, 200 quantiles": lambda: quantiles_of_q(n_quantiles=200, net_arch=[16]),
+    "TQC": lambda: quantile_critics(4),
+    "TQC, one critic, nothing dropped": lambda: quantile_critics(0, n_critics=1, n_quantiles=25),
+    "TQC, five critics": lambda: quantile_critics(10, n_critics=5, n_quantiles=16),
+    **{
+        f"MaskablePPO, {kind}, {vf}": lambda kind=kind, vf=vf: surrogate_with_masks(kind, vf)
+        for kind in MASKED
+        for vf in (None, 0.2)
+    },
+    **{f"RecurrentPPO, {kind}": lambda kind=kind: surrogate_of_sequences(kind) for kind in ACTIONS},
+    "RecurrentPPO, clipped values": lambda: surrogate_of_sequences("box", 3, 0.2, net_arch=[]),
+    "RecurrentPPO, a critic without memory": lambda: surrogate_of_sequences("discrete", enable_critic_lstm=False),
     **{f"PPO, {kind}, {vf}": lambda kind=kind, vf=vf: surrogate(kind, vf) for kind in ACTIONS for vf in (None, 0.2)},
 }
 

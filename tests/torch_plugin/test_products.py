@@ -254,6 +254,9 @@ def elementwise(kind: str) -> list[Any]:
     for choosing, discounts in ((None, None), (noise, columns[4])):
         products.best(mean, choosing, dones, columns[1], discounts, 0.99, room(rows))
     found += [products.taken(mean, chosen, columns[2], huber, 1 / rows, room(rows, n)) for huber in (False, True)]
+    for n_quantiles, known in ((3, 5), (5, 37)):
+        quantiles, returns = normal(rng, 2, 75, n_quantiles), 2 * normal(rng, 75, known)
+        found += [products.quantiles(2, 75, quantiles, returns, 1 / 75, room(2, 75, n_quantiles))]
     found += [products.total(columns[0], 0.1, columns[1], -0.2), products.norm(normal(rng, 9001)), products.exp(0.3)]
     products.standardise(columns[3], room(rows))
     weights, target, gradients, first, second = (np.abs(normal(rng, 301)) for _ in range(5))
@@ -346,6 +349,8 @@ def test_wrong_arguments_are_refused() -> None:
         products.adam(0, False, np.zeros(3), *[None] * 3, 1, *[0.0] * 5)
     with pytest.raises(IndexError, match="action 2 is not one of 2"):
         products.taken(out, np.full(4, 2), np.zeros(4, np.float32), False, 1.0, out.copy())
+    with pytest.raises(ValueError, match="8 values and 8 returns are not those of 1 critics and 3 rows"):
+        products.quantiles(1, 3, out, out, 1.0, out.copy())
     with pytest.raises(ValueError, match="this processor has no 'mmx'"):
         products.use("mmx")
 

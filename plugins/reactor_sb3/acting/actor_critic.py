@@ -10,7 +10,7 @@ generator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,9 +25,21 @@ from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from reactor_sb3.acting.action_distributions import ActionDistribution, Categorical, distribution_of
 from reactor_sb3.acting.forwards import features_of, torch_forward
 from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
-from reactor_torch import DenseForward, TorchForward, layers_of, torch_state, torch_stream
+from reactor_torch import DenseForward, Layer, TorchForward, layers_of, torch_state, torch_stream
 
-__all__ = ["Base", "DenseNetworks", "MASKS", "SB3", "SampledPolicy", "advantages", "dense_networks_of", "finish", "is_plain"]
+__all__ = [
+    "Base",
+    "DenseNetworks",
+    "MASKS",
+    "SB3",
+    "SampledPolicy",
+    "advantages",
+    "dense_networks_of",
+    "finish",
+    "flat_features_of",
+    "is_plain",
+    "layers_behind",
+]
 
 Array = npt.NDArray[Any]
 _DISTRIBUTIONS = (
@@ -69,20 +81,35 @@ class DenseNetworks(NamedTuple):
 
 def dense_networks_of(policy: Any) -> DenseNetworks | None:
     """The networks of a plain policy, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates."""
-    extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
-    body = policy.mlp_extractor
-    flat = features_of(policy.observation_space, normalized=policy.normalize_images)
-    if extractors != {FlattenExtractor} or type(body) is not MlpExtractor or flat is None:
+    flat = flat_features_of(policy)
+    networks = None if flat is None else [layers_behind(policy, name, flat[0]) for name in ("policy_net", "value_net")]
+    if flat is None or networks is None or None in networks:
         return None
-    features, one_hot = flat
-    networks = []
-    for name, last in (("policy_net", "action_net"), ("value_net", "value_net")):
-        modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(getattr(body, name))]
-        layers = layers_of([*modules, (last, getattr(policy, last))], features)
-        if layers is None or not DenseForward.knows(layers):
-            return None
-        networks.append(DenseForward(layers, features, one_hot))
-    return DenseNetworks(*networks)
+    return DenseNetworks(*(DenseForward(layers, *flat) for layers in networks if layers is not None))
+
+
+def flat_features_of(policy: Any) -> tuple[int, bool] | None:
+    """See :func:`reactor_sb3.acting.forwards.features_of`; ``None`` for a policy that does more with observations."""
+    extractors = {type(policy.pi_features_extractor), type(policy.vf_features_extractor)}
+    plain = extractors == {FlattenExtractor} and type(policy.mlp_extractor) is MlpExtractor
+    return features_of(policy.observation_space, normalized=policy.normalize_images) if plain else None
+
+
+def layers_behind(
+    policy: Any, name: str, width: int, before: Sequence[tuple[str, torch.nn.Module]] = ()
+) -> tuple[Layer, ...] | None:
+    """Layers of a policy's actor or critic, if there is nothing but what :class:`~reactor_torch.DenseForward` evaluates.
+
+    Args:
+        policy: The policy.
+        name: ``"policy_net"`` or ``"value_net"``.
+        width: How many numbers they are given.
+        before: Layers before those of the extractor, by name.
+    """
+    last = "action_net" if name == "policy_net" else name
+    modules = [(f"mlp_extractor.{name}.{number}", module) for number, module in enumerate(getattr(policy.mlp_extractor, name))]
+    layers = layers_of([*before, *modules, (last, getattr(policy, last))], width)
+    return layers if layers is not None and DenseForward.knows(layers) else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,9 @@
-"""How actors act with sb3-contrib's LSTM policies: states are an actor's memory, and a round has those before its sequences."""
+"""How actors act with sb3-contrib's LSTM policies: states are an actor's memory, and a round has those before its sequences.
+
+Most policies are plain: an LSTM of one layer for the actor, perhaps one for the critic, and dense layers on both. They are
+evaluated without torch, through which a step costs a millisecond, nearly all of it dispatch; and the critic's once a round. Others
+draw their actions themselves, from torch's generator.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +15,48 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
-from reactor_sb3.acting.actor_critic import SampledPolicy, finish
+from reactor_sb3.acting.action_distributions import ActionDistribution, distribution_of
+from reactor_sb3.acting.actor_critic import (
+    SB3,
+    Base,
+    DenseNetworks,
+    SampledPolicy,
+    finish,
+    flat_features_of,
+    is_plain,
+    layers_behind,
+)
 from reactor_sb3.acting.forwards import torch_forward
 from reactor_sb3.acting.policy import Bounds, Field, Rollout, Turn
-from reactor_torch import TorchForward, torch_state, torch_stream
+from reactor_torch import DenseForward, Lstm, LstmWeights, TorchForward, torch_state, torch_stream
 
-__all__ = ["RecurrentPolicy", "unpacked"]
+__all__ = ["RecurrentPolicy", "plain_networks_of", "unpacked"]
 
 Array = npt.NDArray[Any]
+_BASE = Base(RecurrentActorCriticPolicy, SB3.distributions)
+_PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
+
+def plain_networks_of(policy: Any) -> DenseNetworks | None:
+    """The dense layers behind the LSTMs of a plain policy, if there is nothing but what is evaluated without torch.
+
+    Where the critic has no LSTM its layers begin with observations.
+    """
+    own = type(policy)._process_sequence is not RecurrentActorCriticPolicy._process_sequence
+    if own or not is_plain(policy, _BASE) or policy.shared_lstm or policy.lstm_kwargs or policy.lstm_actor.num_layers > 1:
+        return None
+    flat, hidden = flat_features_of(policy), policy.lstm_actor.hidden_size
+    if flat is None or flat[1]:
+        return None
+    actor = layers_behind(policy, "policy_net", hidden)
+    given, before = (hidden, []) if policy.critic is None else (flat[0], [("critic", policy.critic)])
+    critic = layers_behind(policy, "value_net", given, before)
+    if actor is None or critic is None:
+        return None
+    return DenseNetworks(DenseForward(actor, hidden, one_hot=False), DenseForward(critic, given, one_hot=False))
 
 
 def unpacked(states: torch.Tensor, layers: int) -> RNNStates:
@@ -39,6 +76,7 @@ class RecurrentPolicy:
 
     Attributes:
         networks: Structure of the policy.
+        plain: Dense layers behind its LSTMs, and the distribution of its actions, for a plain one.
         action_space: Of the environments.
         bounds: Of actions of a ``Box``.
         gamma: Discount.
@@ -51,6 +89,7 @@ class RecurrentPolicy:
     """
 
     networks: TorchForward
+    plain: tuple[DenseNetworks, ActionDistribution] | None
     action_space: spaces.Space[Any]
     bounds: Bounds | None
     gamma: float
@@ -67,8 +106,10 @@ class RecurrentPolicy:
         space, lstm = policy.action_space, policy.lstm_actor
         bounds = Bounds(space.low, space.high, policy.squash_output) if isinstance(space, spaces.Box) else None
         size = 4 * lstm.num_layers * lstm.hidden_size
-        forward = torch_forward(policy)
-        return cls(forward, space, bounds, gamma, gae_lambda, sde_sample_freq, lstm.num_layers, size, sequence, steps)
+        networks = plain_networks_of(policy) if Lstm.is_compiled() else None
+        plain = None if networks is None else (networks, distribution_of(space))
+        numbers = gamma, gae_lambda, sde_sample_freq, lstm.num_layers, size, sequence, steps
+        return cls(torch_forward(policy), plain, space, bounds, *numbers)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -81,6 +122,8 @@ class RecurrentPolicy:
         return {"states": np.zeros((len(envs), self.size), np.float32), "starts": np.ones(len(envs), np.bool_)}
 
     def bind(self, weights: Array, rollout: Rollout) -> BoundRecurrentPolicy:
+        if self.plain is not None:
+            return BoundPlainPolicy(self, *self.plain, weights, rollout)
         return BoundRecurrentPolicy(self, weights, rollout)
 
 
@@ -142,3 +185,100 @@ class BoundRecurrentPolicy:
         starts[...] = False
         actions: Array = chosen.numpy().reshape(-1, *(policy.action_space.shape or ()))
         return actions if policy.bounds is None else policy.bounds(actions)
+
+
+class BoundPlainPolicy(BoundRecurrentPolicy):
+    """Of a plain policy: actions are drawn without torch. Greedy ones are torch's."""
+
+    def __init__(
+        self, policy: RecurrentPolicy, networks: DenseNetworks, distribution: ActionDistribution, weights: Array, rollout: Rollout
+    ) -> None:
+        super().__init__(policy, weights, rollout)
+        self.weights, self.distribution, self.critic = weights, distribution, networks.critic
+        steps, envs = rollout.steps, rollout.envs
+        self.observed = rollout.observations[""].reshape(steps, envs, -1)
+        self.inputs = np.zeros(self.observed.shape, np.float32)
+        self.starts = np.zeros((steps, envs), np.float32)
+        self.of_actor = _Memory(weights, "lstm_actor", steps, envs)
+        self.of_critic = _Memory(weights, "lstm_critic", steps, envs) if "lstm_critic.weight_hh_l0" in _names(weights) else None
+        self.latents = np.zeros((1, envs, self.of_actor.lstm.hidden), np.float32)
+        self.outputs = networks.actor.bind(weights, {"": self.latents})
+
+    def begin(self, turn: Turn) -> Callable[[int], Array]:
+        rollout, bounds, choose = self.rollout, self.policy.bounds, self.distribution.choose
+        actions, began, noise = (
+            rollout["actions"],
+            rollout["starts"],
+            self.distribution.noise(turn.random, rollout.steps, rollout.envs, self.weights),
+        )
+        drawn = self.drawn = actions if bounds is None else rollout["policy_actions"]
+        scores = self.scores = np.empty_like(noise)
+        memory, inputs, starts, latents, outputs = self.of_actor, self.inputs, self.starts, self.latents, self.outputs
+        h, c, *of_critic = _apart(turn.memory["states"])
+        memory.begin(h, c)
+        if self.of_critic is not None:
+            self.of_critic.begin(*of_critic)
+
+        def act(step: int) -> Array:
+            began[step] = rollout["dones"][step - 1] if step else turn.memory["starts"]
+            inputs[step], starts[step] = self.observed[step], began[step]
+            latents[...] = memory.go(inputs[step : step + 1], starts[step : step + 1], step)
+            of_step = scores[step] = outputs(0)
+            drawn[step] = chosen = choose(of_step, noise[step])
+            if bounds is not None:
+                actions[step] = chosen = bounds(chosen)
+            return chosen
+
+        return act
+
+    def end(self, turn: Turn) -> None:
+        rollout, policy, steps = self.rollout, self.policy, self.rollout.steps
+        memories = self.of_actor, self.of_critic or self.of_actor
+        latents = self.inputs if self.of_critic is None else self.of_critic.go(self.inputs, self.starts, 0)
+        states = np.concatenate([one for memory in memories for one in (memory.h, memory.c)], 2)
+        rollout["states"][...] = states[: -1 : policy.sequence].swapaxes(0, 1)
+        turn.memory["states"][...], turn.memory["starts"][...] = states[-1], rollout["dones"][-1]
+        rollout["log_probs"][...] = self.distribution.log_probs(self.scores, self.drawn, self.weights)
+        others = rollout["timeouts"].copy()
+        others[-1] |= ~rollout["dones"][-1]
+
+        def values_of(observations: Mapping[str, Array]) -> Array:  # of what was observed after these steps
+            seen = np.array(observations[""], np.float32).reshape(1, int(others.sum()), -1)
+            if (memory := self.of_critic) is not None:
+                following = memory.h[1:][others], memory.c[1:][others]
+                seen, _ = memory.lstm.run(seen, np.zeros(seen.shape[:2], np.float32), *following)
+            return self._judged(seen)
+
+        values = self._judged(latents).reshape(steps, -1)
+        finish(rollout, values, values_of, policy.gamma, policy.gae_lambda)
+
+    def _judged(self, latents: Array) -> Array:
+        """What the critic says, ``(rows,)``, of what it is given, ``(..., n)``."""
+        return self.critic.bind(self.weights, {"": latents.reshape(1, -1, latents.shape[-1])})(0)[:, 0]
+
+
+class _Memory:
+    """An LSTM with weights, and its states before each step of a round and after the last one, ``(steps + 1, envs, hidden)``."""
+
+    def __init__(self, weights: Array, name: str, steps: int, envs: int) -> None:
+        self.lstm = Lstm(LstmWeights(*(weights[f"{name}.{part}"] for part in _PARTS)))
+        self.h, self.c = (np.zeros((steps + 1, envs, self.lstm.hidden), np.float32) for _ in range(2))
+
+    def begin(self, h: Array, c: Array) -> None:
+        self.lstm.take_weights()
+        self.h[0], self.c[0] = h, c
+
+    def go(self, inputs: Array, starts: Array, step: int) -> Array:
+        """Go some steps on; returns what cells give, ``(steps, envs, hidden)``."""
+        after = slice(step + 1, step + 1 + len(inputs))
+        self.h[after], self.c[after] = self.lstm.run(inputs, starts, self.h[step], self.c[step])
+        return self.h[after]
+
+
+def _apart(states: Array) -> Array:
+    """Hidden and cell states of actor and critic, ``(4, envs, hidden)``, of ``(envs, 4 * hidden)``."""
+    return states.reshape(len(states), 4, -1).swapaxes(0, 1)
+
+
+def _names(weights: Array) -> tuple[str, ...]:
+    return weights.dtype.names or ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import torch
@@ -15,13 +15,10 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
-from reactor_sb3 import formulas
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
+from reactor_sb3.algorithms import sync_sac
 from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
-from reactor_sb3.algorithms.sync_sac import SACBatch
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.trainers.learner import shares_of
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, squashed_sample
 
@@ -50,21 +47,19 @@ class CriticLoss(Loss):
 
 
 @dataclass(frozen=True)
-class ActorLoss(Loss):
+class ActorLoss(sync_sac.ActorLoss):
     """That of SAC; the critics' running statistics stay as they are."""
-
-    learns, reads, statistics, fields = "actor", ("critic",), ("actor_loss", "log_prob"), ("observations", "noise", "ent_coef")
 
     def __call__(self, nets: Mapping[str, Any], batch: SACBatch) -> tuple[torch.Tensor, ...]:
         """The loss, and the mean log-probability, from which the entropy coefficient learns."""
         nets["actor"].set_bn_training_mode(True)
         nets["critic"].set_bn_training_mode(False)
-        actions, log_prob = squashed_sample(nets["actor"], batch.observations, batch.noise)
-        values = torch.cat(nets["critic"](batch.observations, actions), 1).amin(1)
-        return (batch.ent_coef * log_prob - values).mean(), log_prob.mean()
+        return super().__call__(nets, batch)
+
+    formula = Loss.formula
 
 
-class SyncCrossQ(OffPolicyTrainer, CrossQ):
+class SyncCrossQ(SACTrainer, CrossQ):
     """CrossQ whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too. Each minibatch is normalised as a whole,
@@ -87,6 +82,9 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
     """
 
     default_log_name: ClassVar[str] = "CrossQ"
+    host: ClassVar[str] = "sb3-contrib"
+    policy_base: ClassVar[type[Any]] = CrossQPolicy
+    actor_base: ClassVar[type[Any]] = Actor
 
     @keeps_arguments
     def __init__(
@@ -120,11 +118,6 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
-        if use_sde:
-            raise ValueError(
-                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-                "policy; use sb3-contrib's CrossQ, with ReactorVecEnv"
-            )
         self.construct(CrossQ)
 
     def networks(self) -> dict[str, Network]:
@@ -139,11 +132,6 @@ class SyncCrossQ(OffPolicyTrainer, CrossQ):
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(), "actor": ActorLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
-        """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
-        return SquashedPolicy.of(self.policy, CrossQPolicy, self.action_noise, Actor)
 
     def batch(self, transitions: dict[str, Any]) -> SACBatch:
         """Transitions with the noise of actions, drawn in sb3-contrib's order, and the actor's only when it learns."""

@@ -17,9 +17,9 @@ from torch.nn.functional import mse_loss, smooth_l1_loss
 from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.algorithms.q_learning import QLearningTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
-from reactor_torch import Formula, Loss, Network, Networks, TransitionBatch, Update
+from reactor_torch import Formula, Loss, Networks, TransitionBatch
 
 __all__ = ["DQNLoss", "SyncDQN"]
 
@@ -52,7 +52,7 @@ class DQNLoss(Loss):
         return formulas.dqn(self, nets)
 
 
-class SyncDQN(OffPolicyTrainer, DQN):
+class SyncDQN(QLearningTrainer, DQN):
     """Deep Q-learning whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of a reactor program: the parameters are broadcast, each of ``n_actors`` actors takes ``rollout_steps``
@@ -97,8 +97,6 @@ class SyncDQN(OffPolicyTrainer, DQN):
     """
 
     default_log_name: ClassVar[str] = "DQN"
-    usual_train_freq: ClassVar[int] = 4
-    draws_noise: ClassVar[bool] = False
 
     @keeps_arguments
     def __init__(
@@ -142,14 +140,6 @@ class SyncDQN(OffPolicyTrainer, DQN):
         self.double_q, self.loss, self.epsilon_spread = bool(double_q), loss, checked_spread(epsilon_spread)
         self.construct(DQN)
 
-    def networks(self) -> dict[str, Network]:
-        """The Q-network and its target, which stays as it is during a round."""
-        policy = self.policy
-        return {
-            "q_net": Network(policy.q_net, policy.optimizer, self.max_grad_norm),
-            "q_net_target": Network(policy.q_net_target, fixed=True),
-        }
-
     def losses(self) -> dict[str, Loss]:
         """The one of ``loss`` and ``double_q``."""
         return {"q_net": DQNLoss(self.double_q, self.loss)}
@@ -157,24 +147,3 @@ class SyncDQN(OffPolicyTrainer, DQN):
     def acting(self) -> tuple[torch.nn.Module, Policy]:
         """The Q-network, and actions that are greedy but for some."""
         return self.q_net, EpsilonGreedy.of(self.q_net, self.action_space, self.epsilon_spread)
-
-    def batch(self, transitions: dict[str, Any]) -> TransitionBatch:
-        """Transitions; which action was taken is a number."""
-        return TransitionBatch(**transitions | {"actions": transitions["actions"].long()})
-
-    def update(self, batch: TransitionBatch) -> Update:
-        """A step along the gradients of a minibatch."""
-        return (yield from self.descend(q_net=batch))
-
-    def round_stored(self) -> None:
-        """Move the target as often as it is time: all moves of a round come before its gradient steps, as in SB3."""
-        self.follow_by_steps("q_net_target", "q_net")
-
-    def exploration_at(self, timesteps: int) -> float:
-        """The schedule's rate."""
-        return self.exploration_schedule(1.0 - timesteps / float(self._total_timesteps))
-
-    def round_done(self) -> None:
-        """Tell the rate of exploration."""
-        super().round_done()
-        self.log_exploration(self.exploration_schedule(self._current_progress_remaining))

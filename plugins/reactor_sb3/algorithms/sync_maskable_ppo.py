@@ -14,12 +14,13 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 
+from reactor_sb3 import formulas
 from reactor_sb3.acting.actor_critic import MASKS, Base, SampledPolicy
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Loss
+from reactor_torch import Formula, Networks
 
 __all__ = ["MaskedBatch", "MaskedLoss", "SyncMaskablePPO"]
 
@@ -53,7 +54,9 @@ class MaskedLoss(PPOLoss):
         found = policy.evaluate_actions(batch.observations, batch.actions, action_masks=batch.action_masks)
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
 
-    formula = Loss.formula
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers."""
+        return formulas.ppo(self, nets, _BASE)
 
 
 class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
@@ -84,6 +87,7 @@ class SyncMaskablePPO(PPOTrainer, MaskablePPO):  # type: ignore[misc]
     """
 
     default_log_name: ClassVar[str] = "MaskablePPO"
+    host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = MaskedLoss
     policy_base: ClassVar[type[Any]] = MaskableActorCriticPolicy
 

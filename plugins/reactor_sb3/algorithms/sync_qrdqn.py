@@ -14,11 +14,12 @@ from sb3_contrib.qrdqn.policies import QRDQNPolicy
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import Schedule
 
+from reactor_sb3 import formulas
 from reactor_sb3.acting.epsilon_greedy import EpsilonGreedy, checked_spread
 from reactor_sb3.acting.policy import Policy
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.algorithms.q_learning import QLearningTrainer
 from reactor_sb3.trainers.options import OffPolicyOptions, keeps_arguments
-from reactor_torch import Loss, Network, TransitionBatch, Update
+from reactor_torch import Formula, Loss, Networks, TransitionBatch
 
 __all__ = ["QuantileLoss", "SyncQRDQN"]
 
@@ -39,8 +40,12 @@ class QuantileLoss(Loss):
         taken = batch.actions[..., None].expand(-1, quantiles.shape[1], 1)
         return (quantile_huber_loss(quantiles.gather(2, taken).squeeze(2), returns, sum_over_quantiles=True),)
 
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers."""
+        return formulas.qr_dqn(self, nets)
 
-class SyncQRDQN(OffPolicyTrainer, QRDQN):
+
+class SyncQRDQN(QLearningTrainer, QRDQN):
     """Q-learning of quantiles whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncDQN` runs too.
@@ -63,8 +68,8 @@ class SyncQRDQN(OffPolicyTrainer, QRDQN):
     """
 
     default_log_name: ClassVar[str] = "QRDQN"
-    usual_train_freq: ClassVar[int] = 4
-    draws_noise: ClassVar[bool] = False
+    host: ClassVar[str] = "sb3-contrib"
+    learned: ClassVar[str] = "quantile_net"
 
     @keeps_arguments
     def __init__(
@@ -102,14 +107,6 @@ class SyncQRDQN(OffPolicyTrainer, QRDQN):
         self.epsilon_spread = checked_spread(epsilon_spread)
         self.construct(QRDQN)
 
-    def networks(self) -> dict[str, Network]:
-        """The network of quantiles and its target, which stays as it is during a round."""
-        policy = self.policy
-        return {
-            "quantile_net": Network(policy.quantile_net, policy.optimizer, self.max_grad_norm),
-            "quantile_net_target": Network(policy.quantile_net_target, fixed=True),
-        }
-
     def losses(self) -> dict[str, Loss]:
         """The one."""
         return {"quantile_net": QuantileLoss()}
@@ -118,24 +115,3 @@ class SyncQRDQN(OffPolicyTrainer, QRDQN):
         """The network, and actions that are greedy by its mean quantiles but for some."""
         net = self.policy.quantile_net
         return net, EpsilonGreedy.of(net, self.action_space, self.epsilon_spread, "quantile_net", net.n_quantiles)
-
-    def batch(self, transitions: dict[str, Any]) -> TransitionBatch:
-        """Transitions; which action was taken is a number."""
-        return TransitionBatch(**transitions | {"actions": transitions["actions"].long()})
-
-    def update(self, batch: TransitionBatch) -> Update:
-        """A step along the gradients of a minibatch."""
-        return (yield from self.descend(quantile_net=batch))
-
-    def round_stored(self) -> None:
-        """Move the target as often as it is time: all moves of a round come before its gradient steps, as in SB3."""
-        self.follow_by_steps("quantile_net_target", "quantile_net")
-
-    def exploration_at(self, timesteps: int) -> float:
-        """The schedule's rate."""
-        return self.exploration_schedule(1.0 - timesteps / float(self._total_timesteps))
-
-    def round_done(self) -> None:
-        """Tell the rate of exploration."""
-        super().round_done()
-        self.log_exploration(self.exploration_schedule(self._current_progress_remaining))

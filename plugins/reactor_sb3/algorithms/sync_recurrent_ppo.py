@@ -14,14 +14,15 @@ from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.type_aliases import Schedule
 
+from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.records import transition_record
-from reactor_sb3.acting.recurrent import RecurrentPolicy, unpacked
+from reactor_sb3.acting.recurrent import RecurrentPolicy, plain_networks_of, unpacked
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss, PPOTrainer
 from reactor_sb3.trainers.learner import Minibatch
 from reactor_sb3.trainers.on_policy import Rollouts
 from reactor_sb3.trainers.options import Options, keeps_arguments
-from reactor_torch import Loss, normalized
+from reactor_torch import Formula, Networks, normalized
 
 __all__ = ["SequenceBatch", "SequenceLoss", "SyncRecurrentPPO"]
 
@@ -50,7 +51,9 @@ class SequenceLoss(PPOLoss):
         found = policy.evaluate_actions(flat, batch.actions.flatten(0, 1), states, batch.starts.flatten())
         return cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], found)
 
-    formula = Loss.formula
+    def formula(self, nets: Networks) -> Formula | None:
+        """For LSTMs of one layer with dense layers behind them."""
+        return formulas.recurrent_ppo(self, nets, plain_networks_of(nets[self.learns]))
 
 
 class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
@@ -79,6 +82,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
     """
 
     default_log_name: ClassVar[str] = "RecurrentPPO"
+    host: ClassVar[str] = "sb3-contrib"
     loss_class: ClassVar[type[PPOLoss]] = SequenceLoss
     policy_base: ClassVar[type[Any]] = RecurrentActorCriticPolicy
 
@@ -158,7 +162,9 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
         """A pass: all sequences in a new order, with advantages that are normalised minibatch by minibatch."""
         shuffled, rows = batch[self.permutation(len(batch))], self.minibatch_rows
         if self.normalize_advantage:
-            shuffled.advantages = normalized(shuffled.advantages.flatten(), self.batch_size).view_as(shuffled.advantages)
+            shuffled.advantages = normalized(shuffled.advantages.flatten(), self.batch_size, self.nets.kernels("policy")).view_as(
+                shuffled.advantages
+            )
         for begin in range(0, len(batch), rows):
             yield Minibatch(shuffled, slice(begin, min(begin + rows, len(batch))))
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import gymnasium
 import torch
 from sb3_contrib import TQC
 from sb3_contrib.common.utils import quantile_huber_loss
-from sb3_contrib.tqc.policies import Actor, TQCPolicy
+from sb3_contrib.tqc.policies import Actor, Critic, TQCPolicy
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import Schedule
 
 from reactor_sb3 import formulas
-from reactor_sb3.acting.policy import Policy
-from reactor_sb3.acting.squashed import SquashedPolicy
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
-from reactor_sb3.algorithms.sync_sac import SACBatch
-from reactor_sb3.trainers.off_policy import OffPolicyTrainer
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
-from reactor_torch import Loss, Network, Update, squashed_sample
+from reactor_torch import Formula, Loss, Networks, squashed_sample
 
 __all__ = ["ActorLoss", "CriticLoss", "SyncTQC"]
 
@@ -49,6 +45,10 @@ class CriticLoss(Loss):
         quantiles = nets["critic"](batch.observations, batch.actions)
         return (quantile_huber_loss(quantiles, returns[:, None], sum_over_quantiles=False),)
 
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers."""
+        return formulas.tqc_critics(self, nets, Critic, Actor)
+
 
 @dataclass(frozen=True)
 class ActorLoss(sync_sac.ActorLoss):
@@ -59,10 +59,12 @@ class ActorLoss(sync_sac.ActorLoss):
         quantiles: torch.Tensor = critic(observations, actions)
         return quantiles.mean(2).mean(1)
 
-    formula = Loss.formula
+    def formula(self, nets: Networks) -> Formula | None:
+        """For dense layers."""
+        return formulas.tqc_actor(self, nets, Critic, Actor)
 
 
-class SyncTQC(OffPolicyTrainer, TQC):
+class SyncTQC(SACTrainer, TQC):
     """TQC whose actors sample in parallel and whose results do not depend on how many cores do it.
 
     One round is a tick of the reactor program that :class:`~reactor_sb3.SyncSAC` runs too.
@@ -84,6 +86,9 @@ class SyncTQC(OffPolicyTrainer, TQC):
     """
 
     default_log_name: ClassVar[str] = "TQC"
+    host: ClassVar[str] = "sb3-contrib"
+    policy_base: ClassVar[type[Any]] = TQCPolicy
+    actor_base: ClassVar[type[Any]] = Actor
 
     @keeps_arguments
     def __init__(
@@ -119,42 +124,8 @@ class SyncTQC(OffPolicyTrainer, TQC):
         _init_setup_model: bool = True,
         **options: Unpack[SplitOptions],
     ) -> None:
-        if use_sde:
-            raise ValueError(
-                "use_sde=True: the noise of an update's actions is drawn by the trainer, and state-dependent noise belongs to the "
-                "policy; use sb3-contrib's TQC, with ReactorVecEnv"
-            )
         self.construct(TQC)
-
-    def networks(self) -> dict[str, Network]:
-        """Critics, actor, the critics' target and, where it is learned, the entropy coefficient."""
-        policy: Any = self.policy
-        return {
-            "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
-            "actor": Network(policy.actor, policy.actor.optimizer),
-            "critic_target": Network(policy.critic_target),
-            **entropy_network(self),
-        }
 
     def losses(self) -> dict[str, Loss]:
         """The critics' and the actor's."""
         return {"critic": CriticLoss(self.top_quantiles_to_drop_per_net * self.critic.n_critics), "actor": ActorLoss()}
-
-    def acting(self) -> tuple[torch.nn.Module, Policy]:
-        """The actor, and how actions are drawn."""
-        formulas.check_squashed(cast(Any, self.policy).actor, Actor)
-        return SquashedPolicy.of(self.policy, TQCPolicy, self.action_noise, Actor)
-
-    def batch(self, transitions: dict[str, Any]) -> SACBatch:
-        """Transitions with the noise of actions, drawn in SB3's order."""
-        actions = transitions["actions"]
-        noise, next_noise = (torch.randn(actions.shape).to(actions.device) for _ in range(2))
-        return SACBatch(**transitions, noise=noise, next_noise=next_noise, ent_coef=present_coefficient(self))
-
-    def update(self, batch: SACBatch) -> Update:
-        """The critics, the actor, the coefficient, the target."""
-        found = yield from self.descend(critic=batch, actor=batch)
-        found |= learn_entropy(self, found.pop("log_prob"), batch.ent_coef)
-        if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
-            self.nets.follow("critic_target", "critic", self.tau)
-        return found

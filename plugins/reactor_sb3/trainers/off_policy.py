@@ -53,7 +53,7 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         if buffer_class is not None and issubclass(buffer_class, HerReplayBuffer):
             raise ValueError(
                 "hindsight replay (HerReplayBuffer) needs the environment itself to compute rewards again, and actors keep "
-                f"theirs to themselves; use SB3's {self.default_log_name}, with ReactorVecEnv"
+                f"theirs to themselves; use {self.host}'s {self.default_log_name}, with ReactorVecEnv"
             )
         super()._set_options(env)
         self.actor_device: torch.device | str | None = arguments.get("actor_device")
@@ -126,8 +126,8 @@ class OffPolicyTrainer(Trainer, OffPolicyAlgorithm):
         steps, usual = self.rollout_steps * self.n_envs, self.usual_train_freq
         warnings.warn(
             f"{self.updates_due()} update(s) for a round of {steps} steps, {self.rollout_steps} in each of {self.n_envs} "
-            f"environments: {self.update_to_data:.2g} for each step, where SB3's {self.default_log_name} has {1 / usual:g} by "
-            f"default; pass gradient_steps={max(steps // usual, 1)} for as many",
+            f"environments: {self.update_to_data:.2g} for each step, where {self.host}'s {self.default_log_name} has {1 / usual:g} "
+            f"by default; pass gradient_steps={max(steps // usual, 1)} for as many",
             stacklevel=7,
         )
 

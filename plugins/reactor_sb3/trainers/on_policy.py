@@ -150,7 +150,7 @@ class OnPolicyTrainer(Trainer):
             raise ValueError(
                 "the actors compute returns and advantages themselves, so that a rollout buffer of another class, or with other "
                 "arguments, would never be asked: leave rollout_buffer_class= and rollout_buffer_kwargs= out, or use "
-                f"SB3's {self.default_log_name} with ReactorVecEnv"
+                f"{self.host}'s {self.default_log_name} with ReactorVecEnv"
             )
 
     # ------------------------------------------------------------------ what an algorithm says

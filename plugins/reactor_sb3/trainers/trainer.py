@@ -82,6 +82,8 @@ class Trainer(RunOwner, BaseAlgorithm):
     _n_updates: int
 
     default_log_name: ClassVar[str] = "run"
+    host: ClassVar[str] = "SB3"
+    """Whose algorithm it is, for messages."""
     log_unit: ClassVar[str] = "episodes"
     """Unit of ``log_interval``."""
     usual_actors: ClassVar[int] = 8

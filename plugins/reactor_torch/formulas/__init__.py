@@ -17,6 +17,8 @@ from reactor_torch.formulas.continuous import (
 from reactor_torch.formulas.distributions import Bernoullis, Categoricals, Distribution, Gaussians
 from reactor_torch.formulas.dqn import DQNFormula, QFormula
 from reactor_torch.formulas.ppo import PPOFormula
+from reactor_torch.formulas.quantiles import DenseQuantileCritics, QRDQNFormula, TQCCriticFormula
+from reactor_torch.formulas.recurrent import RecurrentActorCritic, RecurrentPPOFormula, lstm_of
 
 __all__ = [
     "ActorCritic",
@@ -29,15 +31,21 @@ __all__ = [
     "DQNFormula",
     "DenseActorCritic",
     "DenseCritics",
+    "DenseQuantileCritics",
     "DenseSquashedActor",
     "Distribution",
     "Gaussians",
     "PPOFormula",
     "QFormula",
+    "QRDQNFormula",
+    "RecurrentActorCritic",
+    "RecurrentPPOFormula",
     "SACActorFormula",
     "SACCriticFormula",
     "SquashedActor",
     "TD3ActorFormula",
     "TD3CriticFormula",
+    "TQCCriticFormula",
+    "lstm_of",
     "squashed_sample",
 ]

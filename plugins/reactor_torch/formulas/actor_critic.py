@@ -16,8 +16,6 @@ from reactor_torch.formulas.distributions import Distribution, Evaluated
 
 __all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
 
-FORBIDDEN = -1e8
-"""Logit of a choice that is not allowed."""
 EvaluatedActions = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
 
@@ -71,10 +69,7 @@ class DenseActorCritic:
         if distribution is None:
             distribution = self._of_rows[rows] = self.distribution.at(rows, self.flat.device)
         self._evaluated = distribution
-        outputs = self.actor.forward(observations)
-        if masks is not None:  # what has no probability has no gradient either
-            outputs.masked_fill_(masks.logical_not(), FORBIDDEN)
-        distribution.evaluate(outputs, actions)
+        distribution.evaluate(self.actor.forward(observations), actions, masks)
         return self.critic.forward(observations).view(-1), distribution.log_prob, distribution.entropy
 
     def backward(self, by_values: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> None:
@@ -91,20 +86,19 @@ class AutogradActorCritic:
     """Any policy, differentiated by autograd.
 
     Args:
-        evaluate_actions: From observations and actions to values, log-probabilities and entropies (or ``None``), with a graph, as
-            SB3's ``ActorCriticPolicy.evaluate_actions``.
+        evaluate_actions: From observations and actions (and masks) to values, log-probabilities and entropies (or ``None``), with
+            a graph, as SB3's ``ActorCriticPolicy.evaluate_actions``.
         flat: The policy's parameters.
     """
 
-    def __init__(self, evaluate_actions: Callable[[Any, torch.Tensor], Any], flat: FlatParameters) -> None:
+    def __init__(self, evaluate_actions: Callable[..., Any], flat: FlatParameters) -> None:
         self.evaluate_actions, self.flat = evaluate_actions, flat
         self._outputs: list[torch.Tensor] = []
 
     @torch.enable_grad()
     def evaluate(self, observations: Any, actions: torch.Tensor, masks: torch.Tensor | None = None) -> EvaluatedActions:
-        """See :meth:`ActorCritic.evaluate`; observations are what the policy takes. It knows no masks."""
-        assert masks is None
-        values, log_prob, entropy = self.evaluate_actions(observations, actions)
+        """See :meth:`ActorCritic.evaluate`; observations are what the policy takes."""
+        values, log_prob, entropy = self.evaluate_actions(observations, actions, *(() if masks is None else (masks,)))
         self._outputs = [values.flatten(), log_prob] + ([] if entropy is None else [entropy])
         return self._outputs[0].detach(), log_prob.detach(), None if entropy is None else entropy.detach()
 

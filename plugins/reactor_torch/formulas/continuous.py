@@ -132,31 +132,35 @@ class DenseCritics:
     def __init__(self, networks: Sequence[Sequence[Layer]], flat: FlatParameters) -> None:
         self.flat, self.kernels = flat, kernels_for(flat.device)
         self.networks = [Dense(layers, flat, room=partial(self._room, number)) for number, layers in enumerate(networks)]
+        self.outputs = networks[0][-1].outputs
         self._of_rows: dict[int, torch.Tensor] = {}
-        self._values: dict[int, torch.Tensor] = {}
+        self._outputs: dict[int, torch.Tensor] = {}
 
     def _room(self, number: int, rows: int) -> torch.Tensor:
-        """Where the extension puts the values of a critic: they lie below each other."""
-        if rows not in self._values:
-            self._values[rows] = torch.zeros(len(self.networks), rows)
-        return self._values[rows][number].view(rows, 1)
+        """Where the extension puts what a critic says: they lie below each other."""
+        if rows not in self._outputs:
+            self._outputs[rows] = torch.zeros(len(self.networks), rows, self.outputs)
+        return self._outputs[rows][number]
 
     def q_values(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """See :meth:`Critics.q_values`; observations are ``(rows, features)``, float32. Valid until the next call."""
-        inputs = self._inputs(observations, actions)
+        return self.outputs_of(self.inputs_of(observations, actions))[:, :, 0]
+
+    def outputs_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        """What each critic says, ``(critics, rows, outputs)``."""
         found = [network.forward(inputs) for network in self.networks]
-        return torch.stack([one.view(-1) for one in found]) if self.kernels is None else self._values[len(inputs)]
+        return torch.stack(found) if self.kernels is None else self._outputs[len(inputs)]
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See :meth:`Critics.backward`."""
-        for network, column in zip(self.networks, gradient[:, :, None], strict=True):
-            network.backward(column)
+        for network, part in zip(self.networks, gradient.view(*gradient.shape[:2], self.outputs), strict=True):
+            network.backward(part)
 
     def action_gradient(
         self, observations: torch.Tensor, actions: torch.Tensor, first: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`Critics.action_gradient`; each critic is differentiated only where its value is the least."""
-        inputs, features = self._inputs(observations, actions), observations.shape[1]
+        inputs, features = self.inputs_of(observations, actions), observations.shape[1]
         if first or len(self.networks) == 1:
             values = self.networks[0].forward(inputs).view(-1)
             return values, self.networks[0].input_gradient(None, features)
@@ -174,7 +178,8 @@ class DenseCritics:
             gradient.index_copy_(0, rows, network.input_gradient(rows, features))
         return values, gradient
 
-    def _inputs(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    def inputs_of(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """What each critic is given, ``(rows, features + n)``; valid until the next call."""
         rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
         inputs = self._of_rows.get(rows)
         if inputs is None:

@@ -18,6 +18,9 @@ from reactor_torch.flat import FlatParameters, kernels_for
 
 __all__ = ["Bernoullis", "Categoricals", "Distribution", "Evaluated", "Gaussians"]
 
+FORBIDDEN = -1e8
+"""The logit of a choice that is masked, as sb3-contrib has it."""
+
 
 class Evaluated(ABC):
     """A distribution for one number of rows.
@@ -38,8 +41,14 @@ class Evaluated(ABC):
         self.gradient = torch.zeros(rows, outputs, device=device)
 
     @abstractmethod
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
-        """Fill in :attr:`log_prob` and :attr:`entropy`."""
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
+        """Fill in :attr:`log_prob` and :attr:`entropy`.
+
+        Args:
+            outputs: What the network gives, ``(rows, n)``.
+            actions: The actions.
+            masks: Which choices are allowed, ``(rows, n)``, bool; ``None`` if all are. Only of :class:`Categoricals`.
+        """
 
     @abstractmethod
     def differentiate(self, by_log_prob: torch.Tensor, by_entropy: float) -> None:
@@ -78,10 +87,12 @@ class _Categorical(Evaluated):
         self.logs, self.chosen = torch.zeros(rows, size, device=device), torch.zeros(rows, 1, device=device)
         self.probabilities, self.terms = torch.zeros_like(self.logs), torch.zeros_like(self.logs)
         self.taken = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+        self.masks: torch.Tensor | None = None
 
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         self.taken.view(actions.shape).copy_(actions)
-        torch.log_softmax(outputs, 1, out=self.logs)
+        self.masks = masks
+        torch.log_softmax(outputs if masks is None else outputs.masked_fill(~masks, FORBIDDEN), 1, out=self.logs)
         torch.gather(self.logs, 1, self.taken, out=self.log_prob[:, None])
         torch.exp(self.logs, out=self.probabilities)
         torch.mul(self.probabilities, self.logs, out=self.terms)
@@ -94,6 +105,8 @@ class _Categorical(Evaluated):
         else:
             torch.mul(self.probabilities, column, out=self.gradient)
         self.gradient.neg_().scatter_add_(1, self.taken, column)
+        if self.masks is not None:
+            self.gradient.mul_(self.masks)
 
 
 class _Categoricals(Evaluated):
@@ -101,9 +114,11 @@ class _Categoricals(Evaluated):
         super().__init__(rows, sum(sizes), device)
         self.sizes, self.parts = list(sizes), [_Categorical(size, rows, device) for size in sizes]
 
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
-        for part, logits, taken in zip(self.parts, torch.split(outputs, self.sizes, 1), actions.unbind(1), strict=True):
-            part.evaluate(logits, taken)
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
+        allowed = [None] * len(self.parts) if masks is None else torch.split(masks, self.sizes, 1)
+        given = zip(self.parts, torch.split(outputs, self.sizes, 1), actions.unbind(1), allowed, strict=True)
+        for part, logits, taken, mask in given:
+            part.evaluate(logits, taken, mask)
         torch.sum(torch.stack([part.log_prob for part in self.parts]), 0, out=self.log_prob)
         torch.sum(torch.stack([part.entropy for part in self.parts]), 0, out=self.entropy)
 
@@ -127,7 +142,7 @@ class Bernoullis(Distribution):
 
 
 class _Bernoullis(Evaluated):
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         self.logits = outputs
         self.probabilities = torch.sigmoid(outputs)
         self.taken = actions.view(outputs.shape).to(outputs.dtype)
@@ -174,7 +189,7 @@ class _Gaussian(Evaluated):
         self.inverse, self.distances = torch.zeros_like(log_std), torch.zeros_like(self.gradient)
         self.squares = torch.zeros_like(self.gradient)
 
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         torch.neg(self.log_std, out=self.inverse).exp_()
         torch.sub(actions.view(outputs.shape), outputs, out=self.distances).mul_(self.inverse)  # in standard deviations
         torch.mul(self.distances, self.distances, out=self.squares)
@@ -222,7 +237,7 @@ class _Tosses(Evaluated):
         self.taken = torch.zeros(rows, count)
         self.probabilities, self.terms = (np.zeros((rows, count), np.float32) for _ in range(2))
 
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         self.taken.view(actions.shape).copy_(actions)
         self.logits = np.ascontiguousarray(outputs.numpy())
         out = self.log_prob.numpy(), self.entropy.numpy()
@@ -240,7 +255,7 @@ class _Draws(Evaluated):
         self.inverse = np.zeros(len(log_std), np.float32)
         self.distances, self.terms = (np.zeros((rows, len(log_std)), np.float32) for _ in range(2))
 
-    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor) -> None:
+    def evaluate(self, outputs: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor | None = None) -> None:
         given = [np.ascontiguousarray(one.numpy()) for one in (outputs, actions)]
         out = self.log_prob.numpy(), self.entropy.numpy()
         self.kernels.draw(*given, self.log_std, self.inverse, self.distances, *out)

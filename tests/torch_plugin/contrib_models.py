@@ -1,0 +1,68 @@
+"""Networks of sb3-contrib's models with the losses of our trainers, and what these learn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
+from torch_plugin.sb3_models import ACTIONS, Walk
+
+from reactor_sb3.algorithms import sync_qrdqn, sync_tqc
+from reactor_sb3.algorithms.sync_maskable_ppo import MaskedLoss
+from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceLoss
+from reactor_torch import Network, Networks
+
+MASKED = ("discrete", "multi-discrete", "multi-binary")
+CHOICES = {"discrete": [3], "multi-discrete": [2, 4, 3], "multi-binary": [2, 2, 2, 2]}
+"""Among how many is chosen, for each choice of such an action."""
+
+
+def quantiles(**network: Any) -> Networks:
+    """QR-DQN's."""
+    model = QRDQN(
+        "MlpPolicy", Walk(spaces.Discrete(3)), seed=1, device="cpu", buffer_size=10, policy_kwargs={"n_quantiles": 21, **network}
+    )
+    policy = model.policy
+    parts = {
+        "quantile_net": Network(policy.quantile_net, policy.optimizer),
+        "quantile_net_target": Network(policy.quantile_net_target, fixed=True),
+    }
+    for one in policy.quantile_net_target.parameters():
+        one.data.add_(torch.randn_like(one), alpha=0.1)
+    return Networks(parts, {"quantile_net": sync_qrdqn.QuantileLoss()})
+
+
+def truncated(drop: int, **network: Any) -> Networks:
+    """TQC's."""
+    given = {"net_arch": [24, 16], "n_quantiles": 7, **network}
+    model = TQC("MlpPolicy", Walk(ACTIONS["box"]), seed=1, device="cpu", buffer_size=10, policy_kwargs=given)
+    policy = model.policy
+    parts = {
+        "critic": Network(policy.critic, policy.critic.optimizer, excluding=policy.actor),
+        "actor": Network(policy.actor, policy.actor.optimizer),
+        "critic_target": Network(policy.critic_target),
+    }
+    return Networks(parts, {"critic": sync_tqc.CriticLoss(drop), "actor": sync_tqc.ActorLoss()})
+
+
+def masked(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:
+    """MaskablePPO's."""
+    model = MaskablePPO("MlpPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=network)
+    parts = {"policy": Network(model.policy, model.policy.optimizer)}
+    return Networks(parts, {"policy": MaskedLoss(0.2, clip_range_vf, 0.01, 0.5)})
+
+
+def recurrent(kind: str, clip_range_vf: float | None, **network: Any) -> Networks:
+    """RecurrentPPO's."""
+    given = {"net_arch": [16], "lstm_hidden_size": 24, **network}
+    model = RecurrentPPO("MlpLstmPolicy", Walk(ACTIONS[kind]), seed=1, device="cpu", policy_kwargs=given)
+    parts = {"policy": Network(model.policy, model.policy.optimizer)}
+    return Networks(parts, {"policy": SequenceLoss(0.2, clip_range_vf, 0.01, 0.5)})
+
+
+def allowed(kind: str, actions: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
+    """Masks by which actions are allowed, and what is ``free``, ``(rows, choices)``."""
+    begins = torch.tensor([0, *CHOICES[kind][:-1]]).cumsum(0)
+    return free.scatter(1, actions.long().view(len(actions), -1) + begins, True)
