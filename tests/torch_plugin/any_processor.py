@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from sb3_plugin.continuous_models import Learner, model_of
-from torch_plugin.contrib_models import CHOICES, MASKED, allowed, masked, quantiles, truncated
+from torch_plugin.contrib_models import CHOICES, MASKED, allowed, masked, quantiles, recurrent, truncated
 from torch_plugin.sb3_models import dqn, ppo
 
 from reactor_sb3.algorithms import pqn, sync_dqn, sync_sac, sync_td3
 from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.algorithms.ppo import PPOBatch, PPOLoss
 from reactor_sb3.algorithms.sync_maskable_ppo import MaskedBatch
+from reactor_sb3.algorithms.sync_recurrent_ppo import SequenceBatch
 from reactor_torch import Network, Networks, QBatch, TransitionBatch, normalized
 
 ROWS, UPDATES = 200, 12
@@ -142,6 +143,16 @@ def surrogate_with_masks(kind: str) -> str:
     return trained(nets, MaskedBatch(draw.normal(ROWS, 5), actions, *columns, action_masks=masks), {})
 
 
+def surrogate_of_sequences() -> str:
+    draw, rows, steps = Numbers(1), 7, 30
+    columns = [draw.normal(rows, steps) for _ in range(4)]
+    starts = (draw.integers(8, rows, steps) == 0).float()
+    batch = SequenceBatch(
+        draw.normal(rows, steps, 5), draw.integers(3, rows, steps), *columns, states=draw.normal(rows, 4 * 24) / 4, starts=starts
+    )  # fmt: skip
+    return trained(recurrent("discrete", None), batch, {})
+
+
 TRAININGS = {
     "SAC": sac,
     "TD3": td3,
@@ -149,6 +160,7 @@ TRAININGS = {
     "PQN": returns_of_q,
     "QR-DQN": quantiles_of_q,
     "TQC": quantile_critics,
+    "RecurrentPPO": surrogate_of_sequences,
     **{f"MaskablePPO, {kind}": lambda kind=kind: surrogate_with_masks(kind) for kind in MASKED},
     **{f"PPO, {kind}": lambda kind=kind: surrogate(kind) for kind in ("discrete", "multi-discrete", "multi-binary", "box")},
 }
