@@ -14,7 +14,7 @@ from reactor_torch.dense import Dense, Layer
 from reactor_torch.flat import FlatParameters
 from reactor_torch.formulas.distributions import Distribution, Evaluated
 
-__all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic"]
+__all__ = ["ActorCritic", "AutogradActorCritic", "DenseActorCritic", "EvaluatedActions"]
 
 EvaluatedActions = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 """Values, log-probabilities and entropies, ``(rows,)`` each; no entropies where nobody can compute them."""
