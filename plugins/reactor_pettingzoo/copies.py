@@ -14,11 +14,11 @@ from typing import Any
 
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
-from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
+from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper, TerminateIllegalWrapper
 
 from reactor_pettingzoo.agents import AgentID
 
-__all__ = ["AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel"]
+__all__ = ["AECCopy", "Copy", "ParallelCopy", "leave_dead", "step_parallel", "within_checks"]
 
 
 class Copy(ABC):
@@ -130,6 +130,16 @@ def leave_dead(env: Any) -> None:
                 f"({before}). step() has to begin with: if self.terminations[self.agent_selection] or "
                 "self.truncations[self.agent_selection]: return self._was_dead_step(action)"
             )
+
+
+def within_checks(env: Any) -> Any:
+    """The ``AECEnv`` within PettingZoo's wrappers that only check, for whoever resets the outermost and takes legal actions.
+
+    Each of them looks every attribute up in the next one: that takes longer than a step of a board game.
+    """
+    while type(env) in (OrderEnforcingWrapper, AssertOutOfBoundsWrapper, TerminateIllegalWrapper):
+        env = env.env
+    return env
 
 
 def step_parallel(env: ParallelEnv, actions: dict[Any, Any]) -> Any:

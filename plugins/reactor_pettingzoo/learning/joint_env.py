@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +14,7 @@ from gymnasium import spaces
 
 from reactor_gymnasium.plugin import as_number
 from reactor_pettingzoo.agents import MASK, AgentID, EnvFn
-from reactor_pettingzoo.copies import leave_dead, step_parallel
+from reactor_pettingzoo.copies import leave_dead, step_parallel, within_checks
 from reactor_pettingzoo.learning.seats import ACTS, ENDED, REWARDS, TOTALS, Block, Seats
 
 __all__ = ["JointEnv", "JointMaker"]
@@ -34,6 +36,24 @@ class JointMaker:
 
     def __call__(self) -> JointEnv:
         return JointEnv(self.env_fn, self.seats)
+
+    @classmethod
+    def of(cls, env_fn: EnvFn, seats: Seats) -> JointMaker:
+        """One that can be asked for a render mode, where ``env_fn`` can."""
+        try:
+            parameters = inspect.signature(env_fn).parameters
+        except (TypeError, ValueError):
+            return cls(env_fn, seats)
+        asked = "render_mode" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        return VisibleJointMaker(env_fn, seats) if asked else cls(env_fn, seats)
+
+
+class VisibleJointMaker(JointMaker):
+    """Makes environments that can be seen, if they are to be."""
+
+    def __call__(self, render_mode: str | None = None) -> JointEnv:
+        env_fn: Any = self.env_fn
+        return JointEnv(env_fn if render_mode is None else partial(env_fn, render_mode=render_mode), self.seats)
 
 
 class JointEnv(gymnasium.Env[dict[str, Any], Array]):
@@ -63,7 +83,9 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         self.truncated = False
         self.places = [_Place(block, row, columns) for block, columns in zip(seats.blocks, seats.columns, strict=True)
                        for row in range(block.agents)]  # fmt: skip
+        self.first_places = [self.places[block.first] for block in seats.blocks]
         self.at: dict[AgentID, int] = {}
+        self.inner = self.env
 
     # ------------------------------------------------------------------ episodes
 
@@ -79,6 +101,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
         env: Any = self.env
         returned = env.reset(seed=seed, options=options)
         if self.seats.specs.turns:
+            self.inner = within_checks(env)
             leave_dead(env)
             self._take_turn()
         else:
@@ -170,22 +193,22 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
     # ------------------------------------------------------------------ agents that take turns
 
     def _turn(self, action: Array) -> float:
-        env: Any = self.env
+        env: Any = self.inner
         agent, alive = env.agent_selection, list(env.agents)
         env.step(self.places[self.at[agent]].action(action, action.tolist(), self.seen))
         total = self._gain(env.rewards, alive)
         self._end(env.terminations, env.truncations, alive)
-        leave_dead(env)
-        left = [one for one in alive if one not in env.agents]
-        for one in left:
-            if not self.seen[ENDED][self.at[one]]:
+        if env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            leave_dead(env)
+        for one in alive:
+            if one not in env.agents and not self.seen[ENDED][self.at[one]]:
                 self.seen[ENDED][self.at[one]] = TERMINATED
         self._take_turn()
         return total
 
     def _take_turn(self) -> None:
         """Write down what the agent sees whose turn it is."""
-        env: Any = self.env
+        env: Any = self.inner
         self.live = list(env.agents)
         self.seen[ACTS].fill(0)
         if self.live:
@@ -193,7 +216,7 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
             if agent not in self.at:
                 raise self._stranger(agent)
             seat = self.at[agent]
-            for place in self.places:
+            for place in self.first_places:
                 place.clear(self.seen)
             self.seen[ACTS][seat] = 1
             self.places[seat].see(self.seen, agent, env.observe(agent), env.infos.get(agent), True)

@@ -105,7 +105,8 @@ class CentralisedPolicy(ActorCriticPolicy):
     def make_features_extractor(self) -> BaseFeaturesExtractor:
         """The actor's, then the critic's."""
         seen: Any = self.observation_space
-        return (BothParts if hasattr(self, "features_extractor") else OwnPart)(seen)
+        there = isinstance(getattr(self, "features_extractor", None), nn.Module)
+        return (BothParts if there else OwnPart)(seen)
 
     def _build_mlp_extractor(self) -> None:
         super()._build_mlp_extractor()

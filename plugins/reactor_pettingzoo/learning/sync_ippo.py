@@ -156,7 +156,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         """What makes environments of all agents together."""
         if isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None:
             raise ValueError("SyncIPPO cannot use VecNormalize, which would normalise what agents are told besides observations")
-        return env if env is None or isinstance(env, VecEnv | JointMaker) else JointMaker(env, self.seats)
+        return env if env is None or isinstance(env, VecEnv | JointMaker) else JointMaker.of(env, self.seats)
 
     def _for_host(self) -> dict[str, Any]:
         given = super()._for_host()

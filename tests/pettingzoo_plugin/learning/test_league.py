@@ -39,7 +39,7 @@ def alone(pipeline: int) -> dict[str, Any]:
         return all_of(model.learn(24 * 4 * 9))
 
 
-@pytest.mark.parametrize(("pipeline", "place"), [(0, PROCESSES), (1, THREADS)])
+@pytest.mark.parametrize(("pipeline", "place"), [(0, THREADS), (1, PROCESSES)])
 def test_the_same_league_on_any_workers(pipeline: int, place: dict[str, Any]) -> None:
     with trained(pipeline=pipeline, **place) as model:
         assert all_of(model.learn(24 * 4 * 9)) == alone(pipeline)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 from functools import cache, partial
@@ -13,7 +16,8 @@ import pytest
 import torch
 from gymnasium import Env
 from learning_envs import ENVS, EVALUATED, Late, Pair, Solo, make, outcome
-from runner_envs import Herd
+from mpe2.simple_spread import simple_spread
+from runner_envs import Herd, Table
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -24,9 +28,11 @@ from reactor_pettingzoo import MultiAgentRunner
 from reactor_pettingzoo.learning import SyncIPPO
 from reactor_pettingzoo.learning.joint_env import JointEnv
 from reactor_pettingzoo.learning.joint_policy import turns_advantages
+from reactor_rl import RecoveryWarning
 from reactor_sb3 import SyncPPO
 
 PROCESSES: dict[str, Any] = {"executor": "processes", "workers": 2}
+INLINE: dict[str, Any] = {"executor": "inline"}
 THREADS: dict[str, Any] = {"executor": "threads", "workers": 2}
 each = pytest.mark.parametrize("env", sorted(ENVS))
 
@@ -44,7 +50,7 @@ def alone(env: str, pipeline: int = 0, **how: Any) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:You have specified a mini-batch size of 40:UserWarning")
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("how", [{}, {"target_kl": 0.002}, {"envs_per_actor": 2, "pipeline": 1}], ids=str)
+@pytest.mark.parametrize("how", [{"target_kl": 0.002}, {"envs_per_actor": 2, "pipeline": 1}], ids=str)
 def test_one_agent_is_sync_ppo(env_id: str, how: dict[str, Any]) -> None:
     given = {"n_actors": 2, "n_steps": 96, "batch_size": 40, "n_epochs": 3, "seed": 3, "executor": "inline", **how}
     given["learning_rate"] = 3e-3
@@ -327,18 +333,68 @@ def test_advantages_of_turns(seed: int) -> None:
         assert np.allclose(np.where(known, found, 0), expected, atol=1e-4)
 
 
+# ---------------------------------------------------------------------- critics that see everything
+
+
+class Known(Table):
+    """It says what its state is."""
+
+    def state(self) -> Any:
+        return np.array([self.t, *self.facts[:2]], np.float64)
+
+
+SPREAD = partial(simple_spread.parallel_env, N=3, max_cycles=6)
+
+
+@pytest.mark.parametrize(("env", "size"), [("deaths", 16), (Known, 3), (SPREAD, 54)], ids=str)
+def test_centralised_critics(env: Any, size: int) -> None:
+    """They see what the environment says of its state, or all observations; actors do not."""
+
+    def look(rollouts: Any, batches: Any) -> None:
+        for name, batch in batches.items():
+            own, policy = batch.observations["own"], model.policies[name].policy
+            assert batch.observations["state"].shape[1] == size
+            other = {"own": own, "state": batch.observations["state"] + 1}
+            actions = policy.get_distribution(other).mode()
+            assert torch.equal(actions, policy.get_distribution(batch.observations).mode())
+            assert not torch.allclose(policy.predict_values(other), policy.predict_values(batch.observations))
+            values, log_probs, _ = model.losses()[name].evaluate(policy, batch)
+            assert torch.allclose(values.flatten(), batch.old_values, atol=1e-5)
+            assert torch.allclose(log_probs, batch.old_log_prob, atol=1e-4)
+
+    found = []
+    for how in (INLINE, {"n_learners": 2}):
+        with make(env, centralised_critic=True, **how) as model:
+            each_round(model, 128, look)
+            found.append(model.fingerprint())
+    assert found[0] == found[1]
+    with MultiAgentRunner(ENVS.get(env, env) if isinstance(env, str) else env, model.policies, executor="inline") as runner:
+        assert runner.run(steps=10, seed=0, progress_bar=False).steps == 10
+
+
+def test_all_observations_are_the_state() -> None:
+    def look(rollouts: Any, _: Any) -> None:
+        state = rollouts.steps("observationsant:state")[:, :, 0]
+        assert np.array_equal(state, np.concatenate([rollouts.steps(f"observations{name}")[:, :, 0] for name in names], -1))
+
+    with make("deaths", centralised_critic=True) as model:
+        names = list(model.policies)
+        each_round(model, 64, look)
+
+
 # ---------------------------------------------------------------------- wherever it runs
 
 
-@each
-@pytest.mark.parametrize(("pipeline", "place"), [(0, PROCESSES), (1, THREADS)])
+@pytest.mark.parametrize(
+    ("env", "pipeline", "place"), [("masks", 0, PROCESSES), ("mixed", 1, THREADS), ("turns", 1, PROCESSES), ("late", 0, THREADS)]
+)
 def test_the_same_on_any_workers(env: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(env, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(256)) == alone(env, pipeline)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", ["masks", "mixed", "turns"])
+@each
 @pytest.mark.parametrize("pipeline", [0, 1])
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
@@ -347,7 +403,15 @@ def test_the_same_on_all_workers(env: str, pipeline: int, executor: Any, workers
         assert outcome(model.learn(256)) == alone(env, pipeline)
 
 
-@pytest.mark.parametrize(("env", "pipeline"), [("deaths", 0), ("masks", 1), ("turns", 0), ("mixed", 1)])
+@pytest.mark.parametrize(("env", "place"), [("mixed", INLINE), ("masks", THREADS), ("turns", PROCESSES)])
+def test_policies_are_learned_side_by_side(env: str, place: dict[str, Any]) -> None:
+    """By workers of their own, with the same bits."""
+    with make(env, n_learners=2, **EVALUATED, **place) as model:
+        assert outcome(model.learn(256)) == alone(env)
+        assert model.split and model.session.sliced.lanes.workers == len(model.policies) - 1
+
+
+@pytest.mark.parametrize(("env", "pipeline"), [("masks", 1), ("turns", 0)])
 def test_resumed_is_uninterrupted(env: str, pipeline: int, tmp_path: Path) -> None:
     with make(env, pipeline=pipeline, **EVALUATED) as model:
         model.learn(128)
@@ -390,6 +454,39 @@ def test_killed_and_resumed(env: str, tmp_path: Path) -> None:
         assert outcome(resumed.learn(resumed.remaining_timesteps, reset_num_timesteps=False)) == alone(env)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("env", ["mixed", "turns"])
+@pytest.mark.filterwarnings("always")
+def test_killed_workers_change_no_weight(env: str) -> None:
+    with pytest.warns(RecoveryWarning), make(env, executor="processes", workers=3, restarts=9, **EVALUATED) as model:
+        assert outcome(model.learn(256, callback=Killing({2, 4}))) == alone(env)
+
+
+class Killing(BaseCallback):
+    """Kills a helper when some rounds begin."""
+
+    def __init__(self, rounds: set[int]) -> None:
+        super().__init__()
+        self.rounds, self.round = rounds, 0
+
+    def _on_rollout_start(self) -> None:
+        self.round += 1
+        if self.round in self.rounds:
+            helpers = sorted(process.pid for process in multiprocessing.active_children() if process.pid is not None)
+            os.kill(helpers[self.round % len(helpers)], signal.SIGKILL)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["deaths", "turns"])
+def test_watching_changes_nothing(env: str, tmp_path: Path) -> None:
+    with make(env, watch=tmp_path / "run.gif", watch_every=2, watch_steps=5, **EVALUATED) as model:
+        assert outcome(model.learn(256)) == alone(env)
+    assert list(tmp_path.glob("*.gif"))
+
+
 @pytest.mark.parametrize("env", ["masks", "turns"])
 def test_saved_and_loaded(env: str, tmp_path: Path) -> None:
     with make(env) as model:
@@ -427,6 +524,7 @@ def test_what_is_refused() -> None:
         SyncIPPO(DQNPolicy, Herd, executor="inline")
 
 
+@pytest.mark.slow
 def test_reactor_pettingzoo_does_without_sb3() -> None:
     script = "import sys, reactor_pettingzoo; assert 'stable_baselines3' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
