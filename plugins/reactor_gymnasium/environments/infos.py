@@ -23,6 +23,7 @@ __all__ = [
     "Block",
     "InfoColumns",
     "pack_columns",
+    "masked",
     "together_columns",
     "stack_infos",
     "Packed",
@@ -248,6 +249,12 @@ def pack_columns(
         packed = [((form, values.dtype.str, values.shape[1:]), values.tobytes()) for form, values in columns.values()]
         groups.append((where, tuple(columns), packed))
     return finals, groups
+
+
+def masked(columns: dict[str, npt.NDArray[Any]], rows: int) -> dict[str, Any]:
+    """Infos that all rows have, each with its mask."""
+    everybody = _everybody(rows)
+    return {name: part for key, values in columns.items() for name, part in ((key, values), (f"_{key}", everybody.copy()))}
 
 
 def together_columns(blocks: Sequence[InfoColumns], rows: int) -> dict[str, Any] | None:

@@ -188,6 +188,13 @@ class BlockKernel(ABC):
         """The infos of the last step, of those rows that have one."""
         return []
 
+    def together(self) -> dict[str, Array] | None:
+        """The infos of the last step as Gymnasium puts those of all rows together, of each key one array.
+
+        ``None`` if it takes more than that.
+        """
+        return None
+
     def final_info(self, row: int) -> dict[str, Any]:
         """The last info of an episode, if its row was reset in the same step."""
         return {}

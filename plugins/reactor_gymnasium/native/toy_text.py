@@ -116,6 +116,11 @@ class Table(CompiledKernel):
         others = np.flatnonzero(~was_reset)
         return [ones, (others, {"prob": ("python", self.probs[others])})]
 
+    def together(self) -> dict[str, Array] | None:
+        assert self.probs is not None
+        # The first row's number says of which type all are: after a reset it is an int, and others' probabilities become 0 or 1.
+        return {"prob": self.probs.astype(np.int64) if self.was_reset[0] and self.first_prob == "int" else self.probs.copy()}
+
     def final_info(self, row: int) -> dict[str, Any]:
         assert self.final_probs is not None
         return {"prob": float(self.final_probs[row])}
@@ -238,6 +243,10 @@ class Taxi(Table):
     def infos(self) -> list[Columns]:
         (rows, columns), *_ = super().infos()
         return [(rows, {**columns, "action_mask": ("array", self.masks[self.observations])})]
+
+    def together(self) -> dict[str, Array] | None:
+        infos = super().together()
+        return infos and {**infos, "action_mask": self.masks[self.observations]}
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {**super().final_info(row), "action_mask": self.masks[self.finals[row]].copy()}

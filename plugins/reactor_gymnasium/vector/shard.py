@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all, marked
 from reactor_gymnasium.environments.bypass import WrapperBypass
-from reactor_gymnasium.environments.infos import note_whose_info, pack_columns, pack_infos, together, together_columns
+from reactor_gymnasium.environments.infos import masked, note_whose_info, pack_columns, pack_infos, together, together_columns
 from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
 from reactor_gymnasium.native.kernel import BlockKernel
@@ -301,11 +301,14 @@ class EnvShard(Shard):
         self.rewards.buffer[...] = kernel.rewards
         self.terminations.buffer[...] = kernel.terminated
         self.truncations.buffer[...] = kernel.truncated
-        infos, failures = kernel.infos(), self.block.failures
+        failures, rows = self.block.failures, len(self.envs)
+        if self.whole and not (self.block.finals or failures) and (columns := kernel.together()) is not None:
+            self.extras.set(Handed(masked(columns, rows)))
+            return
+        infos = kernel.infos()
         if not (infos or self.block.finals or failures):
             return
         finals = {row: {"final_obs": last, "final_info": info} for row, (last, info) in self.block.finals.items()}
-        rows = len(self.envs)
         if self.whole and not (finals or failures) and (merged := together_columns(infos, rows)) is not None:
             self.extras.set(Handed(merged))
             return
