@@ -134,8 +134,9 @@ class BlockKernel(ABC):
     @classmethod
     def changed(cls) -> str | None:
         """Complain of methods and functions that somebody has changed since it was first asked; asked before each step."""
-        for namespace, name, value in _originals(cls):
-            if namespace.get(name) is not value:
+        for namespace, names, values in _originals(cls):
+            if [*map(namespace.get, names)] != values:
+                name = next(name for name, value in zip(names, values, strict=True) if namespace.get(name) != value)
                 return f"somebody has changed {name} of {cls.module}"
         return None
 
@@ -257,8 +258,14 @@ def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[di
 
 
 @cache
-def _originals(kernel: type[BlockKernel]) -> tuple[tuple[dict[str, Any], str, Any], ...]:
-    return tuple(parts_of(import_module(kernel.module), kernel))
+def _originals(kernel: type[BlockKernel]) -> list[tuple[dict[str, Any], list[str], list[Any]]]:
+    """The same by where it is."""
+    found: dict[int, tuple[dict[str, Any], list[str], list[Any]]] = {}
+    for namespace, name, value in parts_of(import_module(kernel.module), kernel):
+        _, names, values = found.setdefault(id(namespace), (namespace, [], []))
+        names.append(name)
+        values.append(value)
+    return list(found.values())
 
 
 def as_written(module: ModuleType, kernel: type[BlockKernel]) -> bool:

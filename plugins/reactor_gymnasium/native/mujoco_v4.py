@@ -179,7 +179,7 @@ class HumanoidStandup(v5.HumanoidStandup):
         return [part.reshape(-1) for part in (data.cinert, data.cvel, data.qfrc_actuator, data.cfrc_ext)]
 
     def pay(self, actions: Array) -> None:
-        self.up = (self.qpos[:, 2] - 0) / np.array([option.timestep for option in self.options])
+        self.up = (self.qpos[:, 2] - 0) / self.ticks
         self.cost = 0.1 * v5.sums_of_squares(self.controls.now())
         impact = 0.5e-6 * v5.sums_of_squares(self.forces.now())
         self.most = impact > MOST

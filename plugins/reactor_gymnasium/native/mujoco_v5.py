@@ -35,7 +35,7 @@ def squares(numbers: Array) -> Array:
 
 def sums_of_squares(rows: Array) -> Array:
     """Of each row."""
-    sums: Array = np.sum(np.square(rows), axis=1)
+    sums: Array = np.add.reduce(np.square(rows), axis=1)
     return sums
 
 
@@ -61,7 +61,7 @@ class HalfCheetah(Simulated):
 
     def move(self, actions: Array) -> None:
         """What moving forward pays, and what control costs."""
-        self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds()
+        self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds
         self.forward = self.env._forward_reward_weight * self.velocity
         self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
 
@@ -127,7 +127,7 @@ class Swimmer(HalfCheetah):
         self.before = self.field(lambda data: [data.qpos[:2]])
 
     def move(self, actions: Array) -> None:
-        self.velocities = (self.qpos[:, :2] - self.before.all) / self.seconds()[:, None]
+        self.velocities = (self.qpos[:, :2] - self.before.all) / self.seconds[:, None]
         self.forward = self.env._forward_reward_weight * self.velocities[:, 0]
         self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
 
@@ -292,7 +292,7 @@ class Ant(Swimmer):
     def move(self, actions: Array) -> None:
         env, (low, high) = self.env, self.env._healthy_z_range
         state, height = self.state.all, self.state.all[:, 2]
-        self.velocities = (self.torso.now()[:, :2] - self.before.all[:, :2]) / self.seconds()[:, None]
+        self.velocities = (self.torso.now()[:, :2] - self.before.all[:, :2]) / self.seconds[:, None]
         healthy = np.isfinite(state).all(axis=1) & (low <= height) & (height <= high)
         self.terminated[...] = ~healthy & env._terminate_when_unhealthy
         self.alive = self.survive(healthy)
@@ -338,7 +338,7 @@ class HumanoidStandup(Simulated):
 
     def pay(self, actions: Array) -> None:
         env = self.env
-        self.up = (self.qpos[:, 2] - 0) / np.array([option.timestep for option in self.options])
+        self.up = (self.qpos[:, 2] - 0) / self.ticks
         self.cost = env._ctrl_cost_weight * sums_of_squares(self.controls.now())
         self.impact = np.clip(env._impact_cost_weight * sums_of_squares(self.forces.now()), *env._impact_cost_range)
         self.rewards[...] = self.up - self.cost - self.impact + 1
@@ -384,7 +384,7 @@ class Humanoid(HumanoidStandup):
         """What moving forward, being healthy, control and contacts come to."""
         env, (low, high) = self.env, self.env._healthy_z_range
         self.after = self.center()
-        self.velocities = (self.after - self.before) / self.seconds()[:, None]
+        self.velocities = (self.after - self.before) / self.seconds[:, None]
         self.forward = env._forward_reward_weight * self.velocities[:, 0]
         healthy = (low < self.qpos[:, 2]) & (self.qpos[:, 2] < high)
         self.terminated[...] = ~healthy & env._terminate_when_unhealthy

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from sys import getrefcount
 from typing import Any, ClassVar
 
 import gymnasium
@@ -35,6 +36,19 @@ _FIELDS = (
     "time", "qpos", "qvel", "act", "ctrl", "qacc", "qacc_warmstart", "xpos", "xipos", "site_xpos", "cinert", "cvel", "cfrc_ext",
     "qfrc_actuator", "qfrc_constraint", "ten_length", "ten_velocity",
 )  # fmt: skip
+
+
+def _alone() -> int:
+    """What is counted of a model, if nobody but its environment refers to it: that, its data and its renderer."""
+    holder: Any = type("Holder", (), {})()
+    holder.model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    data, renderer = mujoco.MjData(holder.model), [holder.model]
+    counted = getrefcount(holder.model)
+    del data, renderer
+    return counted
+
+
+ALONE = _alone()
 
 
 class Field:
@@ -65,6 +79,8 @@ class Simulated(BlockKernel):
 
     Attributes:
         env: The first one: what all have in common.
+        ticks: How long a step of the simulation takes in each row's world.
+        seconds: Likewise a step of the environment.
         state: Positions and velocities, of which ``qpos`` and ``qvel`` are views.
     """
 
@@ -111,6 +127,8 @@ class Simulated(BlockKernel):
     def strange(cls, env: Any) -> str | None:
         if type(env.model) is not mujoco.MjModel or type(env.data) is not mujoco.MjData:
             return "its model is not MuJoCo's"
+        if getrefcount(env.model) > ALONE + len(env.mujoco_renderer._viewers):
+            return "somebody else refers to its model"
         if type(env.frame_skip) is not int or type(env.action_space) is not spaces.Box:
             return "it was not made as usual"
         for name in cls.weights:
@@ -161,7 +179,8 @@ class Simulated(BlockKernel):
         self.shape, self.frames = (n, env.model.nu), env.frame_skip
         self.worlds = [env.data for env in envs]
         self.simulations = [(env.model, env.data, env.data.ctrl) for env in envs]
-        self.options = [env.model.opt for env in envs]
+        self.ticks = np.array([env.model.opt.timestep for env in envs])
+        self.seconds = self.ticks * self.frames
         self.state = self.field(lambda data: [data.qpos, data.qvel])
         self.qpos, self.qvel = self.state.all[:, : env.model.nq], self.state.all[:, env.model.nq :]
         self.skip = self.skipped if getattr(env, "_exclude_current_positions_from_observation", True) else 0
@@ -202,16 +221,13 @@ class Simulated(BlockKernel):
         paid: Array = healthy * self.env._healthy_reward
         return paid
 
-    def seconds(self) -> Array:
-        """How long a step takes in each row's world."""
-        seconds: Array = np.array([option.timestep for option in self.options]) * self.frames
-        return seconds
-
     def step(self, actions: Array, shown: Array | None, led_to: Array | None) -> int:
         if actions.shape != self.shape:
             return REFUSED
         self.failures, self.begun, self.told = [], {}, None
-        pending = np.flatnonzero(self.pending).tolist() if self.mode is AutoresetMode.NEXT_STEP and self.pending.any() else []
+        pending: list[int] = []
+        if self.mode is AutoresetMode.NEXT_STEP and self.pending.any():
+            pending = np.flatnonzero(self.pending).tolist()
         with np.errstate(all="ignore"):
             self.look()
             self._simulate(actions, pending)
@@ -225,7 +241,8 @@ class Simulated(BlockKernel):
         self._begin(pending)
         if led_to is not None:
             led_to[...] = self.observations
-        ended = np.flatnonzero(self.terminated | self.truncated).tolist()
+        over = self.terminated | self.truncated
+        ended: list[int] = np.flatnonzero(over).tolist() if over.any() else []
         if ended and self.mode is AutoresetMode.NEXT_STEP:
             self.pending[ended] = True
         elif ended and self.mode is AutoresetMode.SAME_STEP:
@@ -238,15 +255,16 @@ class Simulated(BlockKernel):
 
     def _simulate(self, actions: Array, pending: Sequence[int]) -> None:
         step, finish, frames = mujoco.mj_step, mujoco.mj_rnePostConstraint, self.frames
-        work: Iterable[tuple[int, tuple[Any, Any, Array]]] = enumerate(self.simulations)
+        rows: Iterable[Any] = range(len(actions))
         if pending:
-            work = [(row, of_row) for row, of_row in work if not self.pending[row]]
-        work = iter(work)
+            rows = np.flatnonzero(~self.pending).tolist()
+        work, simulations, wide = iter(rows), self.simulations, actions.astype(np.float64)
         while True:
             row = 0
             try:
-                for row, (model, data, ctrl) in work:
-                    ctrl[:] = actions[row]
+                for row in work:
+                    model, data, ctrl = simulations[row]
+                    ctrl[:] = wide[row]
                     step(model, data, frames)
                     finish(model, data)
                 return
@@ -295,6 +313,11 @@ class Simulated(BlockKernel):
             others = np.array([row for row in range(self.shape[0]) if row not in begun])
             groups.append((others, {key: (self._form(key, values), values[others]) for key, values in told.items()}))
         return groups
+
+    def together(self) -> dict[str, Array] | None:
+        if self.begun:
+            return None
+        return {key: values.copy() if values.base is not None else values for key, values in self._told().items()}
 
     def final_info(self, row: int) -> dict[str, Any]:
         return {key: _one(self._form(key, values), values[row]) for key, values in self._told().items()}

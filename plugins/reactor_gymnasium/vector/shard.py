@@ -303,7 +303,8 @@ class EnvShard(Shard):
         self.truncations.buffer[...] = kernel.truncated
         failures, rows = self.block.failures, len(self.envs)
         if self.whole and not (self.block.finals or failures) and (columns := kernel.together()) is not None:
-            self.extras.set(Handed(masked(columns, rows)))
+            if columns:
+                self.extras.set(Handed(masked(columns, rows)))
             return
         infos = kernel.infos()
         if not (infos or self.block.finals or failures):

@@ -122,6 +122,16 @@ def test_each_row_is_simulated_by_its_own_model(monkeypatch: pytest.MonkeyPatch)
     assert counted.taken > 25
 
 
+def test_a_model_that_somebody_else_refers_to_means_python() -> None:
+    env: Any = gymnasium.make("Swimmer-v5").unwrapped
+    env.reset(seed=0)
+    row = [env], [9], [9], [False], [np.zeros(8)], AutoresetMode.SAME_STEP
+    held = env.model.opt
+    assert takeover.take_over(*row) == "somebody else refers to its model"
+    del held
+    assert not isinstance(takeover.take_over(*row), str)
+
+
 @pytest.mark.parametrize(
     ("kwargs", "says"),
     [
