@@ -27,6 +27,7 @@ SHORTER = {
     "sac_mujoco.py": ["--steps", "1024", "--update-to-data", "0.25"],
     "rllib_ppo.py": ["--iterations", "1"],
     "td3_pendulum.py": ["--steps", "2000"],
+    "sweep_ppo.py": ["--timesteps", "1024", "--trials", "3", "--seeds", "1"],
     "tournament.py": ["--episodes", "8"],
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -49,6 +50,7 @@ PROMISES = {
     "maskable_connect_four.py": "10,240 steps: mean return of 50 games",
     "multi_agent_inference.py": "networks: mean return of an agent -4",
     "pettingzoo_ppo.py": "return of an agent before training -36",
+    "sweep_ppo.py": "the best: trial",
     "tournament.py": "the best: finishing",
     "ray_sync_dqn.py": "the same weights",
     "recurrent_cartpole.py": "10,240 steps: mean return of 10 episodes",

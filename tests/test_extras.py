@@ -42,6 +42,7 @@ CASES = [
     ("cv2", "atari", "AtariVectorEnv('pong', 2, img_height=42, executor='inline')", "from reactor_gymnasium import AtariVectorEnv"),
     ("matplotlib", "pettingzoo", PLOT, "import reactor_pettingzoo"),
     ("sb3_contrib", "contrib", "import reactor_sb3.contrib", "import reactor_sb3"),
+    ("optuna", "sweep", "sweep(print, {})", "from reactor_sb3 import sweep"),
     ("av", "watch", "SyncDQN('MlpPolicy', 'CartPole-v1', watch='run.gif')", "from reactor_sb3 import SyncDQN"),
 ]
 """What is missing, the extra that brings it, what a user does, and what went before."""

@@ -19,6 +19,7 @@ from reactor_gymnasium.environments.saving import load_env, recover_for, save_en
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout, joint_writer
 from reactor_gymnasium.evaluation.evaluate import Evaluator, env_maker, progress
 from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed
+from reactor_gymnasium.evaluation.report import student
 from reactor_gymnasium.film import FILM_SUFFIXES, Film, check_encoder
 from reactor_gymnasium.placement import StepCosts, choose_executor, late_helpers, median_step, random_actions
 from reactor_gymnasium.registry import repeat_registrations
@@ -85,4 +86,5 @@ __all__ = [
     "saved_exactly",
     "make_probe",
     "infos_by_row",
+    "student",
 ]

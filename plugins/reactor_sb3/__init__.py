@@ -15,6 +15,10 @@ with require_extra("sb3", "reactor_sb3"):
     from reactor_sb3.environments.from_vector_env import from_vector_env
     from reactor_sb3.environments.vec_env import ReactorVecEnv
     from reactor_sb3.evaluation.callback import ReactorEvalCallback
+    from reactor_sb3.sweeping.pruning import SuccessiveHalving
+    from reactor_sb3.sweeping.report import SearchReport, TrialReport
+    from reactor_sb3.sweeping.sweep import sweep
+    from reactor_sb3.sweeping.training import Trial
     from reactor_sb3.trainers.callbacks import SaveCheckpoint, SaveRun, StopOnEvaluation
     from reactor_sb3.trainers.options import RunOptions
 
@@ -26,13 +30,18 @@ __all__ = [
     "RunOptions",
     "SaveCheckpoint",
     "SaveRun",
+    "SearchReport",
     "StopOnEvaluation",
+    "SuccessiveHalving",
     "SyncDQN",
     "SyncPPO",
     "SyncSAC",
     "SyncTD3",
+    "Trial",
+    "TrialReport",
     "from_vector_env",
     "resume_run",
+    "sweep",
     "__version__",
 ]
 

@@ -11,7 +11,18 @@ import numpy.typing as npt
 
 from reactor_gymnasium.environments.owning import own
 from reactor_gymnasium.environments.storage import ObservationLayout
-from reactor_gymnasium.evaluation.policies import AskedPolicy, BoundPolicy, Noise, PolicyContext, Seeded, Turn, adapted, is_plain
+from reactor_gymnasium.evaluation.policies import (
+    AskedPolicy,
+    BoundPolicy,
+    Noise,
+    PolicyContext,
+    Seeded,
+    Turn,
+    adapted,
+    has_masks,
+    is_plain,
+    masks_of,
+)
 from reactor_rl.plugin import aligned_zeros, changed_generators, generator_states, global_random_state, one_numeric_thread
 
 __all__ = ["BATCH", "Asking", "Chosen", "choose_batch", "noise_of", "seed_of"]
@@ -85,22 +96,23 @@ class Asking:
             self.memory[row], episode = None, playing[row]
             self.generators[row] = None if self.noise is None or episode is None else noise_of(self.seed, episode)
 
-    def __call__(self, objects: Sequence[tuple[Any, ...]] | None = None) -> Any:
+    def __call__(self, objects: Sequence[tuple[Any, ...]] | None = None, masks: Sequence[Array | None] | None = None) -> Any:
         """Actions for all rows: an array, or a list where the space is not one of arrays. Idle rows have any.
 
         Args:
             objects: The object leaves of each row, if there are some.
+            masks: Which choices each row allows, ``(choices,)``, bool, if the policy is told; ``None`` for idle ones.
         """
         active = [row for row, episode in enumerate(self.playing) if episode is not None]
         if self.whole:
             assert self.ask is not None
-            return self.ask(Turn(self._noise(range(self.count)), self.memory))
+            return self.ask(Turn(self._noise(range(self.count)), self.memory, _stacked(masks, range(self.count))))
         for lo in range(0, len(active), self.batch):
             some = active[lo : lo + self.batch]
-            self._put(some, self._answers(some, objects))
+            self._put(some, self._answers(some, objects, masks))
         return self.actions
 
-    def _answers(self, some: Sequence[int], objects: Sequence[tuple[Any, ...]] | None) -> Any:
+    def _answers(self, some: Sequence[int], objects: Sequence[tuple[Any, ...]] | None, masks: Sequence[Array | None] | None) -> Any:
         """The policy's answer for some rows, at most a batch of them; further ones are copies of the first."""
         filled = [*some, *[some[0]] * (self.batch - len(some))]
         if self.given is not None:
@@ -111,7 +123,7 @@ class Asking:
             assert objects is not None
             ask = self.policy.bind(self._assembled([objects[row] for row in filled]), self.batch)
         memory = [self.memory[row] for row in filled]
-        turn = Turn(self._noise(some), memory)
+        turn = Turn(self._noise(some), memory, _stacked(masks, filled))
         answers = ask(turn)
         for row, kept in zip(some, turn.memory, strict=False):  # there are more of those where rows were filled up
             self.memory[row] = kept
@@ -147,6 +159,15 @@ class Asking:
         return self.layout.batched(self.given, objects, copy=False)
 
 
+def _stacked(masks: Sequence[Array | None] | None, rows: Sequence[int]) -> Array | None:
+    """The masks of some rows, ``(rows, choices)``; idle rows allow everything."""
+    if masks is None:
+        return None
+    known = [masks[row] for row in rows]
+    width = next((len(one) for one in known if one is not None), 0)
+    return np.array([np.ones(width, np.bool_) if one is None else one for one in known])
+
+
 class Chosen:
     """A policy, and how it is asked.
 
@@ -175,6 +196,8 @@ def choose_batch(policy: Any, context: PolicyContext, env: Any, batch_size: int 
         Exception: What the policy raises.
     """
     asked = adapted(policy, context)
+    if asked.masked and not has_masks(env):
+        asked.without_masks(env)
     with one_numeric_thread(), global_random_state():
         trial = _Trial(context, env)
         trial.look_around(asked)
@@ -216,6 +239,7 @@ class _Trial:
     def __init__(self, context: PolicyContext, env: Any) -> None:
         self.env, self.layout = env, ObservationLayout(context.observation_space, "unsafe")
         self.observations = [own(env.reset(seed=0)[0])]
+        self.masks = [masks_of(env)] if has_masks(env) else []
         self.remembers = False
 
     def look_around(self, policy: AskedPolicy) -> None:
@@ -231,6 +255,8 @@ class _Trial:
             except Exception:
                 return
             self.observations.append(own(observation))
+            if self.masks:
+                self.masks.append(masks_of(self.env))
 
     def answers(self, policy: AskedPolicy, batch: int, which: Sequence[int]) -> list[Any]:
         """The outputs that it is chosen by, for the observations of these numbers, which fill a batch."""
@@ -250,7 +276,8 @@ class _Trial:
                 write(row, self.observations[number])
         objects = [layout.take_objects(self.observations[number]) for number in which] if layout.objects else None
         observations = layout.batched(rows, objects, copy=False)
-        turn = Turn(_trial_noise(policy.noise, which), [None] * batch)
+        masks = np.array([self.masks[number] for number in which]) if policy.masked else None
+        turn = Turn(_trial_noise(policy.noise, which), [None] * batch, masks)
         return turn, (policy.raw if raw else policy.bind)(observations, batch)
 
     def is_alone(self, policy: AskedPolicy, batch: int) -> bool:

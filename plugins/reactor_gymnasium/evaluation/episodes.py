@@ -18,7 +18,7 @@ from reactor_gymnasium.environments.block import IDLE, BoundRows, EnvBlock
 from reactor_gymnasium.environments.owning import as_number
 from reactor_gymnasium.environments.storage import ObservationLayout
 from reactor_gymnasium.evaluation.asking import seed_of
-from reactor_gymnasium.evaluation.policies import is_plain
+from reactor_gymnasium.evaluation.policies import is_plain, masks_of
 from reactor_rl.plugin import Pickled, aligned_zeros, canonical, new_hash
 
 __all__ = ["Played", "Player"]
@@ -119,6 +119,21 @@ class Player:
         if not self.layout.objects:
             return None
         return [() if last is None else self.layout.take_objects(last) for last in self.block.observations]
+
+    def masks(self) -> list[Array | None]:
+        """Which choices the environments allow now, ``None`` for idle rows.
+
+        Raises:
+            Exception: What an environment raised, with a note that says which one.
+        """
+        found: list[Array | None] = []
+        for row, number in enumerate(self.playing):
+            try:
+                found.append(None if number is None else masks_of(self.block.envs[row].env))
+            except Exception as error:
+                error.add_note(f"raised in episode {number}, in environment {self.first + row}")
+                raise
+        return found
 
     def wake(self, out: BoundRows | None) -> None:
         """Begin episodes of the queue where a row is idle."""

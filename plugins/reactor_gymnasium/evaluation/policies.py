@@ -20,7 +20,20 @@ from gymnasium import spaces
 from reactor_gymnasium.environments.owning import own
 from reactor_rl.plugin import canonical, global_random_state, new_hash
 
-__all__ = ["AskedPolicy", "BoundPolicy", "Noise", "PolicyContext", "Turn", "adapted", "counted", "hashed", "is_plain", "Seeded"]
+__all__ = [
+    "AskedPolicy",
+    "BoundPolicy",
+    "Noise",
+    "PolicyContext",
+    "Seeded",
+    "Turn",
+    "adapted",
+    "counted",
+    "has_masks",
+    "hashed",
+    "is_plain",
+    "masks_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -46,12 +59,13 @@ class Turn:
     Attributes:
         noise: ``(rows, width)``, float64; a list of generators; or ``None``.
         memory: What the policy keeps of each row's episode, ``None`` at its beginning; to be replaced by the policy.
+        masks: Which choices are allowed, ``(rows, choices)``, bool; ``None`` if nobody has asked.
     """
 
-    __slots__ = ("memory", "noise")
+    __slots__ = ("masks", "memory", "noise")
 
-    def __init__(self, noise: Any, memory: list[Any]) -> None:
-        self.noise, self.memory = noise, memory
+    def __init__(self, noise: Any, memory: list[Any], masks: Array | None = None) -> None:
+        self.noise, self.memory, self.masks = noise, memory, masks
 
 
 BoundPolicy = Callable[[Turn], Any]
@@ -81,12 +95,14 @@ class AskedPolicy(ABC):
         in_workers: Whether workers ask copies of it; else the caller asks it.
         noise: What it needs to draw an action.
         single: Whether one row is asked at a time, whatever ``batch_size`` says.
+        masked: Whether it is told which choices are allowed, by the environments' ``action_masks()``.
     """
 
     by_row = False
     in_workers = False
     noise: Noise | None = None
     single = False
+    masked = False
 
     @abstractmethod
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
@@ -104,6 +120,14 @@ class AskedPolicy(ABC):
     def digest(self) -> str | None:
         """A hash of what it has learned, ``None`` if that cannot be told."""
         return None
+
+    def without_masks(self, env: Any) -> None:
+        """Learn that an environment has no ``action_masks()``.
+
+        Raises:
+            ValueError: If the policy needs masks.
+        """
+        self.masked = False
 
 
 class Adapter(Protocol):
@@ -180,7 +204,7 @@ class PredictPolicy(AskedPolicy):
         self.policy, self.context = policy, context
         known = _parameters(policy.predict)
         self.fixed = {"deterministic": context.deterministic} if "deterministic" in known else {}
-        self.stateful, self.starts = "state" in known, "episode_start" in known
+        self.stateful, self.starts, self.masked = "state" in known, "episode_start" in known, "action_masks" in known
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
@@ -194,6 +218,8 @@ class PredictPolicy(AskedPolicy):
                 more["state"] = turn.memory[0] if rows == 1 else None
             if self.starts:
                 more["episode_start"] = np.full(rows, not begun)
+            if self.masked:
+                more["action_masks"] = turn.masks
             given = predict(own(observations), **more)
             actions, state = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
             if state is not None:
@@ -214,7 +240,7 @@ class Seeded(AskedPolicy):
     single = True
 
     def __init__(self, policy: AskedPolicy) -> None:
-        self.policy, self.in_workers = policy, policy.in_workers
+        self.policy, self.in_workers, self.masked = policy, policy.in_workers, policy.masked
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`AskedPolicy`."""
@@ -223,7 +249,7 @@ class Seeded(AskedPolicy):
         def seeded(turn: Turn) -> Any:
             generators = turn.noise
             word = int(generators[0].integers(2**32))
-            inner = Turn(generators, turn.memory)
+            inner = Turn(generators, turn.memory, turn.masks)
             if needed is None:
                 inner.noise = None
             elif needed.kind != "generator":
@@ -251,7 +277,27 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
         return ()
 
 
-# ---------------------------------------------------------------------- what they return
+# ---------------------------------------------------------------------- what they are told, and what they return
+
+MASKS = "action_masks"
+"""Method of environments, as sb3-contrib has it, and argument of ``predict``."""
+
+
+def has_masks(env: Any) -> bool:
+    """Whether an environment, or a wrapper around it, says which choices are allowed."""
+    try:
+        return callable(env.get_wrapper_attr(MASKS))
+    except AttributeError:
+        return False
+
+
+def masks_of(env: Any) -> Array:
+    """Which choices an environment allows now, ``(choices,)``, bool.
+
+    Raises:
+        AttributeError: If it does not say.
+    """
+    return np.array(env.get_wrapper_attr(MASKS)(), np.bool_).ravel()
 
 
 def is_plain(space: gymnasium.Space[Any]) -> bool:

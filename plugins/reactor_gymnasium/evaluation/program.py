@@ -80,7 +80,8 @@ class EpisodeProgram:
                 program.connect(program.input(f"actions_{number}"), shard.actions)
                 for port, output in outputs.items():
                     program.connect(getattr(shard, port), output.rows[lo:hi])
-                program.connect(shard.objects, program.output(f"objects_{number}"))
+                for port in ("objects", "masks"):
+                    program.connect(getattr(shard, port), program.output(f"{port}_{number}"))
         self.cuts = cuts
         self.run: Run = program.start(
             executor=executor, workers=workers, context=context, fingerprint="off", placement=placement, tick_timeout=step_timeout
@@ -101,7 +102,7 @@ class EpisodeProgram:
             WorkerHungError: If one did not finish a tick in time.
         """
         policy = encode(chosen.policy) if self.in_workers else None
-        begin: Any = (seed, policy, chosen.batch)
+        begin: Any = (seed, policy, chosen.batch, chosen.policy.masked)
         self.run.set(**{f"begin_{number}": begin for number in range(len(self.sizes))})
         dealer = _Dealer(deque(episodes), self.sizes)
         if self.in_workers:
@@ -131,17 +132,18 @@ class EpisodeProgram:
         asking = Asking(chosen.policy, chosen.batch, self.layout, rows, self.num_envs, self.action_space, seed)
         playing, now = run.view("playing"), np.full(self.num_envs, -1)
         objects: list[Any] = [()] * self.num_envs
+        masks: list[Any] = [None] * self.num_envs
         self._tick(dealer, ended)
         while dealer.busy:
             before, now = now, playing.copy()
             asking.follow([None if number < 0 else number for number in now.tolist()], np.flatnonzero(before != now).tolist())
             if rows is not None:
                 rows[...] = seen
-            if self.layout.objects:
-                for number, (lo, hi) in enumerate(pairwise(self.cuts)):
-                    if found := run.values(f"objects_{number}"):
-                        objects[lo:hi] = found[0]
-            actions = asking(objects if self.layout.objects else None)
+            for number, (lo, hi) in enumerate(pairwise(self.cuts)):
+                for port, kept in (("objects", objects), ("masks", masks)):
+                    if found := run.values(f"{port}_{number}"):
+                        kept[lo:hi] = found[0]
+            actions = asking(objects if self.layout.objects else None, masks if chosen.policy.masked else None)
             for number, (lo, hi) in enumerate(pairwise(self.cuts)):
                 if dealer.load[number]:
                     run.set(**{f"actions_{number}": actions[lo:hi].copy() if plain else actions[lo:hi]})

@@ -35,7 +35,8 @@ class EpisodeShard(Reactor, ABC):
     """
 
     begin = Input()
-    """At the first tick of an evaluation: its seed, and the policy with the rows of a batch, where it is asked here."""
+    """At the first tick of an evaluation: its seed, the policy with the rows of a batch where it is asked here, and whether it is
+    told which choices are allowed."""
     episodes = Input()
     """Numbers of episodes that are to begin as soon as there is a row for them."""
     done = Output()
@@ -77,11 +78,12 @@ class AskingShard(EpisodeShard):
     """Asks its own copy of the policy; takes several steps at a tick."""
 
     asking: Asking | None = None
+    masked = False
 
     def play(self) -> None:
         player = self.player
         if self.begin.present:
-            seed, policy, batch = self.begin.value
+            seed, policy, batch, self.masked = self.begin.value
             player.seed = seed
             rows = player.rows()
             self.out = None if rows is None else BoundRows(self.layout, rows)
@@ -93,7 +95,7 @@ class AskingShard(EpisodeShard):
             if player.idle:
                 break
             self.asking.follow(player.playing, player.begun)
-            player.step(self.asking(player.objects()), self.out)
+            player.step(self.asking(player.objects(), player.masks() if self.masked else None), self.out)
         player.note()
         self._finish()
 
@@ -105,6 +107,7 @@ class ToldShard(EpisodeShard):
     """An action for each row: an array, or a list where the space is not one of arrays."""
     observations = Output((0,), np.uint8)
     objects = Output()
+    masks = Output()
     playing = Output((0,), np.int64)
     """The number of each row's episode, -1 where it is idle."""
 
@@ -117,6 +120,7 @@ class ToldShard(EpisodeShard):
         max_steps: int | None,
     ) -> None:
         super().__init__(makers, first, observation_space, action_space, max_steps)
+        self.masked = False
         self.rows: npt.NDArray[Any] | None = None  # the buffer that `out` writes to
         self.out: BoundRows | None = None
         self.playing = Output((len(makers),), np.int64)
@@ -125,12 +129,14 @@ class ToldShard(EpisodeShard):
             self.observations = Output((len(makers), *shape), dtype)
 
     @reaction(
-        EpisodeShard.episodes, uses=(EpisodeShard.begin, actions), effects=(EpisodeShard.done, observations, objects, playing)
+        EpisodeShard.episodes,
+        uses=(EpisodeShard.begin, actions),
+        effects=(EpisodeShard.done, observations, objects, masks, playing),
     )
     def play(self) -> None:
         player = self.player
         if self.begin.present:
-            player.seed = self.begin.value[0]
+            player.seed, self.masked = self.begin.value[0], self.begin.value[3]
         if self.layout.arrays:
             rows = self.observations.buffer
             if rows is not self.rows:
@@ -142,5 +148,7 @@ class ToldShard(EpisodeShard):
         player.wake(self.out)
         if self.layout.objects:
             self.objects.set(player.objects())
+        if self.masked:
+            self.masks.set(player.masks())
         self.playing.buffer[...] = [-1 if number is None else number for number in player.playing]
         self._finish()

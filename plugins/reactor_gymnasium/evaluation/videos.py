@@ -102,7 +102,7 @@ def _film(player: Player, asking: Asking, out: BoundRows | None, episode: Played
     block.last_info, kept = partial(_filming, film, env, block.last_info), block.last_info
     while not player.idle:
         asking.follow(player.playing, player.begun)
-        player.step(asking(player.objects()), out)
+        player.step(asking(player.objects(), player.masks() if asking.policy.masked else None), out)
         if not player.idle:
             film.add(np.asarray(env.render()))
     block.last_info = kept

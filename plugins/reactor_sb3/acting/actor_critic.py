@@ -28,6 +28,7 @@ from reactor_sb3.acting.policy import BoundPolicy, Bounds, Field, Rollout, Turn
 from reactor_torch import DenseForward, Layer, TorchForward, layers_of, torch_state, torch_stream
 
 __all__ = [
+    "FORBIDDEN",
     "Base",
     "DenseNetworks",
     "MASKS",

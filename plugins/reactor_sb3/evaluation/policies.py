@@ -28,6 +28,7 @@ from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
 from reactor_gymnasium.plugin import AskedPolicy, BoundPolicy, Noise, PolicyContext, Turn, counted, hashed, own
+from reactor_sb3.acting.actor_critic import FORBIDDEN
 from reactor_sb3.acting.forwards import copied
 from reactor_torch import DenseNetwork, dense_network_of, is_compiled, stack
 
@@ -92,6 +93,7 @@ class _TorchPolicy(AskedPolicy):
 
     in_workers = True
     network: DenseNetwork | None = None
+    masks: Array | None = None  # of the rows that it is asked about
     module: nn.Module
     context: PolicyContext
 
@@ -133,7 +135,12 @@ class _TorchPolicy(AskedPolicy):
     def raw(self, observations: Any, rows: int) -> Callable[[Turn], Any]:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         outputs = self._outputs(observations, rows)
-        return lambda turn: np.asarray(outputs())
+
+        def evaluate(turn: Turn) -> Array:
+            self.masks = turn.masks
+            return np.asarray(outputs())
+
+        return evaluate
 
     def digest(self) -> str | None:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
@@ -207,7 +214,7 @@ class SB3Policy(_TorchPolicy):
         if normalize is not None and normalize.norm_obs:
             self.normalize = pickle.loads(pickle.dumps(normalize))  # without its environments
             self.normalize.class_attributes, self.normalize.returns = {}, None  # else it cannot travel again
-        self.kind = _kind_of(policy)
+        self.kind, self.masked = _kind_of(policy), _base_with_masks(policy) is not None
         self.std: Array | None = None
         if self.in_workers and not is_image_space(context.observation_space):
             self._dense(_layers(self.module, context))
@@ -236,7 +243,8 @@ class SB3Policy(_TorchPolicy):
                 case "bernoullis":
                     found = module.get_distribution(tensors).distribution.logits
                 case "categoricals":
-                    found = torch.cat([one.logits for one in module.get_distribution(tensors).distribution], 1)
+                    given = module.get_distribution(tensors)
+                    found = torch.cat([one.logits for one in (given.distributions if self.masked else given.distribution)], 1)
                 case "gaussian":
                     found = module.get_distribution(tensors).distribution.mean
                 case "scores":
@@ -252,14 +260,24 @@ class SB3Policy(_TorchPolicy):
                     greedy, actor = self.context.deterministic, getattr(module, "actor", module)
                     if getattr(actor, "use_sde", False) and not greedy:
                         module.reset_noise(1)  # what it drew when it learned has stayed there
-                    found = module._predict(tensors, deterministic=greedy)
+                    more = {"action_masks": self.masks} if self.masked else {}
+                    found = module._predict(tensors, deterministic=greedy, **more)
         return found.cpu().numpy()
 
     def bind(self, observations: Any, rows: int) -> BoundPolicy:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         outputs, space = self._outputs(observations, rows), self.context.action_space
         named = type(self.module).__name__
-        return lambda turn: counted(self._fitting(self._drawn(outputs(), turn.noise)), rows, space, named)
+        choices = _choices(space) if self.masked and self.kind != "any" else []
+
+        def act(turn: Turn) -> Any:
+            self.masks = turn.masks
+            found = outputs()
+            if choices:
+                found = _allowed(found, turn.masks, choices)
+            return counted(self._fitting(self._drawn(found, turn.noise)), rows, space, named)
+
+        return act
 
     def _drawn(self, outputs: Array, noise: Any) -> Any:
         """Actions by what the networks gave, as the policy has them."""
@@ -268,10 +286,10 @@ class SB3Policy(_TorchPolicy):
             case "categorical" | "scores":
                 return _chosen(outputs, noise) + int(space.start)
             case "categoricals":
-                ends = np.cumsum(space.nvec)
+                ends = np.cumsum(_choices(space))
                 parts = np.split(outputs, ends[:-1], axis=1)
                 chosen = [_chosen(part, None if noise is None else noise[:, at : at + 1]) for at, part in enumerate(parts)]
-                return np.stack(chosen, 1) + space.start
+                return np.stack(chosen, 1) + getattr(space, "start", 0)
             case "bernoullis":
                 share = 1 / (1 + np.exp(-outputs.astype(np.float64)))
                 return ((share > 0.5) if noise is None else (noise < share)).astype(np.int8)
@@ -295,6 +313,13 @@ class SB3Policy(_TorchPolicy):
             return stretched
         return np.clip(actions, space.low, space.high)
 
+    def without_masks(self, env: Any) -> None:
+        """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
+        raise ValueError(
+            f"{type(self.module).__name__} is told which actions are allowed, and the environment has no action_masks(): put "
+            "sb3-contrib's ActionMasker around it, or pass lambda observations: model.predict(observations)[0]"
+        )
+
     def digest(self) -> str | None:
         """See :class:`~reactor_gymnasium.plugin.AskedPolicy`."""
         if self.normalize is None:
@@ -306,6 +331,12 @@ class SB3Policy(_TorchPolicy):
 
 def _kind_of(policy: Any) -> str:
     """The kind of outputs that a policy chooses by; ``"any"`` for one that is best asked for actions."""
+    base = _base_with_masks(policy)
+    if base is not None:
+        masked = {"MaskableCategoricalDistribution": "categorical", "MaskableMultiCategoricalDistribution": "categoricals"}
+        masked["MaskableBernoulliDistribution"] = "categoricals"  # of two each
+        plain = type(policy)._predict is base._predict and type(policy).get_distribution is base.get_distribution
+        return masked.get(type(policy.action_dist).__name__, "any") if plain else "any"
     if isinstance(policy, ActorCriticPolicy):
         kinds = {
             CategoricalDistribution: "categorical",
@@ -325,6 +356,39 @@ def _kind_of(policy: Any) -> str:
     if isinstance(policy, TD3Policy) and type(policy)._predict is TD3Policy._predict:
         return "bounded"
     return "any"
+
+
+def _base_with_masks(policy: Any) -> Any:
+    """The class of sb3-contrib that a policy with masks descends from; that package need not be installed."""
+    named = ("sb3_contrib.common.maskable.policies", "MaskableActorCriticPolicy")
+    return next((cls for cls in type(policy).__mro__ if (cls.__module__, cls.__name__) == named), None)
+
+
+def _choices(space: Any) -> list[int]:
+    """Among how many is chosen, for each choice of an action."""
+    match space:
+        case spaces.Discrete(n=n):
+            return [int(n)]
+        case spaces.MultiDiscrete(nvec=sizes):
+            return [int(size) for size in sizes.ravel()]
+        case _:
+            return [2] * int(np.prod(space.shape))
+
+
+def _allowed(scores: Array, masks: Array | None, choices: list[int]) -> Array:
+    """Scores, of which those are low that masks forbid.
+
+    Raises:
+        ValueError: If masks are of another shape, or forbid everything.
+    """
+    if masks is None or masks.shape != scores.shape:
+        raise ValueError(
+            f"action_masks() must allow or forbid {scores.shape[1]} choices, got {None if masks is None else masks.shape[1]}"
+        )
+    for number, part in enumerate(np.split(masks, np.cumsum(choices)[:-1], axis=1)):
+        if not part.any(1).all():
+            raise ValueError(f"action_masks() forbids all of choice {number}; it has to allow one at least")
+    return np.where(masks, scores, FORBIDDEN)
 
 
 def _layers(policy: Any, context: PolicyContext) -> DenseNetwork | None:

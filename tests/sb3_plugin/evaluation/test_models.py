@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,6 +23,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 
 from reactor_gymnasium import evaluate
+from reactor_rl import RecoveryWarning
 
 
 class Pairs(gymnasium.Env[dict[str, Any], np.int64]):
@@ -113,7 +118,8 @@ def test_one_report_on_workers(name: str, deterministic: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "deterministic"), [("dense", True), ("dense", False), ("dict", True), ("dict", False)])
-def test_one_report_on_anything(name: str, deterministic: bool) -> None:
+def test_one_report_on_anything(tmp_path: Path, name: str, deterministic: bool) -> None:
+    """One report for any number of environments and workers, in the caller and in processes, and where one was killed."""
     env, found = MODELS[name][1], set()
     for num_envs, workers, executor in itertools.product((1, 3, 32), (1, 2, 3), ("inline", "processes")):
         report = evaluate(
@@ -121,7 +127,29 @@ def test_one_report_on_anything(name: str, deterministic: bool) -> None:
             deterministic=deterministic,
         )  # fmt: skip
         found.add(report.fingerprint())
-    assert len(found) == 1
+    marker = tmp_path / "marker"
+    with pytest.warns(RecoveryWarning, match="started anew"):
+        report = evaluate(
+            model_of(name), partial(Killing, env, marker), episodes=40, seed=3, num_envs=6, workers=3, executor="processes",
+            deterministic=deterministic, restarts=1,
+        )  # fmt: skip
+    found.add(report.fingerprint())
+    assert len(found) == 1 and marker.exists()
+
+
+class Killing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Kills the helper process that first takes its 30th step."""
+
+    def __init__(self, env: Any, marker: Path) -> None:
+        super().__init__(gymnasium.make(env) if isinstance(env, str) else env())
+        self.marker, self.steps = marker, 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 30 and multiprocessing.parent_process() is not None and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
 
 
 @pytest.mark.parametrize("name", ["dense", "dqn", "dict", "multidiscrete", "pictures"])

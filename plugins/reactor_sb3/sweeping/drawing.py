@@ -1,0 +1,197 @@
+"""Optuna's side of a search: drawing trials and telling how they ended, always in one order."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from reactor_rl.plugin import global_random_state
+
+__all__ = ["Drawing", "Space", "space_of"]
+
+Space = Mapping[str, BaseDistribution] | Callable[[optuna.Trial], Mapping[str, Any] | None]
+"""Distributions by name, or a function that asks a trial of Optuna's for hyperparameters."""
+
+_STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+def space_of(space: Any) -> Any:
+    """The space as plain values, for a record.
+
+    Raises:
+        TypeError: If it is no space.
+    """
+    if isinstance(space, Mapping):
+        for name, one in space.items():
+            if not isinstance(name, str) or not isinstance(one, BaseDistribution):
+                raise TypeError(f"space must map names to Optuna's distributions, got {name!r}: {one!r}")
+        if not space:
+            raise ValueError("space is empty")
+        return {name: distribution_to_json(one) for name, one in space.items()}
+    if not callable(space):
+        raise TypeError(f"space must be a dict of Optuna's distributions, or a function of a trial of Optuna's, got {space!r}")
+    return getattr(space, "__qualname__", type(space).__qualname__)
+
+
+class Drawing:
+    """A study of Optuna's in memory, that sees trials in their order alone; the user's study gets a copy of each that has ended.
+
+    Args:
+        space: Where trials are drawn from.
+        sampler: Who draws them; ``None`` for the study's, and ``TPESampler(seed=seed)`` if there is none either.
+        seed: Of that one.
+        direction: ``"maximize"`` or ``"minimize"``; the study's, if there is one.
+        study: The user's study.
+
+    Attributes:
+        stopped: Whether the sampler has nothing left to draw.
+
+    Raises:
+        TypeError, ValueError: If something does not fit, or the sampler draws otherwise each time.
+    """
+
+    def __init__(self, space: Space, sampler: BaseSampler | None, seed: int, direction: str, study: optuna.Study | None) -> None:
+        if study is not None:
+            if not isinstance(study, optuna.Study):
+                raise TypeError(f"study must be an optuna.Study, got {study!r}")
+            if len(study.directions) > 1:
+                raise ValueError(f"study has {len(study.directions)} objectives, and a search has one")
+            if sampler is not None and sampler is not study.sampler:
+                raise ValueError("the study has a sampler: pass sampler= or study=, not both")
+            sampler, direction = study.sampler, study.direction.name.lower()
+        if direction not in ("maximize", "minimize"):
+            raise ValueError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
+        if sampler is None:
+            sampler = TPESampler(seed=seed)
+        if not isinstance(sampler, BaseSampler):
+            raise TypeError(f"sampler must be one of Optuna's, got {sampler!r}")
+        self.space, self.theirs = space, study
+        self.direction: Literal["maximize", "minimize"] = "maximize" if direction == "maximize" else "minimize"
+        self.sign = 1 if direction == "maximize" else -1
+        self.sampler = type(sampler).__name__
+        self._check_seeded(sampler)
+        self.study = self._in_memory(sampler)
+        self.study.stop = self._stop  # type: ignore[method-assign]  # which a sampler calls that has drawn all there is
+        self.stopped = False
+        self.running: dict[int, optuna.Trial] = {}
+        self.known: list[FrozenTrial] = [] if study is None else study.get_trials(deepcopy=False)
+
+    def _in_memory(self, sampler: BaseSampler) -> optuna.Study:
+        with _silence():
+            return optuna.create_study(study_name="sweep", sampler=sampler, direction=self.direction)
+
+    def _stop(self) -> None:
+        self.stopped = True
+
+    def _check_seeded(self, sampler: BaseSampler) -> None:
+        """Refuse a sampler that draws something else each time: copies of one that is seeded draw the same."""
+        if not (_unseeded(sampler) or self._first_draws(sampler) != self._first_draws(sampler)):
+            return
+        whose = "the study's sampler" if self.theirs is not None else "sampler"
+        raise ValueError(f"{whose} {self.sampler} draws something else each time: give it a seed, as in {self.sampler}(seed=0)")
+
+    def _first_draws(self, sampler: BaseSampler) -> list[Any]:
+        with global_random_state():
+            study = self._in_memory(copy.deepcopy(sampler))
+            return [self._asked(study).params for _ in range(2)]
+
+    def _asked(self, study: optuna.Study) -> optuna.Trial:
+        if isinstance(self.space, Mapping):
+            return study.ask(dict(self.space))
+        trial = study.ask()
+        self.space(trial)
+        return trial
+
+    def draw(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, BaseDistribution]]:
+        """Draw the next trial.
+
+        Returns:
+            Its hyperparameters as trainings are given them, as they were drawn, and what they were drawn from.
+        """
+        with global_random_state():
+            if isinstance(self.space, Mapping):
+                trial, given = self.study.ask(dict(self.space)), None
+            else:
+                trial = self.study.ask()
+                given = self.space(trial)
+        self.running[trial.number] = trial
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"space must return a dict of hyperparameters or nothing, got {given!r}")
+        return trial.params if given is None else given, trial.params, trial.distributions
+
+    def tell(
+        self, number: int, state: str, value: float | None, reports: Mapping[int, float], attributes: Mapping[str, Any]
+    ) -> None:
+        """Tell how a trial has ended, and hand it on to the user's study.
+
+        Args:
+            number: Of the trial.
+            state: ``"complete"``, ``"pruned"`` or ``"failed"``.
+            value: What it is judged by, if it is complete.
+            reports: What it has reported, by step.
+            attributes: What else the user's study is to have of it.
+
+        Raises:
+            ValueError: If the user's study has another trial in its place.
+        """
+        trial = self.running.pop(number)
+        for step in sorted(reports):
+            trial.report(reports[step], step)
+        for name, attribute in attributes.items():
+            trial.set_user_attr(name, attribute)
+        with global_random_state():
+            self.study.tell(trial, value if state == "complete" else None, _STATES[state])
+        if self.theirs is None:
+            return
+        frozen = self.study.get_trials(deepcopy=False)[number]
+        if number >= len(self.known):
+            self.theirs.add_trial(frozen)
+            return
+        known = self.known[number]
+        if (known.params, known.state, known.values) != (frozen.params, frozen.state, frozen.values):
+            raise ValueError(
+                f"the study {self.theirs.study_name!r} has trials of another search: its trial {number} has {known.params} and is "
+                f"{known.state.name.lower()} with {known.values}, here it has {frozen.params} and is {state} with {frozen.values}"
+            )
+
+    def check_all_told(self, told: int) -> None:
+        """Refuse a study that has trials which nobody here knows of.
+
+        Raises:
+            ValueError: If it has more than were told.
+        """
+        if self.theirs is not None and len(self.known) > told:
+            raise ValueError(
+                f"the study {self.theirs.study_name!r} has {len(self.known)} trials, of which the record of this search has {told}"
+                ": pass the path= that they were made with, or an empty study"
+            )
+
+
+def _unseeded(sampler: Any, depth: int = 3) -> bool:
+    """Whether a sampler of Optuna's, or one within it, has a generator that will be seeded by the clock."""
+    for part in vars(sampler).values():
+        if type(part).__name__ == "LazyRandomState" and getattr(part, "_rng", part) is None:
+            return True
+        if depth and isinstance(part, BaseSampler) and _unseeded(part, depth - 1):
+            return True
+    return False
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Let Optuna say nothing about studies that nobody has asked for."""
+    logger = logging.getLogger("optuna")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,187 @@
+"""Who carries trainings out: a program of one reactor for each worker, one training at a time in each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from reactor_gymnasium.plugin import repeat_registrations
+from reactor_rl import Input, Output, Program, Reactor, Run, WorkerDiedError, reaction
+from reactor_rl.plugin import Handed
+from reactor_sb3.sweeping.training import Ask, Ended, Job, Reported, carried_out
+
+__all__ = ["InlineSeat", "ProcessSeat", "Seat"]
+
+Event = Reported | Ended | BaseException
+"""What a training has come to; an exception where the caller is to be interrupted."""
+
+
+class _Background:
+    """A training in a thread of its own, which waits while a report of it is judged.
+
+    Args:
+        train: The user's function.
+        job: The training.
+    """
+
+    def __init__(self, train: Callable[..., Any], job: Job) -> None:
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self.answers: SimpleQueue[bool] = SimpleQueue()
+        threading.Thread(target=self._run, args=(train, job), name=f"trial {job.trial}", daemon=True).start()
+
+    def _run(self, train: Callable[..., Any], job: Job) -> None:
+        try:
+            self.events.put(carried_out(train, job, self._ask))
+        except BaseException as error:
+            self.events.put(error)
+
+    def _ask(self, report: Reported) -> bool:
+        self.events.put(report)
+        return self.answers.get()
+
+
+class TrainingReactor(Reactor):
+    """Carries out one training at a time: a tick goes to its next report, or to its end."""
+
+    train = Input()
+    """The user's function."""
+    job = Input()
+    """A training that begins."""
+    judge = Input()
+    """What answers reports at once; if it is absent, they are answered at the next tick."""
+    answer = Input()
+    """Whether the training that has reported last is to stop."""
+    event = Output()
+
+    def __init__(self) -> None:
+        self.training: _Background | None = None
+
+    @reaction(job, answer, uses=(train, judge), effects=event)
+    def go_on(self) -> None:
+        if self.judge.present:
+            self.event.set(carried_out(self.train.value, self.job.value, self.judge.value))
+            return
+        if self.job.present:
+            self.training = _Background(self.train.value, self.job.value)
+        training = self.training
+        assert training is not None
+        if self.answer.present:
+            training.answers.put(self.answer.value)
+        event = training.events.get()
+        if isinstance(event, BaseException):
+            raise event
+        self.event.set(event)
+
+
+def _program() -> Program:
+    program = Program("search")
+    program.worker_setup(repeat_registrations())
+    training = program.add(TrainingReactor, name="training")
+    for port in ("train", "job", "judge", "answer"):
+        program.connect(program.input(port), getattr(training, port))
+    program.connect(training.event, program.output("event"))
+    return program
+
+
+class Seat(Protocol):
+    """A place where one training at a time is carried out."""
+
+    def begin(self, job: Job) -> None:
+        """Begin a training."""
+
+    def answer(self, stops: bool) -> None:
+        """Tell the training whether it is to stop."""
+
+    def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
+        """What has become of the training; ``None`` if nothing has within that time."""
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+
+
+class InlineSeat:
+    """Trainings in the caller's thread: one is over when it has begun, and its reports are judged on the way.
+
+    Args:
+        train: The user's function.
+        judge: Judges a report, given the training and what it reports.
+    """
+
+    def __init__(self, train: Callable[..., Any], judge: Callable[[Job, Reported], bool]) -> None:
+        self.train, self.judge = train, judge
+        self.run: Run = _program().start(executor="inline", workers=1, fingerprint="off")
+        self.event: Ended | None = None
+
+    def begin(self, job: Job) -> None:
+        """See :class:`Seat`."""
+        ask: Ask = lambda report: self.judge(job, report)  # noqa: E731
+        self.run.set(train=self.train, job=job, judge=Handed(ask))
+        self.run.tick()
+        (self.event,) = self.run.values("event")
+
+    def answer(self, stops: bool) -> None:
+        """See :class:`Seat`."""
+        raise AssertionError("reports are judged at once")
+
+    def poll(self, seconds: float) -> Ended | None:
+        """See :class:`Seat`."""
+        event, self.event = self.event, None
+        return event
+
+    def close(self) -> None:
+        """See :class:`Seat`."""
+        self.run.close()
+
+
+class ProcessSeat:
+    """Trainings in a process of their own, which is started when it is needed.
+
+    Args:
+        train: The user's function.
+        start_method: How the process starts.
+    """
+
+    def __init__(self, train: Any, start_method: str | None) -> None:
+        self.train, self.start_method = train, start_method
+        self.run: Run | None = None
+        self.busy = False
+
+    def begin(self, job: Job) -> None:
+        """See :class:`Seat`."""
+        run = self.run
+        if run is None:
+            run = self.run = _program().start(
+                executor="processes", workers=1, caller_works=False, context=self.start_method, fingerprint="off", spin=0.0
+            )
+        run.set(train=self.train, job=job)
+        self.busy = True
+        run.tick_async()
+
+    def answer(self, stops: bool) -> None:
+        """See :class:`Seat`."""
+        assert self.run is not None
+        self.run.set(answer=stops)
+        self.run.tick_async()
+
+    def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
+        """See :class:`Seat`."""
+        assert self.run is not None
+        try:
+            self.run.tick_wait(seconds)
+        except TimeoutError:
+            return None
+        except WorkerDiedError as error:
+            self.close()
+            return error
+        event: Reported | Ended
+        (event,) = self.run.values("event")
+        self.busy = isinstance(event, Reported)
+        return event
+
+    def close(self) -> None:
+        """See :class:`Seat`."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.close(terminate=self.busy)

@@ -1,0 +1,271 @@
+"""One training of a search, where it is carried out: what the user's function is given, and what becomes of what it returns."""
+
+from __future__ import annotations
+
+import numbers
+import random
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.envs.registration import EnvSpec
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+
+from reactor_gymnasium import evaluate
+from reactor_gymnasium.plugin import checked_number, hashed
+from reactor_rl.plugin import global_random_state, one_numeric_thread
+
+__all__ = ["MODEL", "Ask", "Ended", "Job", "Reported", "Trial", "carried_out"]
+
+MODEL = "model.zip"
+"""What a returned model is saved as, in the training's folder."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training that is to be carried out.
+
+    Attributes:
+        trial: Number of its trial.
+        repeat: Which of the trial's trainings it is.
+        seed: Its seed.
+        params: Its hyperparameters.
+        rungs: Steps at which the search compares trials.
+        reports: What it had reported, by step, before it was interrupted.
+        folder: Its own folder; ``None`` if nothing is kept.
+        env: What models are evaluated in; ``None`` for the environment that they learned in.
+        episodes: How many.
+        evaluation_seed: Of these.
+    """
+
+    trial: int
+    repeat: int
+    seed: int
+    params: Mapping[str, Any]
+    rungs: tuple[int, ...]
+    reports: Mapping[int, float]
+    folder: str | None
+    env: Any
+    episodes: int
+    evaluation_seed: int
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A value that a training has reached at a step; it waits for an answer whether it is to stop."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What has become of a training.
+
+    Attributes:
+        state: ``"complete"``, ``"pruned"`` or ``"failed"``.
+        value: What it is judged by; ``None`` unless it is complete.
+        error: Why it failed, in a line.
+        text: The same with its traceback.
+        digest: A hash of what the returned model has learned.
+    """
+
+    state: str
+    value: float | None = None
+    error: str = ""
+    text: str = ""
+    digest: str = ""
+
+
+Ask = Callable[[Reported], bool]
+"""Hands a report over, and returns whether the training is to stop."""
+
+
+class Trial:
+    """What a training is about; the argument of the function that :func:`reactor_sb3.sweep` calls.
+
+    Attributes:
+        number: Of the trial.
+        repeat: Which of the trial's trainings it is, from 0 on.
+        seed: Of this training, to be given to the model.
+        params: The hyperparameters.
+        folder: A folder of this training's own, where it may save what it needs to go on after a crash; ``None`` if the search has
+            no ``path``.
+    """
+
+    def __init__(self, job: Job, ask: Ask) -> None:
+        self.number, self.repeat, self.seed, self.params = job.trial, job.repeat, job.seed, dict(job.params)
+        self.folder = None if job.folder is None else Path(job.folder)
+        self._job, self._ask, self._pruned = job, ask, False
+        self._last = max(job.reports, default=-1)
+        self.value: float | None = job.reports.get(self._last)
+
+    def report(self, value: float, step: int) -> None:
+        """Report how good the training is by now. It may have to wait until earlier trials have come as far.
+
+        Args:
+            value: As of the whole training: a mean return, say.
+            step: After how many steps; more than at the last report.
+
+        Raises:
+            TypeError: If ``value`` is no number.
+            ValueError: If it is not finite, or a step comes twice.
+        """
+        checked_number("step", step, 0)
+        value = _number(value, "the reported value")
+        if step <= self._last:
+            if step in self._job.reports:  # it has begun again, and the search knows this
+                return
+            raise ValueError(f"step {step} was reported after step {self._last}")
+        self._last, self.value = int(step), value
+        self._pruned = self._ask(Reported(int(step), value)) or self._pruned
+
+    def should_prune(self) -> bool:
+        """Whether the training is to stop, because it is behind others."""
+        return self._pruned
+
+    def callback(self, env: Any = None, episodes: int | None = None, every: int | None = None) -> BaseCallback:
+        """A callback for ``learn()`` that evaluates the model, reports its mean return, and stops where it should.
+
+        Args:
+            env: An id, a spec, or a function that makes an environment; by default ``env`` of the search.
+            episodes: How many; by default those of the search.
+            every: Steps from one report to the next; by default it reports at the search's rungs.
+
+        Raises:
+            ValueError: If there is neither ``every`` nor a rung, or a number makes no sense.
+        """
+        if every is None and not self._job.rungs:
+            raise ValueError("callback() needs every=, the steps from one report to the next: the search has no rungs")
+        for name, number in (("every", every), ("episodes", episodes)):
+            if number is not None:
+                checked_number(name, number, 1)
+        return _Reporting(self, env, episodes, every)
+
+    def evaluated(self, model: BaseAlgorithm, env: Any = None, episodes: int | None = None) -> float:
+        """The mean return of a model, over the same episodes in all trainings of the search.
+
+        Args:
+            model: The model.
+            env: As for :meth:`callback`.
+            episodes: Likewise.
+
+        Raises:
+            ValueError: If there is no ``env``, and that of the model cannot be made again.
+        """
+        env = next((one for one in (env, self._job.env) if one is not None), None) or _env_of(model)
+        report = evaluate(
+            model, env, episodes or self._job.episodes, seed=self._job.evaluation_seed, executor="inline", progress_bar=False
+        )
+        return report.mean
+
+    def __repr__(self) -> str:
+        return f"Trial({self.number}, repeat={self.repeat}, seed={self.seed}, params={self.params})"
+
+
+class _Reporting(BaseCallback):
+    """Reports at rungs, or every so many steps."""
+
+    def __init__(self, trial: Trial, env: Any, episodes: int | None, every: int | None) -> None:
+        super().__init__()
+        self.trial, self.env, self.episodes, self.every = trial, env, episodes, every
+        self.passed = 0  # how many reports are due or done
+
+    def _due(self) -> int:
+        steps = self.num_timesteps
+        return steps // self.every if self.every is not None else sum(steps >= rung for rung in self.trial._job.rungs)
+
+    def _on_step(self) -> bool:
+        due = self._due()
+        if due > self.passed:
+            self.passed = due
+            trial, steps = self.trial, self.num_timesteps
+            if steps > trial._last:
+                trial.report(trial.evaluated(self.model, self.env, self.episodes), steps)
+        return not self.trial.should_prune()
+
+
+def _env_of(model: BaseAlgorithm) -> EnvSpec:
+    """What makes the environment that a model learned in.
+
+    Raises:
+        ValueError: If it cannot be made again.
+    """
+    env = model.get_env()
+    spec = env.get_attr("spec")[0] if isinstance(env, VecEnv) else None
+    if isinstance(spec, EnvSpec):
+        monitor = f"{Monitor.__module__}:{Monitor.__name__}"  # which changes nothing, and cannot be made again
+        wrappers = tuple(one for one in spec.additional_wrappers if one.entry_point != monitor)
+        if all(one.kwargs is not None for one in wrappers):
+            return replace(spec, additional_wrappers=wrappers)
+    raise ValueError("the environment of the model cannot be made again: pass env= to sweep(), an id or a function")
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{what} must be a number, got {value!r}")
+    found = float(value)
+    if not np.isfinite(found):
+        raise ValueError(f"{what} must be finite, got {found}")
+    return found
+
+
+def carried_out(train: Callable[[Trial], Any], job: Job, ask: Ask) -> Ended:
+    """Carry a training out: with one thread, and generators of the process that are seeded, and put back afterwards.
+
+    Args:
+        train: The user's function.
+        job: What it is about.
+        ask: Hands a report over.
+
+    Raises:
+        KeyboardInterrupt: If the user has interrupted it.
+    """
+    trial = Trial(job, ask)
+    with one_numeric_thread(), global_random_state():
+        words = np.random.SeedSequence(job.seed, spawn_key=(job.trial, job.repeat)).generate_state(3)
+        random.seed(int(words[0]))
+        np.random.seed(int(words[1]))
+        torch.manual_seed(int(words[2]))
+        try:
+            if trial.folder is not None:
+                trial.folder.mkdir(parents=True, exist_ok=True)
+            returned = train(trial)
+            if trial.should_prune():
+                return Ended("pruned")
+            return _judged(trial, returned)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if trial.should_prune() or (trial.value is not None and _gave_up(error)):
+                return Ended("pruned")
+            said = str(error)
+            line = type(error).__name__ + (f": {said}" if said else "")
+            return Ended("failed", error=line, text="".join(traceback.format_exception(error)))
+
+
+def _gave_up(error: BaseException) -> bool:
+    """Whether it is Optuna's ``TrialPruned``; a training need not import that."""
+    return any(cls.__name__ == "TrialPruned" and cls.__module__.startswith("optuna") for cls in type(error).__mro__)
+
+
+def _judged(trial: Trial, returned: Any) -> Ended:
+    if isinstance(returned, BaseAlgorithm):
+        if trial.folder is not None:
+            returned.save(trial.folder / MODEL)
+        digest = hashed({name: part.cpu().numpy() for name, part in returned.policy.state_dict().items()})
+        return Ended("complete", trial.evaluated(returned), digest=digest)
+    if returned is None:
+        if trial.value is None:
+            raise ValueError("the training has returned nothing, and reported nothing: return a model or a number")
+        return Ended("complete", trial.value)
+    return Ended("complete", _number(returned, "what a training returns, unless it is a model,"))
