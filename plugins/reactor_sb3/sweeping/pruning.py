@@ -152,7 +152,7 @@ class OptunaPruner(Pruner):
 
 
 def pruner_of(prune: Any) -> Pruner | None:
-    """What the user has passed, as a pruner.
+    """The user's ``prune``, as a pruner.
 
     Raises:
         TypeError: If it is none.

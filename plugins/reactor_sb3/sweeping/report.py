@@ -1,4 +1,4 @@
-"""What a search has brought: its trials in their order, what each was worth, and the best of them."""
+"""The result of a search: its trials in their order, their values with intervals, and the best of them."""
 
 from __future__ import annotations
 

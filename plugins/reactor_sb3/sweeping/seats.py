@@ -1,4 +1,4 @@
-"""Who carries trainings out: a program of one reactor for each worker, one training at a time in each."""
+"""Seats, in which trainings are carried out: a program of one reactor for each worker, one training at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reactor_sb3.sweeping.training import Ask, Ended, Job, Reported, carried_out
 __all__ = ["InlineSeat", "ProcessSeat", "Seat"]
 
 Event = Reported | Ended | BaseException
-"""What a training has come to; an exception where the caller is to be interrupted."""
+"""A report or the end of a training; an exception where the caller is to be interrupted."""
 
 
 class _Background:
@@ -50,7 +50,7 @@ class TrainingReactor(Reactor):
     job = Input()
     """A training that begins."""
     judge = Input()
-    """What answers reports at once; if it is absent, they are answered at the next tick."""
+    """A function that answers reports at once; if it is absent, they are answered at the next tick."""
     answer = Input()
     """Whether the training that has reported last is to stop."""
     event = Output()
@@ -95,7 +95,7 @@ class Seat(Protocol):
         """Tell the training whether it is to stop."""
 
     def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
-        """What has become of the training; ``None`` if nothing has within that time."""
+        """The next report of the training, or its end; ``None`` if there is none within that time."""
 
     def close(self) -> None:
         """End it, whatever it does."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from reactor_gymnasium.plugin import checked_number, env_maker, progress
 from reactor_rl import RecoveryWarning, WorkerDiedError
-from reactor_rl.plugin import encode, may_start_processes, needs, usable_cores
+from reactor_rl.plugin import encode, may_start_processes, require_extra, usable_cores
 from reactor_sb3.sweeping.pruning import Contender, Pruner, pruner_of
 from reactor_sb3.sweeping.records import Record
 from reactor_sb3.sweeping.report import SearchReport, TrialReport
@@ -100,7 +100,7 @@ def sweep(
         >>> len(report), report.best.value > -1
         (12, True)
     """
-    with needs("sweep", "sweep"):
+    with require_extra("sweep", "sweep"):
         from reactor_sb3.sweeping.drawing import Drawing, space_of
     if not callable(train):
         raise TypeError(f"train must be a function of a trial, got {train!r}")

@@ -25,7 +25,7 @@ from reactor_rl.plugin import global_random_state, one_numeric_thread
 __all__ = ["MODEL", "Ask", "Ended", "Job", "Reported", "Trial", "carried_out"]
 
 MODEL = "model.zip"
-"""What a returned model is saved as, in the training's folder."""
+"""File that a returned model is saved as, in the training's folder."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Ended:
-    """What has become of a training.
+    """The end of a training.
 
     Attributes:
         state: ``"complete"``, ``"pruned"`` or ``"failed"``.
@@ -89,7 +89,7 @@ Ask = Callable[[Reported], bool]
 
 
 class Trial:
-    """What a training is about; the argument of the function that :func:`reactor_sb3.sweep` calls.
+    """A training as its function sees it: the argument of the function that :func:`reactor_sb3.sweep` calls.
 
     Attributes:
         number: Of the trial.
@@ -193,7 +193,7 @@ class _Reporting(BaseCallback):
 
 
 def _env_of(model: BaseAlgorithm) -> EnvSpec:
-    """What makes the environment that a model learned in.
+    """A spec of the environment that a model learned in.
 
     Raises:
         ValueError: If it cannot be made again.
