@@ -194,7 +194,8 @@ class SlicedGradients:
         self._gradients = {name: array_of(nets.flat(loss.learns).gradients) for name, loss in losses.items()}
         self._sent: tuple[Any, ...] = ()
         self._views: list[SliceView] = []
-        self._copies: list[tuple[Any, Array]] = []  # parameters, and where they are sent
+        self._copies: dict[str, tuple[Any, Array]] = {}  # parameters, and where they are sent
+        self._begins = True  # whether nothing has been sent in this round
         self._parts: dict[int, tuple[Any, dict[str, Array]]] = {}
         self._own: Array = np.zeros(0)
         self._slicers = {name: MinibatchSlicer() for name in losses}
@@ -222,7 +223,7 @@ class SlicedGradients:
 
     def begin_round(self) -> Round:
         """What workers are told with the first minibatch of a round."""
-        self._parts, self._slicers = {}, {name: MinibatchSlicer() for name in self._slicers}
+        self._parts, self._slicers, self._begins = {}, {name: MinibatchSlicer() for name in self._slicers}, True
         nets = self.nets
         fixed = {name: nets.flat(name).data.cpu().numpy() for name, part in nets.parts.items() if part.fixed}
         return Round(nets.losses, fixed, [part.cpu().numpy() for part in nets.others()], nets.seed)
@@ -241,10 +242,14 @@ class SlicedGradients:
         if not self._sent or self._sent[0] is not weights or self._sent[1] is not slices:
             self._sent = weights, slices  # once: each port has one slot
             self._views = [SliceView(self.layout, slices[index : index + 1].reshape(())) for index in range(len(slices))]
-            self._copies = self.weights.copies(self.nets, weights)
+            self._copies, self._begins = self.weights.copies(self.nets, weights), True
             weights[:] = 0  # what lies between two networks is hashed too
-        for parameters, out in self._copies:
-            get(parameters, out)
+        losses = [self.nets.loss(task.loss) for task in tasks]
+        read = {name for loss in losses for name in (loss.learns, *loss.reads)}
+        for name, (parameters, out) in self._copies.items():
+            if self._begins or name in read:  # at the others nobody looks
+                get(parameters, out)
+        self._begins = False
         if self.weights.buffers:
             self.weights.write_buffers(self.nets, weights)
         of_lane = {self._lanes[task.loss]: task for task in tasks}

@@ -173,9 +173,9 @@ class WeightLayout:
         self.size += count + -count % LINE
         return slice(begin, begin + count)
 
-    def copies(self, nets: Networks, weights: Array) -> list[tuple[Any, Array]]:
+    def copies(self, nets: Networks, weights: Array) -> dict[str, tuple[Any, Array]]:
         """The parameters of each network as :func:`~reactor_torch.flat.get` takes them, and where in an array they go."""
-        return [(array_of(nets.flat(name).data), weights[where]) for name, where in self.networks.items()]
+        return {name: (array_of(nets.flat(name).data), weights[where]) for name, where in self.networks.items()}
 
     def write_buffers(self, nets: Networks, weights: Array) -> None:
         """Copy buffers into an array, from wherever they lie."""

@@ -128,7 +128,7 @@ def test_networks_in_an_array() -> None:
     for one in source.buffers("critic"):
         one.add_(2**40 + 1 if not one.is_floating_point() else 0.5)
     array = np.zeros(layout.size, np.float32)
-    for parameters, out in layout.copies(source, array):
+    for parameters, out in layout.copies(source, array).values():
         get(parameters, out)
     layout.write_buffers(source, array)
     layout.read(target, array)
