@@ -12,11 +12,12 @@ import numpy as np
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode
 
-from reactor_gymnasium.environments.block import BoundRows, EnvBlock, close_all, marked
+from reactor_gymnasium.environments.block import BoundRows, EnvBlock
 from reactor_gymnasium.environments.bypass import WrapperBypass
 from reactor_gymnasium.environments.infos import masked, note_whose_info, pack_columns, pack_infos, together, together_columns
 from reactor_gymnasium.environments.saving import load_env, save_strategy, saved_exactly
 from reactor_gymnasium.environments.storage import Casting, ObservationLayout
+from reactor_gymnasium.environments.units import close_all, marked
 from reactor_gymnasium.native.kernel import BlockKernel
 from reactor_rl import Input, Output, Reactor, reaction, shutdown, startup
 from reactor_rl.plugin import Failure, Handed, decode, dumps, loads

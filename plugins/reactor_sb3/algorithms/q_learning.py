@@ -1,4 +1,4 @@
-"""What every kind of deep Q-learning does with a round: one network learns, and a target follows it."""
+"""Every kind of deep Q-learning: a round teaches one network, and a target follows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What every kind of soft actor-critic does with a round: critics and an actor learn, and what a unit of log-probability costs."""
+"""Every kind of soft actor-critic: a round teaches critics, an actor, and what a unit of log-probability costs.
+
+That cost, the entropy coefficient, is fixed or learned (Haarnoja et al. 2018, section 5), as SB3's SAC and its kin keep it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,10 @@ from stable_baselines3.sac.policies import Actor, SACPolicy
 from reactor_sb3 import formulas
 from reactor_sb3.acting.policy import Policy
 from reactor_sb3.acting.squashed import SquashedPolicy
-from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.trainers.off_policy import OffPolicyTrainer
 from reactor_torch import Network, TransitionBatch, Update
 
-__all__ = ["SACBatch", "SACTrainer"]
+__all__ = ["SACBatch", "SACTrainer", "entropy_network", "learn_entropy", "present_coefficient"]
 
 
 @dataclass
@@ -80,3 +82,36 @@ class SACTrainer(OffPolicyTrainer):
         if self.update_in_round % self.target_update_interval == 0:  # the first update of a round ends with one, as in SB3
             self.nets.follow("critic_target", "critic", self.tau)
         return found
+
+
+def entropy_network(model: Any) -> dict[str, Network]:
+    """The coefficient's logarithm as something that learns; nothing if it is fixed."""
+    optimizer = model.ent_coef_optimizer
+    return {} if optimizer is None else {"ent_coef": Network({"log_ent_coef": model.log_ent_coef}, optimizer)}
+
+
+def present_coefficient(model: Any) -> float:
+    """The coefficient, as the coming update has it."""
+    if model.ent_coef_optimizer is None:
+        return float(model.ent_coef_tensor)
+    logarithm, kernels = model.nets.flat("ent_coef").data, model.nets.kernels("ent_coef")
+    return float(logarithm.exp() if kernels is None else kernels.exp(float(logarithm)))
+
+
+def learn_entropy(model: Any, log_prob: float, coefficient: float) -> dict[str, float]:
+    """Step the logarithm so that the entropy of the policy comes near its target.
+
+    Args:
+        model: A trainer with the attributes of SB3's ``SAC``.
+        log_prob: Mean log-probability of the actor's actions in this update.
+        coefficient: The coefficient that the update had.
+
+    Returns:
+        What is to be logged.
+    """
+    if model.ent_coef_optimizer is None:
+        return {"ent_coef": coefficient}
+    gradient = -(log_prob + float(model.target_entropy))
+    loss = float(model.nets.flat("ent_coef").data) * gradient
+    model.nets.step("ent_coef", gradient)
+    return {"ent_coef": coefficient, "ent_coef_loss": loss}

@@ -16,8 +16,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch.nn.functional import mse_loss
 
 from reactor_sb3.algorithms import sync_sac
-from reactor_sb3.algorithms.entropy import entropy_network, learn_entropy, present_coefficient
-from reactor_sb3.algorithms.sac import SACBatch, SACTrainer
+from reactor_sb3.algorithms.sac import SACBatch, SACTrainer, entropy_network, learn_entropy, present_coefficient
 from reactor_sb3.trainers.learner import shares_of
 from reactor_sb3.trainers.options import SplitOptions, keeps_arguments
 from reactor_torch import Loss, Network, Update, squashed_sample

@@ -572,8 +572,7 @@ class Trainer(RunOwner, BaseAlgorithm):
         if env is not None and env is self.env:
             self.session.afresh = self.session.afresh or force_reset
             return
-        count = live_count(env)
-        if count not in (None, self.n_envs):
+        if (count := live_count(env)) not in (None, self.n_envs):
             raise AssertionError(  # as SB3 does
                 f"the vector environment has {count} environments and the model {self.n_envs}: give it as many, or load a model "
                 f"with it: {type(self).__name__}.load(path, env)"
