@@ -76,7 +76,7 @@ class ConnectFour(gymnasium.Env[Any, int]):
 
 
 class _Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Of CartPole: where the cart is, and how the pole leans."""
+    """CartPole's observations of where the cart is and how the pole leans."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

@@ -28,7 +28,7 @@ SUBSTITUTES = {
 OTHERS = "not TRPO and not trpo and not ARS and not ars and not test_env and not test_child and not performance"
 
 REFUSED: dict[str, str] = {}
-"""What our trainers refuse by design, or keep elsewhere."""
+"""Things that our trainers refuse by design, or keep elsewhere."""
 
 
 @pytest.fixture(scope="session")

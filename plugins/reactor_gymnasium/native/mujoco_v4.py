@@ -1,6 +1,6 @@
 """Kernels of MuJoCo's environments, version 4, which differ from version 5 in what they pay, show and tell.
 
-There is none for Pusher-v4, which MuJoCo 3 cannot run.
+Pusher-v4 has no kernel, for MuJoCo 3 cannot run it.
 """
 
 from __future__ import annotations

@@ -243,12 +243,12 @@ class JointEnv(gymnasium.Env[dict[str, Any], Array]):
 
     def _stranger(self, agent: AgentID) -> ValueError:
         return ValueError(
-            f"agent {agent!r} joined, and is none of the environment's possible_agents {list(self.at)}: list every agent that may "
-            "ever join there"
+            f"agent {agent!r} joined, which is not among the environment's possible_agents {list(self.at)}: list every agent that "
+            "may ever join there"
         )
 
     def render(self) -> Any:
-        """What the environment renders."""
+        """The environment's picture."""
         return self.env.render()
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class Pool(nn.Module):
     weights: torch.Tensor
     """Parameters of each snapshot, ``(size, n)``, float32."""
     rounds: torch.Tensor
-    """Round after which each was taken, ``(size,)``, int64; -1 where there is none."""
+    """Round after which each was taken, ``(size,)``, int64; -1 for members that were not taken."""
     games: torch.Tensor
     """Games against each, and those that were won, ``(size, 2)``, float64."""
     drawn: torch.Tensor

@@ -72,13 +72,13 @@ class AgentPolicies(BasePolicy):
 
 
 def rows_of(block: Block, parts: Mapping[str, torch.Tensor]) -> Any:
-    """What the agents of a block see, ``(..., rows, numbers)`` by part, as their policy takes it, ``(all rows, ...)``."""
+    """Observations of the agents of a block, ``(..., rows, numbers)`` by part, as their policy takes them, ``(all rows, ...)``."""
     shaped = {key: part.flatten(0, -2).reshape(-1, *(block.space_of(key).shape or ())) for key, part in parts.items()}
     return shaped.get("", shaped)
 
 
 class OwnPart(BaseFeaturesExtractor):
-    """Of what a centralised policy sees, what its agent does: for the actor."""
+    """The part of a centralised policy's observations that its agent sees: for the actor."""
 
     parts: tuple[str, ...] = ("own",)
 

@@ -58,14 +58,14 @@ class Block:
 
     @property
     def observation_space(self) -> Space[Any]:
-        """What the policy sees; with a state of the environment for its critic, that is ``"state"``."""
+        """The policy's observations; with a state of the environment for its critic, that is ``"state"``."""
         if self.state:
             return spaces.Dict({"own": self.parts[""], "state": spaces.Box(-np.inf, np.inf, (self.state,), np.float32)})
         return self.parts[""] if self.group.single else spaces.Dict(self.parts)
 
     @property
     def action_space(self) -> Space[Any]:
-        """What it does: choices count from 0."""
+        """The policy's actions: choices count from 0."""
         space = self.group.action_space
         return spaces.Discrete(int(space.n)) if isinstance(space, spaces.Discrete) else space
 
@@ -167,7 +167,7 @@ class Seats:
         return tuple(map(slice, ends[:-1], ends[1:]))
 
     def observation_space(self) -> spaces.Dict:
-        """What all see together."""
+        """The observations of all together."""
         seen: dict[str, Space[Any]] = {}
         for block in self.blocks:
             seen |= dict(block.observations())
@@ -181,7 +181,7 @@ class Seats:
         return spaces.Dict(seen)
 
     def action_space(self) -> spaces.Box:
-        """What all do together: numbers of all kinds, which float64 holds exactly."""
+        """The actions of all together: numbers of all kinds, which float64 holds exactly."""
         low: list[Array] = []
         high: list[Array] = []
         for block in self.blocks:

@@ -153,7 +153,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         self.construct(BaseAlgorithm)
 
     def _made_joint(self, env: Any) -> Any:
-        """What makes environments of all agents together."""
+        """Makers of environments of all agents together."""
         if isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None:
             raise ValueError("SyncIPPO cannot use VecNormalize, which would normalise what agents are told besides observations")
         return env if env is None or isinstance(env, VecEnv | JointMaker) else JointMaker.of(env, self.seats)
@@ -231,7 +231,7 @@ class SyncIPPO(PPOTrainer, BaseAlgorithm):
         """Nothing is kept besides."""
 
     def batch(self, rollouts: Rollouts) -> dict[str, PPOBatch]:  # type: ignore[override]
-        """What each policy learns from: the steps of its agents that were there."""
+        """The steps that each policy learns from: those of its agents that were there."""
         self._stopped, self._explained = frozenset(), {}
         return {block.policy: self._batch_of(block, rollouts) for block in self.seats.learning}
 

@@ -253,7 +253,7 @@ class BoundPlainPolicy(BoundRecurrentPolicy):
         finish(rollout, values, values_of, policy.gamma, policy.gae_lambda)
 
     def _judged(self, latents: Array) -> Array:
-        """What the critic says, ``(rows,)``, of what it is given, ``(..., n)``."""
+        """The critic's values, ``(rows,)``, of its inputs, ``(..., n)``."""
         return self.critic.bind(self.weights, {"": latents.reshape(1, -1, latents.shape[-1])})(0)[:, 0]
 
 
