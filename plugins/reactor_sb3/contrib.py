@@ -1,6 +1,6 @@
 """Trainers of sb3-contrib's algorithms; they need the extra ``contrib``."""
 
-from reactor_rl.plugin import require_extra
+from reactor_rl.plugin import preload, require_extra
 
 with require_extra("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_crossq import SyncCrossQ
@@ -10,3 +10,5 @@ with require_extra("contrib", "reactor_sb3.contrib"):
     from reactor_sb3.algorithms.sync_tqc import SyncTQC
 
 __all__ = ["SyncCrossQ", "SyncMaskablePPO", "SyncQRDQN", "SyncRecurrentPPO", "SyncTQC"]
+
+preload("reactor_sb3.contrib")

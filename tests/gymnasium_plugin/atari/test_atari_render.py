@@ -41,7 +41,6 @@ def screens() -> list[list[Any]]:
     "place",
     [
         {"executor": "inline"},
-        {"executor": "threads", "workers": 3},
         {"executor": "processes", "workers": 2},
         {"executor": "threads", "workers": 2, "batch_size": 2},
     ],
