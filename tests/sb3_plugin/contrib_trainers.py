@@ -113,7 +113,8 @@ CONTRIB: dict[str, Row] = {
         SyncQRDQN, QRDQN, {**_OFF_POLICY, "target_update_interval": 128}, network={"net_arch": [32], "n_quantiles": 5},
     ),
     "recurrent_ppo": Row(
-        SyncRecurrentPPO, RecurrentPPO, {**_ROUNDS, "n_epochs": 1}, policy="MlpLstmPolicy", network={"net_arch": [16], "lstm_hidden_size": 8},
+        SyncRecurrentPPO, RecurrentPPO, {**_ROUNDS, "n_epochs": 1}, policy="MlpLstmPolicy",
+        network={"net_arch": [16], "lstm_hidden_size": 8},
         policies={"image": "CnnLstmPolicy", "dict": "MultiInputLstmPolicy"},
     ),
     "tqc": Row(

@@ -17,7 +17,6 @@ from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Killing, See
 from reactor_rl import RecoveryWarning
 from reactor_torch import networks
 
-
 STEPS = 320
 """Of a training: ten rounds, of which eight learn."""
 
