@@ -161,6 +161,7 @@ def test_arguments_are_the_hosts(algorithm: str) -> None:
     assert differing <= ours_alone
 
 
+@pytest.mark.slow
 def test_reactor_sb3_does_without_sb3_contrib() -> None:
     script = "import sys, reactor_sb3, reactor_sb3.plugin; assert 'sb3_contrib' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
