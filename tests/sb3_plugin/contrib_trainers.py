@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
+from every_other import in_turn
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, CrossQ, MaskablePPO, RecurrentPPO
 from trainers import BOX, CHOICE, INLINE, Toy
@@ -121,7 +121,7 @@ CONTRIB: dict[str, Row] = {
         SyncTQC, TQC, _OFF_POLICY, ToyOf("tqc"), "Pendulum-v1", network={"net_arch": [32], "n_quantiles": 5},
     ),
 }  # fmt: skip
-each = pytest.mark.parametrize("algorithm", sorted(CONTRIB))
+each = in_turn("algorithm", sorted(CONTRIB))
 
 
 def make(algorithm: str, env: Any = None, policy: Any = None, **changed: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -52,8 +53,9 @@ SPACES: dict[str, tuple[str, gymnasium.Space[Any]]] = {
     "dict": ("MultiInputPolicy", spaces.Dict(vector=BOX, kind=spaces.Discrete(3))),
     "discrete": ("MlpPolicy", spaces.Discrete(5)),
 }
-each = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-most = pytest.mark.parametrize("algorithm", ["dqn", "pqn", "sac", "td3"])
+each = in_turn("algorithm", sorted(ALGORITHMS))
+"""All of them; two in the default set, which ones depends on the test."""
+most = in_turn("algorithm", ["dqn", "pqn", "sac", "td3"])
 """Those whose tests have no file of their own."""
 discrete = pytest.mark.parametrize("algorithm", ["dqn", "pqn", "ppo"])
 """Those that can have discrete actions."""

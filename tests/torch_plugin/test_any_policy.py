@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer
@@ -76,7 +77,7 @@ def test_any_policy_by_autograd(case: str, way: str) -> None:
         assert difference(ours.policy, theirs.policy) < CLOSE, update
 
 
-@pytest.mark.parametrize("way", WAYS)
+@in_turn("way", WAYS, kept=1)
 def test_sb3_saves_and_loads_ppo(way: str) -> None:
     model, generator = ppo("box"), np.random.default_rng(0)
     learner = ppo_learner(model, way)

@@ -44,6 +44,7 @@ def fingerprints(**variables: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(kernels.compiled is None, reason="torch computes dense layers here")
 def test_the_fingerprint_of_this_processor() -> None:
     assert fingerprints() == WANTED

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, debugged, fingerprint, played, trajectories
-from every_other import every_other
+from every_other import every_other, in_turn
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Error, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from scripts import end_within
@@ -752,7 +752,7 @@ CALLED_IN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("place", CALLED_IN, ids=str)
+@in_turn("place", CALLED_IN, ids=str, kept=2)
 def test_games_and_their_emulators_are_called(place: dict[str, Any]) -> None:
     with AtariVectorEnv("breakout", 3, batch_size=0, **place) as envs:
         _, infos = envs.reset(seed=0)

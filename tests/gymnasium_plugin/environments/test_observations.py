@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_like_sync, rollout
+from every_other import in_turn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -67,7 +68,7 @@ def first_error(constructor: Any, makers: list[Any], **kwargs: Any) -> Any:
     raise AssertionError("nothing was raised")
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
+@in_turn("place", PLACES, ids=str, kept=1)
 @pytest.mark.parametrize("make", [Said, limited])
 @pytest.mark.parametrize("when", [0, 4])
 def test_lengths_that_add_up_do_not_spill_into_the_neighbours(when: int, make: Any, place: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 from evaluated import Endless, Failing, Keyed, Mortal, Remembering, Walk, careless, drawing, in_words, neighbourly, rightwards
+from every_other import in_turn
 
 from reactor_gymnasium import EvaluationReport, evaluate
 from reactor_rl import RecoveryWarning, WorkerDiedError, WorkerHungError
@@ -64,7 +65,7 @@ def test_fewer_episodes_are_the_first_of_more() -> None:
     assert evaluate(rightwards, Walk, episodes=5, seed=2, executor="inline").fingerprint() != some.fingerprint()
 
 
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name", CASES, kept=2)
 def test_one_report_on_workers(name: str) -> None:
     policy, env = CASES[name]
     ways = [(1, 1, "inline"), (7, 1, "inline"), (5, 2, "processes"), (4, 2, "threads")]

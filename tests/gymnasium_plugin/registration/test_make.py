@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from compare import assert_same, played, rollout
 from envs import Facts
+from every_other import in_turn
 from gymnasium.error import Error, NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeAwareObservation
@@ -227,7 +228,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("imports", ORDERS.values(), ids=ORDERS)
+@in_turn("imports", ORDERS.values(), ids=ORDERS, kept=1)
 def test_imports_come_in_any_order(imports: str) -> None:
     pytest.importorskip("ale_py")
     code = f"{imports}; import gymnasium; gymnasium.spec('reactor/ALE.Pong-v5'); reactor_gymnasium.make.make_vec"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from compare import assert_like_sync, rollout
 from envs import INFOS, Facts, Named, Reuses, Rewarded, Samples
+from every_other import in_turn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from hypothesis import example, given, settings
@@ -103,13 +104,13 @@ def test_observations_of_any_size(space: Any, mode: Any, place: Any, copy: bool,
     assert_like_sync(env_fns, rollout(seed), autoreset_mode=mode, shared_memory=False, copy=copy, **place)
 
 
-@pytest.mark.parametrize("space", FIXED + DYNAMIC, ids=str)
+@in_turn("space", FIXED + DYNAMIC, ids=str, kept=13)
 def test_every_space(space: Any) -> None:
     env_fns = [partial(Samples, space, length=2 + i) for i in range(4)]
     assert_like_sync(env_fns, rollout(), shared_memory=space in FIXED, executor="threads", workers=2)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@in_turn("mode", MODES, kept=1)
 def test_every_space_in_processes(mode: AutoresetMode) -> None:
     of_a_fixed_size = [space for space in FIXED if not isinstance(space, (Text, OneOf))]
     for memory, leaves in ((False, FIXED + DYNAMIC), (True, of_a_fixed_size)):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from mpe2 import simple_adversary_v3, simple_spread_v3
 from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.tictactoe import tictactoe
@@ -42,7 +43,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@in_turn("name", CASES, kept=1)
 def test_one_report_on_workers(name: str, deterministic: bool) -> None:
     policies, env = CASES[name]
     ways = [(1, 1, "inline"), (3, 1, "inline"), (4, 2, "processes" if name in ("network", "turns") else "inline")]

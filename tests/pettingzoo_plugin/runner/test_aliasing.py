@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from aliasing_envs import ACTIONS, OBSERVATIONS, Hoarders, Players, answer
+from every_other import in_turn
 from runner_envs import Herd, mlp, ran
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
@@ -103,7 +104,7 @@ def test_as_a_plain_loop(kind: Any, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("policy", [mlp(0, 3, 4), RandomPolicy()], ids=["network", "random"])
-@pytest.mark.parametrize("masks", [False, True])
+@in_turn("masks", [False, True], kept=1)
 def test_policies_that_workers_ask_themselves(policy: Any, masks: bool) -> None:
     make = partial(Hoarders, shared=True, views=True, observations="box", actions="discrete", masks=masks)
     reports = [

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from runner_envs import FIVE, Herd, Junction, Residual, Still, by_sum, message, mlp, ran
 from torch import distributions as D  # noqa: N812
@@ -115,7 +116,7 @@ def test_it_is_drawn_from_the_very_distribution(name: str) -> None:
     assert len(np.unique(actions[:, 0])) > 0.98 * len(actions)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@in_turn("name", CONTINUOUS, kept=3)
 def test_the_mode_is_taken_or_named_as_missing(name: str) -> None:
     space, make, _, mode = CONTINUOUS[name]
     if mode is None:
@@ -232,7 +233,7 @@ def by_torch(seen: Any) -> Any:
     return torch.randint(0, 5, (len(seen),))
 
 
-@pytest.mark.parametrize("policy", [Noisy(), Mixed(), by_numpy, by_torch], ids=["module", "distribution", "numpy", "torch"])
+@in_turn("policy", [Noisy(), Mixed(), by_numpy, by_torch], ids=["module", "distribution", "numpy", "torch"], kept=2)
 def test_the_same_draws_wherever_it_runs(policy: Any) -> None:
     """A seed says them all; no generator of the caller's is moved, and none of theirs moves the draws."""
     np.random.normal()  # the generator keeps the other number of a pair

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from mpe2 import simple_spread_v3
 from pettingzoo.classic.tictactoe import tictactoe
@@ -152,7 +153,7 @@ def test_several_choices_at_once() -> None:
     assert np.allclose((drawn[..., 1] == 6).mean(0), 0.665, atol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["", "bits"])
+@in_turn("kind", ["", "bits"], kept=1)
 def test_bits(kind: str) -> None:
     scores = torch.tensor([2.0, -1.0, 0.1])
     space = spaces.MultiBinary(3)
@@ -162,7 +163,7 @@ def test_bits(kind: str) -> None:
     assert np.allclose(actions_of(Scores(kind, scores), space).mean(0), scores.sigmoid(), atol=0.05)
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "space",
     [
         spaces.Discrete(4, start=2),
@@ -176,6 +177,7 @@ def test_bits(kind: str) -> None:
         spaces.Box(-np.inf, np.inf, (3,), np.float64),
     ],
     ids=str,
+    kept=3,
 )
 def test_random_actions_of_every_kind(space: spaces.Space[Any]) -> None:
     actions = actions_of(RandomPolicy(), space)
@@ -287,7 +289,7 @@ def made_by(algorithm: Any, env: gymnasium.Env[Any, Any], policy: str = "MlpPoli
     return model
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["model", "policy"])
+@in_turn("whole", [True, False], ids=["model", "policy"], kept=1)
 @pytest.mark.parametrize(
     ("algorithm", "space"),
     [

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.noise import NormalActionNoise
 from torch import nn
@@ -55,7 +56,7 @@ def rollout_of(policy: Policy, rows: dict[str, Any]) -> Rollout:
     return Rollout(record, rows, rows)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@in_turn("network", NETWORKS, kept=1)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_best_actions_are_those_of_the_model(algorithm: str, network: str) -> None:
     model, policy, weights, rows = acting(algorithm, network)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from every_other import every_other
+from gymnasium.utils import EzPickle
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from trainers import (
@@ -60,6 +61,14 @@ class Locked(Toy):
     def __init__(self) -> None:
         super().__init__(length=60, rate=0.02)
         self.lock = threading.Lock()
+
+
+class Rebuilt(EzPickle, Toy):
+    """Would be made anew where it is unpickled, as the environments of Box2D are, if its own state were not saved."""
+
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+        Toy.__init__(self, length=60, rate=0.02)
 
 
 class Global(Toy):
@@ -106,16 +115,14 @@ def same(ours: list[Any], theirs: list[Any]) -> bool:
 ENVS: dict[str, tuple[Any, str]] = {
     "CartPole": ("CartPole-v1", "state"),
     "FrozenLake": ("FrozenLake-v1", "state"),
-    "LunarLander": ("LunarLander-v3", "replay"),
+    "EzPickle": (Rebuilt, "state"),
     "lock": (Locked, "replay"),
 }
 
 
-@every_other(algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
+@every_other(kept=8, algorithm=sorted(ALGORITHMS), pipeline=[0, 1], name=ENVS)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, name: str, tmp_path: Path) -> None:
     env, way = ENVS[name]
-    if name == "LunarLander":
-        pytest.importorskip("Box2D")
     path = tmp_path / "run.zip"
     expected = alone(algorithm, pipeline, env=env)
     with new(algorithm, env, pipeline=pipeline, **EVALUATED) as model:

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -70,7 +71,7 @@ def played(env: VecEnv, steps: int, sample: Callable[[np.random.Generator], Any]
     return seen
 
 
-@pytest.mark.parametrize("vector", VECTORS)
+@in_turn("vector", VECTORS, kept=1)
 def test_cart_pole(vector: str) -> None:
     env_fns = [partial(gymnasium.make, "CartPole-v1", max_episode_steps=15 + 5 * index) for index in range(4)]
     sample = lambda actions: actions.integers(0, 2, 4)  # noqa: E731

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
@@ -101,7 +102,7 @@ def model_of(name: str) -> Any:
     return MODELS[name][0]()
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
+@in_turn("deterministic", [True, False], kept=1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("sde", "pictures") else []) for name in MODELS]
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from continuous_models import CASES, ROWS, SPACES, Learner, Normalising, Nothing, learn, model_of, replay
+from every_other import in_turn
 from stable_baselines3.sac.policies import Actor, SACPolicy
 from torch import nn
 
@@ -23,7 +24,7 @@ from reactor_torch import check_split
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize("interval", [1, 2, 3])
+@in_turn("interval", [1, 2, 3], kept=1)
 def test_how_often_targets_move(interval: int) -> None:
     """As in SB3's ``train()``, which counts the updates of a call from 0."""
     theirs, ours = (model_of("sac", target_update_interval=interval, tau=0.3) for _ in range(2))

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from every_other import every_other
+from every_other import every_other, in_turn
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -206,7 +206,7 @@ class WithoutCuda(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])
-@pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=lambda place: "-".join(map(str, place.values())))
+@in_turn("place", [INLINE, PROCESSES], ids=lambda place: "-".join(map(str, place.values())), kept=1)
 @each
 def test_devices_of_critics_and_actor(algorithm: str, place: dict[str, Any], device: str) -> None:
     """Both on the processor: the bits of no devices named. By its index it is another device, whose shard copies what it gets."""

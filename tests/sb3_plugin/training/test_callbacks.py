@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import (
     BaseCallback,
@@ -28,7 +29,7 @@ from reactor_rl import RunError
 from reactor_sb3 import StopOnEvaluation
 
 
-@pytest.mark.parametrize("env", [Toy, Again])
+@in_turn("env", [Toy, Again], kept=1)
 @pytest.mark.parametrize("place", [INLINE, PROCESSES], ids=["inline", "processes"])
 def test_callbacks_see_every_step(place: dict[str, Any], env: Any) -> None:
     with new("dqn", env, n_actors=2, envs_per_actor=2, **place) as model:

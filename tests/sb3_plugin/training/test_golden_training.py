@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from every_other import in_turn
 from gymnasium import spaces
 from trainers import suited
 
@@ -84,7 +85,7 @@ def fingerprint(model: Any) -> str:
 @pytest.mark.parametrize(
     ("executor", "workers", "pipeline"), [("inline", 1, 0), ("threads", 3, 1), ("processes", 2, 0), ("processes", 4, 1)]
 )
-@pytest.mark.parametrize("name", sorted(GOLDEN))
+@in_turn("name", sorted(GOLDEN), kept=2)
 def test_the_fingerprint_is_the_one_on_record(name: str, executor: str, workers: int, pipeline: int) -> None:
     """With ``pipeline=1`` the learner is a round behind, and a round that nobody has learned from is the same as it would be."""
     assert fingerprint(experience(name, pipeline, executor=executor, workers=workers)) == GOLDEN[name]

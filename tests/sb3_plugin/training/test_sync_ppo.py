@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from every_other import every_other
+from every_other import every_other, in_turn
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -132,7 +132,7 @@ def test_updates_are_those_of_sb3(acted: str, variant: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("way", ["dense", "autograd"])
-@pytest.mark.parametrize("acted", ACTIONS)
+@in_turn("acted", ACTIONS, kept=2)
 def test_each_update_is_that_of_sb3(acted: str, way: str) -> None:
     """Begun from SB3's own state, every single one ends with SB3's weights to 1e-5."""
     network = {"activation_fn": nn.Tanh if way == "dense" else nn.ELU}
