@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from torch import nn
 
 from reactor_rl import Input, LogicalAction, Output, Program, Reactor, reaction, startup
@@ -201,14 +202,13 @@ def results(program: Program, executor: str, workers: int, bank: int) -> list[by
     return found
 
 
-@pytest.mark.parametrize(
-    ("count", "kind", "slices", "split", "processes"),
+@in_turn(
+    "count, kind, slices, split, processes",
     [
         (1, "plain", 2, False, 2), (1, "plain", 4, True, 4), (2, "plain", 1, True, 2), (2, "plain", 3, False, 2),
         (2, "dropout", 2, True, 4), (2, "buffers", 2, True, 2), (3, "buffers", 3, False, 4), (3, "plain", 2, True, 2),
         (4, "plain", 1, True, 4), (5, "plain", 2, True, 4),
-    ],
-)  # fmt: skip
+    ], kept=3)  # fmt: skip
 def test_one_result(count: int, kind: str, slices: int, split: bool, processes: int) -> None:
     program = program_of(count, kind, slices, split)
     bank = (count if split else 1) * slices - 1

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from every_other import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import KINDS, network_of
@@ -81,7 +82,7 @@ NETWORKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 40)), max_s
 ROWS = st.integers(1, 70)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@in_turn("way", WAYS, kept=2)
 @given(parts=NETWORKS, features=st.integers(1, 20), outputs=st.integers(1, 6), rows=ROWS, seed=st.integers(0, 2**20))
 @settings(max_examples=30, deadline=None)
 def test_any_network(way: str, parts: list[tuple[str, int]], features: int, outputs: int, rows: int, seed: int) -> None:

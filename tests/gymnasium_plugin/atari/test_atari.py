@@ -217,6 +217,7 @@ def test_the_last_life_is_not_lost_before_the_game_is_over() -> None:
     assert len(ended) == 4 and ended[-1] > zero
 
 
+@pytest.mark.slow
 def test_through_opencv_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(game_module, "_frames", None)
     assert compare("breakout", noop_max=0, episodic_life=True)

@@ -185,6 +185,7 @@ print(report.fingerprint())
 """
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_was_killed_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "eval.jsonl"
     expected = evaluate(rightwards, Walk, episodes=40, seed=4, executor="inline").fingerprint()

@@ -141,7 +141,7 @@ def test_infos(kinds: list[str], one: bool, mode: Any, place: Any) -> None:
     assert_like_sync(env_fns, rollout(steps=15), autoreset_mode=mode, **place)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@in_turn("mode", MODES, kept=1)
 def test_infos_of_different_kinds_at_once_in_processes(mode: AutoresetMode) -> None:
     kinds = ["int", "changing", "nested", "object", "long", "array"]
     env_fns = [partial(Facts, i, infos=kind) for i, kind in enumerate(kinds)]
@@ -261,7 +261,7 @@ def test_actions_arrive_as_they_would_in_sync_and_may_be_kept(case: tuple[Any, A
     assert_like_sync(facts(3, length=100, action_space=space), play, **place)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@in_turn("mode", MODES, kept=1)
 def test_different_and_custom_observation_spaces(mode: AutoresetMode) -> None:
     different = [Box(-i - 1, i + 1, (3,), np.float32) for i in range(3)]
     env_fns = [partial(Samples, space, length=2 + i) for i, space in enumerate(different)]

@@ -111,6 +111,7 @@ def test_the_best_action_is_taken(policy: nn.Module, masked: bool) -> None:
     assert (actions == (3 if masked else 4)).all()
 
 
+@pytest.mark.slow
 def test_actions_that_begin_elsewhere() -> None:
     space = spaces.Discrete(5, start=-3)
     for policy in (always(), Scores()):
@@ -119,6 +120,7 @@ def test_actions_that_begin_elsewhere() -> None:
         assert set(actions_of(policy, space, (0, 1, 1, 0, 0)).flat) == {-2, -1}
 
 
+@pytest.mark.slow
 def test_other_seeds_draw_other_actions() -> None:
     one, same, other = (actions_of(Scores(), seed=seed) for seed in (0, 0, 1))
     assert np.array_equal(one, same) and abs((one == other).mean() - (one == np.roll(one, 1, 0)).mean()) < 0.05
@@ -138,7 +140,7 @@ def test_normal_distributions(kind: str) -> None:
     assert np.allclose(inside, 0.683, atol=0.05)
 
 
-@pytest.mark.parametrize("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))])
+@in_turn("policy", [Scores("", torch.tensor([5.0, -5.0])), Scores("normal", torch.tensor([5.0, -5.0]))], kept=1)
 def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
     space = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32))
     assert np.array_equal(np.unique(actions_of(policy, space).reshape(-1, 2), axis=0), [[1, -2]])
@@ -192,6 +194,7 @@ def test_random_actions_of_every_kind(space: spaces.Space[Any]) -> None:
         assert (np.ptp(numbers, 0) > 0.97 * (high - low)).all()
 
 
+@pytest.mark.slow
 def test_random_actions_are_all_as_likely() -> None:
     is_drawn_from(actions_of(RandomPolicy()), np.full(5, 0.2))
     is_drawn_from(actions_of(RandomPolicy(), mask=(1, 0, 0, 1, 1)), np.array([1, 0, 0, 1, 1]) / 3)
@@ -337,6 +340,7 @@ def test_models_of_different_agents_draw_different_actions() -> None:
         assert (np.abs(np.corrcoef(rows) - np.eye(4)) < 0.3).all()
 
 
+@pytest.mark.slow
 def test_models_that_draw_side_by_side_do_not_disturb_each_other() -> None:
     """SAC draws from torch's global generator, of which threads have but one."""
     space = spaces.Box(-1, 1, (2,), np.float32)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from mpe2 import simple_spread_v3, simple_tag_v3
 from pettingzoo import AECEnv
@@ -82,7 +83,7 @@ def together(env: Any, policy_of: Callable[[str], Any], copy: int, seed: int, ti
     env.close()
 
 
-def in_turn(env: Any, policy_of: Callable[[str], Any], copy: int, seed: int, ticks: int) -> Any:
+def taking_turns(env: Any, policy_of: Callable[[str], Any], copy: int, seed: int, ticks: int) -> Any:
     """PettingZoo's own loop for agents that take turns."""
     tick = 0
     env.reset(seed=seed + copy)
@@ -124,7 +125,7 @@ def played(env_fn: Any, policy_of: Callable[[str], Any], copies: int, ticks: int
     ended = []
     for copy in range(copies):
         env = env_fn()
-        way = in_turn if isinstance(env, AECEnv) else together
+        way = taking_turns if isinstance(env, AECEnv) else together
         for tick, done, episode in way(env, policy_of, copy, seed, ticks):
             log[tick].append(done)
             if episode:
@@ -288,7 +289,7 @@ WORLDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("deterministic", [True, False], ids=["greedy", "sampled"])
+@in_turn("deterministic", [True, False], ids=["greedy", "sampled"], kept=1)
 def test_the_same_everywhere(world: str, deterministic: bool) -> None:
     env_fn, policies, settings, ticks = WORLDS[world]
     reports = [ran(env_fn, policies, 4, 3, steps=4 * ticks, deterministic=deterministic, **settings, **place) for place in PLACES]

@@ -153,6 +153,7 @@ def test_scores() -> None:
     assert list(found.scores.items()) == [("four", 20.0), ("two", 11.0), ("nought", 2.0)]
 
 
+@pytest.mark.slow
 def test_the_same_everywhere() -> None:
     """With policies that draw, and networks, alone and stacked; a board game in which agents take turns."""
     population = {"random": RandomPolicy(), "net": mlp(0, 84, 7), "other": mlp(1, 84, 7), "wide": mlp(2, 84, 7, 9)}

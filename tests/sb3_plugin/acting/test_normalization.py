@@ -47,6 +47,7 @@ def test_statistics_are_the_same_everywhere(algorithm: str, pipeline: int) -> No
     assert found[0][1][2] > 200 and not np.allclose(found[0][1][0], 0, atol=5)
 
 
+@pytest.mark.slow
 def test_learner_shards_add_to_them_too() -> None:
     found = []
     for place in (INLINE, PROCESSES):

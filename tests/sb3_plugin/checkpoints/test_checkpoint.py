@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from every_other import every_other
+from every_other import every_other, in_turn
 from gymnasium.utils import EzPickle
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -708,7 +708,7 @@ def test_what_resume_may_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "auto"}], ids=str)
+@in_turn("place", [{"executor": "inline"}, {"executor": "processes", "workers": 2}, {"executor": "auto"}], ids=str, kept=1)
 def test_nodes_do_not_go_to_another_executor(place: dict[str, Any], tmp_path: Path) -> None:
     path = saved("dqn", tmp_path / "run.zip", executor="federated", nodes=2, workers=1)
     with SyncDQN.resume(path, **place) as model:

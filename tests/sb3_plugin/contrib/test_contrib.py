@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, each, make
+from every_other import in_turn
 from trainers import EVALUATED, INLINE, PROCESSES, SPACES, THREADS, Killing, Seen, outcome
 
 from reactor_rl import RecoveryWarning
@@ -31,7 +32,7 @@ def alone(algorithm: str, pipeline: int = 0) -> dict[str, Any]:
 
 
 @each
-@pytest.mark.parametrize(("pipeline", "place"), [(0, PROCESSES), (1, THREADS)])
+@in_turn("pipeline, place", [(0, PROCESSES), (1, THREADS)], kept=1)
 def test_the_same_on_any_workers(algorithm: str, pipeline: int, place: dict[str, Any]) -> None:
     with make(algorithm, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(STEPS)) == alone(algorithm, pipeline)
@@ -48,7 +49,7 @@ def test_any_number_of_learners(algorithm: str, monkeypatch: Any) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize(("algorithm", "pipeline"), [(name, index % 2) for index, name in enumerate(sorted(CONTRIB))])
+@in_turn("algorithm, pipeline", [(name, index % 2) for index, name in enumerate(sorted(CONTRIB))], kept=3)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
         model.learn(STEPS // 2)
@@ -102,8 +103,8 @@ def test_killed_workers_change_no_weight(algorithm: str) -> None:
         assert outcome(model.learn(STEPS, callback=Killing({3, 9}))) == alone(algorithm)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "kind"), [(name, kind) for name, row in CONTRIB.items() for kind in ("image", "dict") if kind in row.policies]
+@in_turn(
+    "algorithm, kind", [(name, kind) for name, row in CONTRIB.items() for kind in ("image", "dict") if kind in row.policies], kept=3
 )
 def test_other_observations(algorithm: str, kind: str) -> None:
     policy = CONTRIB[algorithm].policies[kind]

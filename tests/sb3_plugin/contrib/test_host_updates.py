@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from contrib_trainers import CONTINUOUS, CONTRIB, ToyOf, make
+from every_other import in_turn
 from gymnasium import spaces
 from trainers import SPACES, same_draws
 
@@ -32,7 +33,7 @@ CASES += [("qrdqn", {"n_steps": 3, "max_grad_norm": 0.1}), ("qrdqn", {"env": "im
 
 
 @pytest.mark.filterwarnings("ignore:`n_steps:UserWarning")  # SB3's, about loading
-@pytest.mark.parametrize(("algorithm", "changed"), CASES, ids=str)
+@in_turn("algorithm, changed", CASES, ids=str, kept=4)
 def test_off_policy(algorithm: str, changed: dict[str, Any], tmp_path: Path) -> None:
     kind = changed.get("env")
     given = {**changed, "env": ToyOf(algorithm, SPACES[kind][1])} if kind else changed
@@ -53,7 +54,7 @@ def test_off_policy(algorithm: str, changed: dict[str, Any], tmp_path: Path) -> 
         assert ours._n_updates == theirs._n_updates
 
 
-@pytest.mark.parametrize("actions", [spaces.Discrete(7), spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3)], ids=str)
+@in_turn("actions", [spaces.Discrete(7), spaces.MultiDiscrete([3, 4]), spaces.MultiBinary(3)], ids=str, kept=2)
 @pytest.mark.parametrize("kind", ["box", "dict"])
 def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
     policy, space = SPACES[kind]
@@ -74,9 +75,7 @@ def test_maskable_ppo(actions: Any, kind: str, tmp_path: Path) -> None:
         assert np.isfinite(buffer.log_probs).all() and (buffer.log_probs > -50).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "network"), [("box", {}), ("dict", {"enable_critic_lstm": False}), ("box", {"n_lstm_layers": 2})], ids=str
-)
+@in_turn("kind, network", [("box", {}), ("dict", {"enable_critic_lstm": False}), ("box", {"n_lstm_layers": 2})], ids=str, kept=1)
 def test_recurrent_ppo(kind: str, network: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sb3-contrib cuts sequences at a random place: here at none."""
     row = CONTRIB["recurrent_ppo"]

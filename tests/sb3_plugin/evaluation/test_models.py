@@ -170,6 +170,7 @@ def test_continuous_actions_are_those_of_predict(name: str) -> None:
     assert report.returns == pytest.approx(by_predict.returns, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_drawn_actions_are_spread_as_the_policy_says() -> None:
     model = model_of("multidiscrete")
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -59,7 +60,7 @@ def test_one_result(learners: int | None, pipeline: int, place: dict[str, Any]) 
     assert alone(pipeline)["evaluations"]
 
 
-@pytest.mark.parametrize("learners", [2, 3])
+@in_turn("learners", [2, 3], kept=1)
 def test_the_number_of_learners_is_not_part_of_the_algorithm(learners: int) -> None:
     with new(n_learners=learners, **EVALUATED, **PROCESSES) as model:
         assert outcome(model.learn(STEPS)) == alone(0) != alone(1)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 from trainers import new, outcome
@@ -76,7 +77,7 @@ def test_weights_are_those_of_a_quiet_program(case: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("case", ["sac", "own policy"])
+@in_turn("case", ["sac", "own policy"], kept=1)
 def test_on_threads(case: str) -> None:
     assert trained(case, True, executor="threads", workers=2) == trained(case, False)
 
