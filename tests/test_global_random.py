@@ -20,6 +20,7 @@ def test_a_draw_is_named_and_put_back(draw, name):
     assert changed_generators(before) == ()
 
 
+@pytest.mark.slow
 def test_torch_counts_where_it_is_loaded():
     torch = pytest.importorskip("torch")
     before = generator_states()

@@ -26,6 +26,7 @@ def test_it_has_the_form_of_its_convention() -> None:
         assert all(line.startswith("- [") for line in section.splitlines()[1:] if line)
 
 
+@pytest.mark.docs
 def test_its_code_runs() -> None:
     pytest.importorskip("stable_baselines3")
     (code,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)

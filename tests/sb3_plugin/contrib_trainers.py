@@ -121,7 +121,7 @@ CONTRIB: dict[str, Row] = {
         SyncTQC, TQC, _OFF_POLICY, ToyOf("tqc"), "Pendulum-v1", network={"net_arch": [32], "n_quantiles": 5},
     ),
 }  # fmt: skip
-each = in_turn("algorithm", sorted(CONTRIB))
+each = in_turn("algorithm", sorted(CONTRIB), kept=1)
 
 
 def make(algorithm: str, env: Any = None, policy: Any = None, **changed: Any) -> Any:

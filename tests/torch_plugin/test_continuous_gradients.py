@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from every_other import in_turn
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from networks import network_of
@@ -169,7 +170,7 @@ def near_bounds() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("way", WAYS)
+@in_turn("way", WAYS, kept=1)
 @given(**SHAPES)
 @settings(max_examples=25, deadline=None)
 def test_sac(

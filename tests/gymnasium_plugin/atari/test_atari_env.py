@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
+from every_other import in_turn
 from gymnasium.error import Error, ResetNeeded
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
@@ -91,7 +92,7 @@ def played(env: AtariEnv, actions: list[int], seed: int | None) -> list[Any]:
     return [env.reset(seed=seed), *(env.step(action) for action in actions)]
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.25])
+@in_turn("probability", [0.0, 0.25], kept=1)
 def test_a_seed_repeats_everything_in_the_same_object_and_in_another(probability: float) -> None:
     first, second = (AtariEnv("breakout", repeat_action_probability=probability) for _ in range(2))
     actions = np.random.default_rng(0).integers(0, 4, 60).tolist()
@@ -145,7 +146,7 @@ def test_a_game_that_is_not_there() -> None:
 # ---------------------------------------------------------------------- rendering
 
 
-@pytest.mark.parametrize(("game", "rows"), [("pong", 210), ("carnival", 214)])
+@in_turn("game, rows", [("pong", 210), ("carnival", 214)], kept=1)
 def test_rendering_shows_the_screen(game: str, rows: int) -> None:
     env, blind = AtariEnv(game, render_mode="rgb_array"), AtariEnv(game)
     assert env.render_mode == "rgb_array"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compare import assert_same
+from every_other import in_turn
 from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
 from reactor_gymnasium import AtariEnv, AtariVectorEnv
@@ -37,7 +38,7 @@ def screens() -> list[list[Any]]:
     return found
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "place",
     [
         {"executor": "inline"},
@@ -45,6 +46,7 @@ def screens() -> list[list[Any]]:
         {"executor": "threads", "workers": 2, "batch_size": 2},
     ],
     ids=str,
+    kept=2,
 )
 def test_each_game_shows_what_it_shows_alone(place: dict[str, Any], screens: list[list[Any]]) -> None:
     batch = place.get("batch_size", N)

@@ -8,6 +8,7 @@ from pathlib import Path
 import ailing  # noqa: F401  (registers the environments)
 import numpy as np
 import pytest
+from every_other import in_turn
 
 from reactor_gymnasium.cli.doctor import environment
 from reactor_gymnasium.cli.step_profile import StepProfile
@@ -75,7 +76,7 @@ def test_infos_cost_something() -> None:
     assert int(examined("Ailing/infos-v0")[0]["infos"].partition("%")[0]) > 0
 
 
-@pytest.mark.parametrize(("name", "way"), [("HalfCheetah-v5", "by its state"), ("ALE/Pong-v5", "by repeating the actions")])
+@in_turn("name, way", [("HalfCheetah-v5", "by its state"), ("ALE/Pong-v5", "by repeating the actions")], kept=1)
 def test_environments_of_others(name: str, way: str) -> None:
     pytest.importorskip("mujoco" if name.startswith("Half") else "ale_py")
     found, warnings = examined(name)

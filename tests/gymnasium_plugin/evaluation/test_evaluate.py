@@ -130,7 +130,7 @@ def test_a_batch_always_has_as_many_rows() -> None:
 # ---------------------------------------------------------------------- deaths, and going on
 
 
-@pytest.mark.parametrize("hang", [False, True], ids=["killed", "hung"])
+@in_turn("hang", [False, True], ids=["killed", "hung"], kept=1)
 def test_a_worker_that_dies_changes_nothing(tmp_path: Path, hang: bool) -> None:
     env = partial(Mortal, str(tmp_path / "marker"), hang)
     expected = evaluate(rightwards, Walk, episodes=40, executor="inline").fingerprint()

@@ -167,6 +167,7 @@ def test_a_twins_spec_goes_round() -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_a_twin_of_a_namespace() -> None:
     pytest.importorskip("ale_py")
     gymnasium.register_envs(sys.modules["ale_py"])

@@ -359,6 +359,7 @@ def test_calls_attributes_frames_and_snapshots(place: dict[str, Any]) -> None:
         deepcopy(envs)
 
 
+@pytest.mark.slow
 def test_what_loses_its_state_is_not_saved() -> None:
     with ReactorVectorEnv.of([partial(atari, 1)], executor="inline") as envs:
         envs.reset(seed=0)

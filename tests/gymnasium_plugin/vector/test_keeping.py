@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same
+from every_other import in_turn
 from stable_baselines3.common.env_util import make_vec_env
 
 from reactor_gymnasium import AtariVectorEnv, ReactorVectorEnv, make_vec
@@ -143,7 +144,7 @@ def test_what_would_go_on_otherwise_is_refused(make: Any, why: str, place: dict[
         envs.step(envs.action_space.sample())  # nothing has happened to it
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
+@in_turn("place", PLACES, ids=str, kept=1)
 def test_games_with_sticky_actions_are_refused(place: dict[str, Any]) -> None:
     with AtariVectorEnv("pong", 2, repeat_action_probability=0.25, **place) as envs:
         envs.reset(seed=0)

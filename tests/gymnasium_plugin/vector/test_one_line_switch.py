@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from every_other import in_turn
 from scripts import end_within, run, shared_memory
 
 pytestmark = pytest.mark.timeout(100)
@@ -95,7 +96,7 @@ def test_code_without_a_file(how: str, context: str | None) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("context", [None, "spawn"])
+@in_turn("context", [None, "spawn"], kept=1)
 def test_the_repl(context: str | None) -> None:
     # The REPL ends a block at an empty line, so a class must not hold one and a statement after it needs one.
     done = run(script(context, close=False).replace("\nclass Reading", "\n\nclass Reading"), how="repl")
@@ -103,6 +104,7 @@ def test_the_repl(context: str | None) -> None:
     assert "Error" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
 def test_ipython() -> None:
     done = run(script(None, close=False) + "\nexit()\n", how="ipython")

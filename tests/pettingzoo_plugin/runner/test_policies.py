@@ -146,6 +146,7 @@ def test_continuous_actions_are_clipped(policy: nn.Module) -> None:
     assert np.array_equal(np.unique(actions_of(policy, space).reshape(-1, 2), axis=0), [[1, -2]])
 
 
+@pytest.mark.slow
 def test_several_choices_at_once() -> None:
     space = spaces.MultiDiscrete([2, 3], start=[0, 5])
     scores = torch.tensor([0.0, 1.0, 0.0, 2.0, 1.0])
@@ -331,6 +332,7 @@ def test_models_draw_from_their_distribution(algorithm: Any) -> None:
     assert np.array_equal(found, actions_of(model, space)) and not np.array_equal(found, actions_of(model, space, seed=1))
 
 
+@pytest.mark.slow
 def test_models_of_different_agents_draw_different_actions() -> None:
     space = spaces.Box(-1, 1, (1,), np.float32)
     for algorithm in (PPO, SAC):
@@ -526,6 +528,7 @@ def test_a_random_policy_says_what_it_is() -> None:
     assert by_sum(np.zeros((2, 4))).shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_softmax_at_the_end_of_what_is_not_stacked() -> None:
     """Probabilities are drawn from as they are, whether or not a network can be stacked."""
     (group,) = probe_agents(Still).groups

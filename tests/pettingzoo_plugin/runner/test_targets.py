@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from every_other import in_turn
 from pettingzoo.classic.connect_four import connect_four
 
 from reactor_pettingzoo import MultiAgentRunner, RandomPolicy
@@ -34,7 +35,7 @@ def test_it_is_registered(name: str) -> None:
     assert EntryPoint(name, value, "reactor_rl.verify").load() is getattr(targets, name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_turn("name", NAMES, kept=1)
 def test_one_fingerprint_on_every_executor(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["verify", f"reactor_pettingzoo.runner.targets:{name}", "--ticks", "30", "--workers", "1,2,3"])
     *rows, verdict = capsys.readouterr().out.splitlines()[1:]

@@ -111,6 +111,7 @@ def test_interrupted_twice_and_resumed_is_uninterrupted(name: str, tmp_path: Pat
     assert finished(second.learn(lambda *_: True)) == uninterrupted(name)
 
 
+@pytest.mark.slow
 def test_it_goes_on_in_other_places_and_in_environments_that_are_given(ppo_file: Path) -> None:
     with resume_run(ppo_file, workers=2, executor="processes") as run:
         venv = run.model.get_env().unwrapped

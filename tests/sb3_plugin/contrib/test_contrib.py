@@ -49,7 +49,7 @@ def test_any_number_of_learners(algorithm: str, monkeypatch: Any) -> None:
     assert found[0] == found[1] == found[2]
 
 
-@in_turn("algorithm, pipeline", [(name, index % 2) for index, name in enumerate(sorted(CONTRIB))], kept=3)
+@in_turn("algorithm, pipeline", [(name, index % 2) for index, name in enumerate(sorted(CONTRIB))], kept=2)
 def test_resumed_is_uninterrupted(algorithm: str, pipeline: int, tmp_path: Path) -> None:
     with make(algorithm, pipeline=pipeline, **EVALUATED) as model:
         model.learn(STEPS // 2)

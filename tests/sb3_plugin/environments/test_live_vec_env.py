@@ -153,6 +153,7 @@ def test_copies_add_to_the_logs_that_are_there(tmp_path: Path) -> None:
     venv.close()
 
 
+@pytest.mark.slow
 def test_atari_as_sb3_makes_it() -> None:
     pytest.importorskip("ale_py")
     venv = VecFrameStack(make_atari_env("ALE/Pong-v5", n_envs=2), 4)

@@ -254,7 +254,7 @@ class Fails(Dropping):
         return super().forward(observations)
 
 
-@pytest.mark.parametrize("place", [INLINE, THREADS, THREE], ids=lambda place: "-".join(map(str, place.values())))
+@in_turn("place", [INLINE, THREADS, THREE], ids=lambda place: "-".join(map(str, place.values())), kept=1)
 def test_errors_of_shards_are_raised(place: dict[str, Any]) -> None:
     kwargs = {"net_arch": [16], "features_extractor_class": Fails}
     given = {"n_steps": 31, "batch_size": 59, "n_learners": 2, "policy_kwargs": kwargs}  # blocks of 15, 15, 15 and 14 rows

@@ -287,7 +287,7 @@ def alone(pipeline: int, seed: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
-@pytest.mark.parametrize("pipeline", [0, 1])
+@in_turn("pipeline", [0, 1], kept=1)
 def test_one_result(pipeline: int, place: dict[str, Any]) -> None:
     with new(pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(640)) == alone(pipeline)

@@ -11,12 +11,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from every_other import in_turn
 from stable_baselines3.common.monitor import Monitor
 from trainers import EVALUATED, INLINE, PLACES, PROCESSES, SPACES, THREADS, Toy, alone, each, most, new, outcome
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
-@pytest.mark.parametrize("pipeline", [0, 1])
+@in_turn("pipeline", [0, 1], kept=1)
 @most
 def test_one_result(algorithm: str, pipeline: int, place: dict[str, Any]) -> None:
     expected = alone(algorithm, pipeline)
