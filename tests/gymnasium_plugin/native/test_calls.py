@@ -114,7 +114,7 @@ def test_a_random_program_with_foreign_wrappers(foreign: int, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", [*CONSTANTS, *SIMULATED])
 def test_random_programs(case: str, mode: AutoresetMode, seed: int) -> None:

@@ -346,7 +346,7 @@ class Known(Table):
 SPREAD = partial(simple_spread.parallel_env, N=3, max_cycles=6)
 
 
-@pytest.mark.parametrize(("env", "size"), [("deaths", 16), (Known, 3), (SPREAD, 54)], ids=str)
+@pytest.mark.parametrize(("env", "size"), [("deaths", 16), (Known, 3), (SPREAD, 54)], ids=["deaths", "known", "spread"])
 def test_centralised_critics(env: Any, size: int) -> None:
     """They see what the environment says of its state, or all observations; actors do not."""
 
