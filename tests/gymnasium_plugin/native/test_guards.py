@@ -35,7 +35,7 @@ def test_every_source_of_this_gymnasium_is_known(module: str, owner: str) -> Non
     kernel = kernel_class(kind)
     assert kernel is not None
     unknown = {path.name: digest(path) for path in guards.sources_of(kernel) if digest(path) not in guards.KNOWN.get(path.name, ())}
-    assert unknown == {}, "these files are new; native/sources.py says what to do"
+    assert unknown == {}, "these files are new; native/guards.py says what to do"
     assert isinstance(choose_kernel(kind), type), choose_kernel(kind)
 
 
