@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 def functions_for(device: torch.device) -> Any:
-    """What has ``exp``, ``multiply``, ... with ``out=``: numpy for a processor's memory, torch for any other."""
+    """The module of ``exp``, ``multiply``, ... with ``out=``: numpy for a processor's memory, torch for any other."""
     return np if device.type == "cpu" else torch
 
 

@@ -60,7 +60,7 @@ class Forward(Protocol):
 
 
 def computing() -> str:
-    """What evaluates small networks here: ``"compiled, AVX2"``, ``"compiled"`` or ``"numpy"``."""
+    """The code that evaluates small networks here: ``"compiled, AVX2"``, ``"compiled"`` or ``"numpy"``."""
     if _network is None:
         return "numpy"
     return "compiled, AVX2" if _network.AVX2 else "compiled"

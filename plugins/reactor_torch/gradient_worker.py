@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What gradient workers are made from.
+    """The configuration of gradient workers.
 
     Attributes:
         nets: A copy of networks and losses.
@@ -53,7 +53,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class Round:
-    """What gradient workers get to know at the beginning of a round.
+    """The news for gradient workers at the beginning of a round.
 
     Attributes:
         losses: The round's losses, by name.
@@ -206,7 +206,7 @@ class SlicedGradients:
         return self.lanes.workers
 
     def config(self, threads: int, devices: Sequence[torch.device]) -> WorkerConfig:
-        """What the workers are made from.
+        """The configuration of the workers.
 
         Args:
             threads: Threads of torch in each worker.
@@ -222,7 +222,7 @@ class SlicedGradients:
         return WorkerConfig(copy.deepcopy(nets), lanes, self.layout, self.weights, computed, threads, of_lanes)
 
     def begin_round(self) -> Round:
-        """What workers are told with the first minibatch of a round."""
+        """The message to workers with the first minibatch of a round."""
         self._parts, self._slicers, self._begins = {}, {name: MinibatchSlicer() for name in self._slicers}, True
         nets = self.nets
         fixed = {name: nets.flat(name).data.cpu().numpy() for name, part in nets.parts.items() if part.fixed}
@@ -352,7 +352,7 @@ def _sum(parts: Sequence[Array], of_slices: Sequence[tuple[int, int]], out: Arra
 
 
 def _put_buffers(buffers: Sequence[torch.Tensor], counts: Sequence[torch.Tensor], out: Array) -> None:
-    """What buffers have become; of whole numbers what was added, which float32 holds exactly."""
+    """The buffers as they are now; of whole numbers their increase, which float32 holds exactly."""
     at, before = 0, iter(counts)
     for one in buffers:
         values = one.detach() if one.is_floating_point() else one - next(before)

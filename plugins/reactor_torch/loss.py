@@ -1,4 +1,4 @@
-"""What an algorithm says of its learning: networks with their optimisers, and losses, each a value that can be called.
+"""Declarations of what an algorithm learns: networks with their optimisers, and losses, each a value that can be called.
 
 A loss is written as a paper has it, in torch, over whole networks and a minibatch. It may have a :class:`Formula` besides, the same
 with gradients derived by hand, which is taken where the networks consist of nothing but dense layers.
@@ -42,7 +42,7 @@ class Network:
 
 
 class Loss(ABC):
-    """What a network's parameters make smaller.
+    """A quantity that a network's parameters make smaller.
 
     A subclass is a frozen dataclass of numbers: it holds no tensor, can be pickled, and is compared by its values. Each round has
     losses of its own, so that a schedule is a number by the time it arrives here.

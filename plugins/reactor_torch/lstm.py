@@ -113,7 +113,7 @@ class Lstm:
 
 
 class _Buffers:
-    """What so many sequences of so many steps need."""
+    """The arrays that so many sequences of so many steps need."""
 
     def __init__(self, steps: int, rows: int, hidden: int) -> None:
         self.gates = np.zeros((steps, rows, 4 * hidden), np.float32)

@@ -189,7 +189,7 @@ class Networks(Mapping[str, Any]):
         return kernels_for(self._flats[name].device) if self.dense else None
 
     def seen_as(self, key: Hashable, made: T) -> T:
-        """What formulas see a network as, where several have it in common: that which was made first under a key."""
+        """A network as formulas see it, where several have it in common: that which was made first under a key."""
         found: T = self._seen.setdefault(key, made)
         return found
 
@@ -367,12 +367,12 @@ class Networks(Mapping[str, Any]):
     # ------------------------------------------------------------------ what else gradients depend on
 
     def buffers(self, name: str) -> list[torch.Tensor]:
-        """What a network's loss changes besides parameters; empty without ``Network(buffers=True)``."""
+        """The buffers that a network's loss changes besides parameters; empty without ``Network(buffers=True)``."""
         part = self.parts[name]
         return list(part.module.buffers()) if part.buffers and isinstance(part.module, nn.Module) else []
 
     def others(self) -> list[torch.Tensor]:
-        """What the modules have besides flat parameters and such buffers: frozen parameters, constant buffers; each once."""
+        """Tensors of the modules besides flat parameters and such buffers: frozen parameters, constant buffers; each once."""
         known = {id(one) for flat in self._flats.values() for one in flat.parameters}
         known |= {id(one) for name in self for one in self.buffers(name)}
         parts = {id(one): one.detach() for module in self.modules() for one in (*module.parameters(), *module.buffers())}
@@ -453,7 +453,7 @@ def _own(part: Network) -> frozenset[str]:
 
 
 def _idle(optimizer: torch.optim.Optimizer, flat: FlatParameters) -> list[nn.Parameter]:
-    """What an optimiser has besides the flat parameters: other networks learn it, or nobody."""
+    """Parameters of an optimiser besides the flat ones: other networks learn them, or nobody."""
     known = {id(one) for one in flat.parameters}
     return [one for group in optimizer.param_groups for one in group["params"] if id(one) not in known]
 

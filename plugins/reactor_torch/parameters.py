@@ -17,7 +17,7 @@ __all__ = ["FILLING", "ParameterWriter", "packed", "parameter_record", "write_pa
 
 Array = npt.NDArray[Any]
 FILLING = "(filling)"
-"""What rounds a record up to a whole number of cache lines."""
+"""The name of the field that rounds a record up to a whole number of cache lines."""
 LINE = 64
 """Bytes of a cache line."""
 

@@ -29,7 +29,7 @@ _network = compiled_module("reactor_torch._network")  # else torch evaluates the
 KINDS = ("linear", "relu", "tanh", "sigmoid")
 """The kinds of layers that are evaluated together."""
 _LAST = (nn.Softmax, nn.LogSoftmax)
-"""What may come last and is left out: actions are chosen by the logits before it."""
+"""Layers that may come last and are left out: actions are chosen by the logits before it."""
 
 
 @dataclass(frozen=True)

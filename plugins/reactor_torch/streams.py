@@ -43,7 +43,7 @@ _PLAIN = frozenset({
     "abs", "append", "dict", "enumerate", "float", "int", "isinstance", "items", "keys", "len", "list", "max", "min", "range",
     "sorted", "sum", "tuple", "values", "zip",
 })  # fmt: skip
-"""What Python's own functions and containers are asked for by a ``forward`` that draws nothing."""
+"""Attributes of Python's own functions and containers that a ``forward`` asks for and that draw nothing."""
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -106,7 +106,7 @@ class _Calls(TorchFunctionMode):
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What such a call does, operation by operation."""
+    """The effect of such a call, operation by operation."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What the kernels in C have in common."""
+"""The common part of the kernels in C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel is: all rows of a block, taken over from Python environments, and given back before anybody looks at those."""
+"""Kernels: all rows of a block, taken over from Python environments, and given back before anybody looks at those."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Env = gymnasium.Env[Any, Any]
 
 REFUSED = -1
-"""What a kernel answers if Python has to take a step."""
+"""The answer of a kernel if Python has to take a step."""
 
 COMMON = frozenset({"action_space", "observation_space", "render_mode", "spec", "_np_random", "_np_random_seed", "metadata"})
 """Attributes that any environment may have."""
@@ -34,7 +34,7 @@ Columns = tuple[Array | None, dict[str, tuple[str, Array]]]
 
 @dataclass
 class Taken:
-    """What a block knows of its rows besides their environments.
+    """A block's knowledge of its rows, besides their environments.
 
     Attributes:
         envs: The environments, without wrappers.
@@ -119,7 +119,7 @@ class BlockKernel(ABC):
     @classmethod
     @abstractmethod
     def strange(cls, env: Env) -> str | None:
-        """What about an environment is not as Gymnasium makes it, ``None`` if nothing is."""
+        """The part of an environment that is not as Gymnasium makes it, ``None`` if all is."""
 
     @classmethod
     def strange_constants(cls, env: Env) -> str | None:
@@ -142,7 +142,7 @@ class BlockKernel(ABC):
 
     @classmethod
     def state_of(cls, env: Env) -> dict[str, Any]:
-        """What steps have made of an environment, besides its random generator."""
+        """The state that steps have left in an environment, besides its random generator."""
         return {name: getattr(env, name) for name in cls.states}
 
     @classmethod
@@ -231,7 +231,7 @@ class BlockKernel(ABC):
         return False
 
     def rows(self) -> list[Any]:
-        """What each row shows: views."""
+        """The observation of each row: views."""
         shown = self.observations
         return list(shown) if shown.ndim > 1 else [shown[row : row + 1].reshape(()) for row in range(len(shown))]
 
@@ -245,7 +245,7 @@ def reseeded(env: Env, seed: int) -> np.random.Generator:
 
 
 def parts_of(module: ModuleType, kernel: type[BlockKernel]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """What a kernel stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
+    """An attribute that a kernel stands for: where it is, its name there and its value now, ``None`` if it is inherited."""
     namespace: Any = vars(getattr(module, kernel.owner))
     for name in kernel.methods:
         yield namespace, name, namespace.get(name)

@@ -26,7 +26,7 @@ IMPACT, MOST = "reward_impact", 10
 
 
 class _Healthy(Simulated):
-    """What is paid for being healthy is paid to the end, if an episode ends where that is."""
+    """The reward for being healthy is paid to the end, if an episode ends where health does."""
 
     def survive(self, healthy: Array) -> Array:
         paid: Array = (healthy | self.env._terminate_when_unhealthy).astype(np.float64) * self.env._healthy_reward

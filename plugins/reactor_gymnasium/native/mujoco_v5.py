@@ -60,7 +60,7 @@ class HalfCheetah(Simulated):
         np.subtract(self.forward, self.cost, out=self.rewards)
 
     def move(self, actions: Array) -> None:
-        """What moving forward pays, and what control costs."""
+        """The reward for moving forward, and the cost of control."""
         self.velocity = (self.qpos[:, 0] - self.before.all[:, 0]) / self.seconds
         self.forward = self.env._forward_reward_weight * self.velocity
         self.cost = self.env._ctrl_cost_weight * sums_of_squares(actions)
@@ -186,7 +186,7 @@ class InvertedDoublePendulum(Simulated):
         self.rewards[...] = self.alive - self.far - self.fast
 
     def bonus(self) -> Any:
-        """What is paid for a pole that stands."""
+        """The reward for a pole that stands."""
         return self.env._healthy_reward * (~self.terminated).astype(np.int64)
 
     def tell(self) -> dict[str, Array]:
@@ -328,7 +328,7 @@ class HumanoidStandup(Simulated):
         self.seen = self.field(lambda data: [data.qpos[self.skip :], data.qvel, *self.pieces(data)])
 
     def pieces(self, data: Any) -> list[Array]:
-        """What is seen besides the state."""
+        """Observations besides the state."""
         parts = data.cinert[1:], data.cvel[1:], data.qfrc_actuator[6:], data.cfrc_ext[1:]
         return [part.reshape(-1) for part, name in zip(parts, INCLUDED, strict=True) if getattr(self.env, name)]
 
@@ -381,7 +381,7 @@ class Humanoid(HumanoidStandup):
         self.before = self.center()
 
     def move(self) -> None:
-        """What moving forward, being healthy, control and contacts come to."""
+        """The sum of rewards and costs: moving forward, being healthy, control and contacts."""
         env, (low, high) = self.env, self.env._healthy_z_range
         self.after = self.center()
         self.velocities = (self.after - self.before) / self.seconds[:, None]

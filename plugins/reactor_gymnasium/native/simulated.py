@@ -39,7 +39,7 @@ _FIELDS = (
 
 
 def _alone() -> int:
-    """What is counted of a model, if nobody but its environment refers to it: that, its data and its renderer."""
+    """The reference count of a model that nobody but its environment refers to: that, its data and its renderer."""
     holder: Any = type("Holder", (), {})()
     holder.model = mujoco.MjModel.from_xml_string("<mujoco/>")
     data, renderer = mujoco.MjData(holder.model), [holder.model]
@@ -217,7 +217,7 @@ class Simulated(BlockKernel):
         return {}
 
     def survive(self, healthy: Array) -> Array:
-        """What being healthy pays."""
+        """The reward for being healthy."""
         paid: Array = healthy * self.env._healthy_reward
         return paid
 

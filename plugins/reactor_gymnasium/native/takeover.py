@@ -50,7 +50,7 @@ VARIABLE = "REACTOR_RL_KERNELS"
 
 
 def switched_off() -> str | None:
-    """What says that no kernel may be used, ``None`` if nothing does."""
+    """The setting that says that no kernel may be used, ``None`` if nothing does."""
     return f"{VARIABLE}=0" if os.environ.get(VARIABLE, "1").strip().lower() in ("0", "no", "off", "false") else None
 
 
@@ -70,7 +70,7 @@ def _loaded(place: str) -> type[BlockKernel]:
 
 
 def within(env: Env) -> Env:
-    """What is inside of the wrappers that a block leaves out."""
+    """The environment inside of the wrappers that a block leaves out."""
     for wrapper in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if type(env) is wrapper:
             env = env.env
@@ -78,7 +78,7 @@ def within(env: Env) -> Env:
 
 
 def forecast(kind: type) -> str:
-    """What will step environments of a class, for people."""
+    """Who will step environments of a class, in words."""
     kernel = choose_kernel(kind)
     return f"no kernel: {kernel}" if isinstance(kernel, str) else f"stepped by the {kernel.title} kernel"
 

@@ -27,7 +27,7 @@ STATE, IS_INT64, LAST_ACTION, FICKLE = range(4)
 
 
 def _alone() -> int:
-    """What is counted of an object that one attribute refers to."""
+    """The reference count of an object that one attribute refers to."""
     holder = type("Holder", (), {})()
     holder.held = object()
     return getrefcount(holder.held)

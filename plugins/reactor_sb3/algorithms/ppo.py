@@ -1,4 +1,4 @@
-"""What every kind of PPO (Schulman et al. 2017) learns, and what it does with a round."""
+"""Every kind of PPO (Schulman et al. 2017): its loss, and its way with a round."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class PPOLoss(Loss):
 
 
 class PPOTrainer(OnPolicyTrainer):
-    """What every kind of PPO does with a round."""
+    """Every kind of PPO: its way with a round."""
 
     log_unit: ClassVar[str] = "iterations"
     draws_noise: ClassVar[bool] = False

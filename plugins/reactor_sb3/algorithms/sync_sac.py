@@ -56,7 +56,7 @@ class ActorLoss(Loss):
         return (batch.ent_coef * log_prob - self.value(nets["critic"], batch.observations, actions)).mean(), log_prob.mean()
 
     def value(self, critic: Any, observations: Any, actions: torch.Tensor) -> torch.Tensor:
-        """What the critics say of actions, ``(rows,)``."""
+        """The critics' values of actions, ``(rows,)``."""
         return torch.cat(critic(observations, actions), 1).amin(1)
 
     def formula(self, nets: Networks) -> Formula | None:

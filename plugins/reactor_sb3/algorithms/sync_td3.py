@@ -59,7 +59,7 @@ class CriticLoss(Loss):
 
 @dataclass(frozen=True)
 class ActorLoss(Loss):
-    """What the first critic says of the actor's own actions, negative."""
+    """The first critic's value of the actor's own actions, negative."""
 
     learns, reads, statistics, fields = "actor", ("critic",), ("actor_loss",), ("observations",)
 

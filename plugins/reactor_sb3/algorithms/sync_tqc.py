@@ -55,7 +55,7 @@ class ActorLoss(sync_sac.ActorLoss):
     """That of SAC, with the mean of all quantiles in the place of the least value."""
 
     def value(self, critic: Any, observations: Any, actions: torch.Tensor) -> torch.Tensor:
-        """What the critics say of actions, ``(rows,)``."""
+        """The critics' values of actions, ``(rows,)``."""
         quantiles: torch.Tensor = critic(observations, actions)
         return quantiles.mean(2).mean(1)
 

@@ -47,7 +47,7 @@ class Critics(Protocol):
     flat: FlatParameters
 
     def q_values(self, observations: Any, actions: torch.Tensor) -> torch.Tensor:
-        """What each critic says, ``(critics, rows)``, cut off from autograd's graph."""
+        """Each critic's values, ``(critics, rows)``, cut off from autograd's graph."""
         ...
 
     def backward(self, gradient: torch.Tensor) -> None:
@@ -55,7 +55,7 @@ class Critics(Protocol):
         ...
 
     def action_gradient(self, observations: Any, actions: torch.Tensor, first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """What an actor is to make larger, without gradients of parameters.
+        """The values that an actor is to make larger, without gradients of parameters.
 
         Args:
             observations: ``(rows, ...)``.
@@ -147,7 +147,7 @@ class DenseCritics:
         return self.outputs_of(self.inputs_of(observations, actions))[:, :, 0]
 
     def outputs_of(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What each critic says, ``(critics, rows, outputs)``."""
+        """Each critic's outputs, ``(critics, rows, outputs)``."""
         found = [network.forward(inputs) for network in self.networks]
         return torch.stack(found) if self.kernels is None else self._outputs[len(inputs)]
 
@@ -179,7 +179,7 @@ class DenseCritics:
         return values, gradient
 
     def inputs_of(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """What each critic is given, ``(rows, features + n)``; valid until the next call."""
+        """The input of each critic, ``(rows, features + n)``; valid until the next call."""
         rows, width = actions.shape[0], observations.shape[1] + actions.shape[1]
         inputs = self._of_rows.get(rows)
         if inputs is None:
@@ -407,7 +407,7 @@ class SACCriticFormula:
 
 
 class SACActorFormula:
-    """What the actor's own actions cost: their log-probability, less the least value that a critic gives them.
+    """The cost of the actor's own actions: their log-probability, less the least value that a critic gives them.
 
     Args:
         loss: The loss.
@@ -463,7 +463,7 @@ class TD3CriticFormula:
 
 
 class TD3ActorFormula:
-    """What the first critic says of the actor's own actions, negative.
+    """The first critic's value of the actor's own actions, negative.
 
     Args:
         loss: The loss.

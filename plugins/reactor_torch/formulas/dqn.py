@@ -101,7 +101,7 @@ class DQNFormula:
         return self._errors.towards(batch, returns, self.loss.kind, of)
 
     def _returns(self, kernels: Any, batch: Any, following: torch.Tensor) -> torch.Tensor:
-        """What the values of actions are to be, by the extension."""
+        """The targets of the values of actions, by the extension."""
         choosing = self.q_net.forward(batch.next_observations).numpy() if self.loss.double_q else None
         per_row = isinstance(batch.discounts, torch.Tensor)
         given = (batch.dones, batch.rewards, batch.discounts if per_row else None)

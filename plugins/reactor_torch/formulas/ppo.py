@@ -112,7 +112,7 @@ class PPOFormula:
 
 
 class _Buffers:
-    """What a number of rows needs."""
+    """The arrays that a number of rows needs."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.by_values, self.by_log_prob = torch.zeros(rows, device=device), torch.zeros(rows, device=device)

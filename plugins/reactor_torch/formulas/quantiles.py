@@ -106,7 +106,7 @@ class DenseQuantileCritics(DenseCritics):
     """Critics of dense layers; the value of an action is the mean of all that they say, which is what an actor makes larger."""
 
     def quantiles(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """What each critic says, ``(critics, rows, n)``, valid until the next call; observations are ``(rows, features)``."""
+        """Each critic's quantiles, ``(critics, rows, n)``, valid until the next call; observations are ``(rows, features)``."""
         return self.outputs_of(self.inputs_of(observations, actions))
 
     def action_gradient(
