@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-__all__ = ["require_extra", "compiled_module", "compiled_kernel"]
+__all__ = ["compiled_kernel", "compiled_module", "require_extra", "require_module"]
 
 OURS = "reactor_"
 
@@ -37,6 +37,22 @@ def require_extra(extra: str, what: str) -> Iterator[None]:
             f"in a checkout pip install '.[{extra}]', else pip install 'reactor-rl[{extra}] @ git+URL' with the URL of a clone",
             name=error.name,
         ) from error
+
+
+def require_module(name: str, what: str) -> Any:
+    """Import a library that is in no extra, for it serves a single method.
+
+    Args:
+        name: Of the library, and of its distribution.
+        what: Feature that needs it, for the message.
+
+    Raises:
+        ModuleNotFoundError: Naming the command, if it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{what} needs {name}: pip install {name}", name=name) from error
 
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from reactor_rl.federation.in_process import check_nodes, transport_for
 from reactor_rl.federation.node import NodeHost
 from reactor_rl.federation.transport import NodeLostError, NodeReply, NodeRequest, NodeTransport
 from reactor_rl.fingerprint import canonical, changed_generators, generator_states, global_random_state, new_hash
-from reactor_rl.optional import compiled_kernel, compiled_module, require_extra
+from reactor_rl.optional import compiled_kernel, compiled_module, require_extra, require_module
 from reactor_rl.pickling import Handed, Pickled, decode, dumps, encode, loads
 from reactor_rl.runtime.guards import FORKED, POISONED, InterruptGuard, when_forked
 from reactor_rl.runtime.launch import begin, context_named, may_start_processes, preload
@@ -75,6 +75,7 @@ __all__ = [
     "may_start_processes",
     "changed_generators",
     "require_extra",
+    "require_module",
     "new_hash",
     "one_numeric_thread",
     "parallel_executor",

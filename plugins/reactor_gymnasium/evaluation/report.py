@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from reactor_gymnasium.evaluation.episodes import Played
 from reactor_gymnasium.evaluation.policies import hashed
-from reactor_rl.plugin import html_figure, html_table
+from reactor_rl.plugin import html_figure, html_table, require_module
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,12 +112,9 @@ class EvaluationReport:
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("EvaluationReport.to_dataframe needs pandas: pip install pandas", name="pandas") from error
+        pandas = require_module("pandas", "EvaluationReport.to_dataframe")
         columns = {"return": self.returns, "length": self.lengths, "terminated": self.terminated, **self.infos}
-        table = pd.DataFrame(columns)
+        table: pd.DataFrame = pandas.DataFrame(columns)
         table.insert(0, "episode", range(len(self.returns)))
         return table
 

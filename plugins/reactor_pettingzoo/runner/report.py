@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reactor_rl.plugin import html_figure, html_table, require_extra
+from reactor_rl.plugin import html_figure, html_table, require_extra, require_module
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,10 +207,7 @@ class Report:
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("Report.to_dataframe needs pandas: pip install pandas", name="pandas") from error
+        pandas = require_module("pandas", "Report.to_dataframe")
 
         columns = ["episode", "copy", "agent", "policy", "return", "length"]
         rows = [
@@ -218,7 +215,8 @@ class Report:
             for number, one in enumerate(self.episodes)
             for agent in one.returns
         ]
-        return pd.DataFrame(rows, columns=columns)
+        table: pd.DataFrame = pandas.DataFrame(rows, columns=columns)
+        return table
 
     def save(self, path: str | Path) -> None:
         """Write the trajectories to a ``.npz`` file.

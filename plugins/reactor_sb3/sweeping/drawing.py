@@ -27,7 +27,7 @@ def space_of(space: Any) -> Any:
     """The space as plain values, for a record.
 
     Raises:
-        TypeError: If it is no space.
+        TypeError: If it is not a space.
     """
     if isinstance(space, Mapping):
         for name, one in space.items():
@@ -46,7 +46,7 @@ class Drawing:
 
     Args:
         space: Where trials are drawn from.
-        sampler: Who draws them; ``None`` for the study's, and ``TPESampler(seed=seed)`` if there is none either.
+        sampler: Who draws them; ``None`` for the study's, and ``TPESampler(seed=seed)`` if that has no sampler either.
         seed: Of that one.
         direction: ``"maximize"`` or ``"minimize"``; the study's, if there is one.
         study: The user's study.

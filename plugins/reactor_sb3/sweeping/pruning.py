@@ -155,7 +155,7 @@ def pruner_of(prune: Any) -> Pruner | None:
     """The user's ``prune``, as a pruner.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it cannot prune.
     """
     from optuna.pruners import BasePruner, NopPruner
 

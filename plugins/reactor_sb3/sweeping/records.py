@@ -72,7 +72,7 @@ class Record:
                 else:
                     self.ends[training] = {name: line[name] for name in ("state", "value", "error", "text", "digest")}
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no record of a search: {error}") from error
+            raise ValueError(f"{path} is not a record of a search: {error}") from error
         ours = json.loads(json.dumps(dict(about)))
         for name in sorted({*ours, *found}):
             if ours.get(name) != found.get(name):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reactor_gymnasium.plugin import hashed, student
-from reactor_rl.plugin import html_figure, html_table
+from reactor_rl.plugin import html_figure, html_table, require_module
 
 if TYPE_CHECKING:
     import optuna
@@ -138,16 +138,14 @@ class SearchReport:
         Raises:
             ModuleNotFoundError: If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("SearchReport.to_dataframe needs pandas: pip install pandas", name="pandas") from error
+        pandas = require_module("pandas", "SearchReport.to_dataframe")
         rows = []
         for one in self.trials:
             low, high = one.interval()
             value = math.nan if one.value is None else one.value
             rows.append({"trial": one.number, "state": one.state, "value": value, "low": low, "high": high, **one.params})
-        return pd.DataFrame(rows)
+        table: pd.DataFrame = pandas.DataFrame(rows)
+        return table
 
     def __len__(self) -> int:
         """How many trials."""

@@ -95,7 +95,7 @@ class Seat(Protocol):
         """Tell the training whether it is to stop."""
 
     def poll(self, seconds: float) -> Reported | Ended | WorkerDiedError | None:
-        """The next report of the training, or its end; ``None`` if there is none within that time."""
+        """The next report of the training, or its end; ``None`` if nothing comes within that time."""
 
     def close(self) -> None:
         """End it, whatever it does."""

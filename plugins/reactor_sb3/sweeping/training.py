@@ -115,7 +115,7 @@ class Trial:
             step: After how many steps; more than at the last report.
 
         Raises:
-            TypeError: If ``value`` is no number.
+            TypeError: If ``value`` is not a number.
             ValueError: If it is not finite, or a step comes twice.
         """
         checked_number("step", step, 0)

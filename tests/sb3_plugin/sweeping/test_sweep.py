@@ -349,7 +349,7 @@ def test_a_record_of_something_else_is_refused(tmp_path: Path) -> None:
         searched(executor="inline", path=path, sampler=TPESampler(seed=9))
     assert (path / "trials.jsonl").read_text() == before
     (path / "trials.jsonl").write_text("hello\n")
-    with pytest.raises(ValueError, match="is no record of a search"):
+    with pytest.raises(ValueError, match="is not a record of a search"):
         searched(executor="inline", path=path)
     assert (path / "trials.jsonl").read_text() == "hello\n"
 
