@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,15 @@ class BoundRecurrentPolicy:
     """The :class:`~reactor_sb3.acting.policy.BoundPolicy` of a policy with a memory."""
 
     def __init__(self, policy: RecurrentPolicy, weights: Array, rollout: Rollout) -> None:
-        self.policy, self.rollout, forward = policy, rollout, policy.networks
-        self.module, self.seen, self.copies = forward.with_weights(weights), forward.steps(rollout.observations), forward.copies
+        self.policy, self.rollout, self.weights, forward = policy, rollout, weights, policy.networks
+        self.seen, self.copies = forward.steps(rollout.observations), forward.copies
         self.values = np.empty((rollout.steps, rollout.envs), np.float32)
         self.states = np.zeros((rollout.steps + 1, rollout.envs, policy.size), np.float32)
+
+    @cached_property
+    def module(self) -> Any:
+        """The policy in torch, which takes milliseconds to make."""
+        return self.policy.networks.with_weights(self.weights)
 
     def begin(self, turn: Turn) -> Callable[[int], Array]:
         stream = torch_state(int(turn.random.integers(2**63)))
@@ -194,7 +200,7 @@ class BoundPlainPolicy(BoundRecurrentPolicy):
         self, policy: RecurrentPolicy, networks: DenseNetworks, distribution: ActionDistribution, weights: Array, rollout: Rollout
     ) -> None:
         super().__init__(policy, weights, rollout)
-        self.weights, self.distribution, self.critic = weights, distribution, networks.critic
+        self.distribution, self.critic = distribution, networks.critic
         steps, envs = rollout.steps, rollout.envs
         self.observed = rollout.observations[""].reshape(steps, envs, -1)
         self.inputs = np.zeros(self.observed.shape, np.float32)

@@ -155,7 +155,7 @@ class SyncRecurrentPPO(PPOTrainer, RecurrentPPO):  # type: ignore[misc]
             )
 
         plain = {name: cut(rows) for name, rows in vars(super().batch(rollouts)).items()}
-        states = torch.from_numpy(rollouts.once("states")).flatten(0, 1).to(self.device)
+        states = torch.tensor(rollouts.once("states")).flatten(0, 1).to(self.device)  # a copy: nobody may write to the record
         return SequenceBatch(**plain, states=states, starts=cut(rollouts.rows("starts").float()))
 
     def minibatches(self, batch: PPOBatch) -> Iterator[Minibatch]:

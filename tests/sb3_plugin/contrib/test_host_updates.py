@@ -89,7 +89,7 @@ def test_recurrent_ppo(kind: str, network: dict[str, Any], tmp_path: Path, monke
         for name in ("observations", "actions", "rewards", "values", "log_probs", "advantages", "returns", "episode_starts"):
             setattr(buffer, name, deepcopy(getattr(ours.rollout_buffer, name)))
         assert buffer.episode_starts[1:].any() and not buffer.episode_starts[0].all()
-        (h, c), (vf_h, vf_c) = unpacked(torch.from_numpy(ours.session.rollouts.once("states")[:, 0]), layers)
+        (h, c), (vf_h, vf_c) = unpacked(torch.tensor(ours.session.rollouts.once("states")[:, 0]), layers)
         for name, one in (("hidden_states_pi", h), ("cell_states_pi", c), ("hidden_states_vf", vf_h), ("cell_states_vf", vf_c)):
             getattr(buffer, name)[0] = one.numpy()
         buffer.pos, buffer.full, buffer.generator_ready, theirs._logger = 16, True, False, ours.logger
@@ -111,10 +111,15 @@ def test_states_are_those_of_predictions() -> None:
     """Those that an actor has after some steps, and those of sb3-contrib's own predictions from its observations."""
     with make("recurrent_ppo", n_actors=1, n_steps=16, batch_size=8, n_epochs=1, learning_rate=0.0) as model:
         model.learn(32)
-        states, buffer = torch.from_numpy(model.session.rollouts.once("states")), model.rollout_buffer
+        states, buffer = torch.tensor(model.session.rollouts.once("states")), model.rollout_buffer
         layers = model.policy.lstm_actor.num_layers
         state: Any = tuple(one.numpy() for one in unpacked(states[:, 0], layers).pi)
         for step in range(8):
             _, state = model.predict(buffer.observations[step], state, buffer.episode_starts[step])
         for found, expected in zip(state, unpacked(states[:, 1], layers).pi, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        # and values, of the critic's own states
+        seen, began = (torch.tensor(one.swapaxes(0, 1)).flatten(0, 1) for one in (buffer.observations, buffer.episode_starts))
+        with torch.no_grad():
+            values = model.policy.predict_values(seen, unpacked(states[:, 0], layers).vf, began.flatten())
+        np.testing.assert_allclose(buffer.values.T.flatten(), values.flatten(), rtol=1e-5, atol=1e-5)
