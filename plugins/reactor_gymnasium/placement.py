@@ -200,13 +200,17 @@ def env_costs(
     if not costs:
         return StepCosts(None, "the environments could not be timed")
     low, median, high = min(costs.values()), statistics.median(costs.values()), max(costs.values())
-    why = f"a step takes {low * 1e6:.1f} us" + (f" to {high * 1e6:.1f} us" if len(costs) > 1 else "")
+    why = f"a step takes {_microseconds(low)}" + (f" to {_microseconds(high)}" if len(costs) > 1 else "")
     if len(costs) < len(makers):
         why += f", timed {len(costs)} of {len(makers)} kinds"
     if _enough(costs):
         costs = {}
     by_kind = {kind: costs.get(number, median) for number, kind in enumerate(makers)}
     return StepCosts(tuple(by_kind[kind] for kind in kinds), why, infos(dummy) if infos else 0.0)
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds > 1e-7 else f"{seconds * 1e6:.2g} us"
 
 
 def _timed(dummy: Any, makers: Sequence[Any], cost: Callable[[Any], float | None]) -> dict[int, float]:

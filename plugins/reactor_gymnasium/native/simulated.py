@@ -305,9 +305,10 @@ class Simulated(BlockKernel):
         if not begun:
             return [(None, {key: (self._form(key, values), values) for key, values in told.items()})] if told else []
         groups: list[Columns] = []
-        if keys := next(iter(begun.values())).keys():
-            columns = {key: np.array([info[key] for info in begun.values()]) for key in keys}
-            where = np.array(list(begun)) if len(begun) < self.shape[0] else None
+        rows = sorted(begun)  # a reset between steps may have come after those of the step
+        if keys := begun[rows[0]].keys():
+            columns = {key: np.array([begun[row][key] for row in rows]) for key in keys}
+            where = np.array(rows) if len(rows) < self.shape[0] else None
             groups.append((where, {key: (self._form(key, values), values) for key, values in columns.items()}))
         if told and len(begun) < self.shape[0]:
             others = np.array([row for row in range(self.shape[0]) if row not in begun])

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from reactor_gymnasium import ReactorVectorEnv
+from reactor_gymnasium import ReactorVectorEnv, make_vec
 from reactor_gymnasium.environments import block
 from reactor_gymnasium.native import guards, takeover
+from reactor_rl.runtime.limits import usable_cores
 from tests.gymnasium_plugin.native.cases import MODES, MUJOCO, Counted, maker, pair, same, same_states, walk
 
 mujoco = pytest.importorskip("mujoco")
@@ -81,6 +82,18 @@ def test_on_helpers(place: dict[str, Any]) -> None:
         theirs.close()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(usable_cores() < 2, reason="there is one core")
+def test_auto_times_what_kernels_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MuJoCo's environments are shared out among all cores; compiled ones are not worth it."""
+    monkeypatch.setattr("reactor_gymnasium.placement.tick_cost", lambda *_, **__: 20e-6)
+    with make_vec("HalfCheetah-v5", 64, workers=2) as envs:
+        assert (envs.workers, envs.executor) == (2, "processes")  # type: ignore[attr-defined]
+        assert "stepped by the HalfCheetah-v5 kernel" in repr(envs)
+    with make_vec("CartPole-v1", 64, workers=2) as envs:
+        assert envs.executor == "inline"  # type: ignore[attr-defined]
+
+
 @pytest.mark.filterwarnings("ignore:.*invalid value:RuntimeWarning", "ignore:.*overflow:RuntimeWarning")
 def test_numbers_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo logs what it warns of
@@ -99,6 +112,20 @@ def test_numbers_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         ours.close()
         theirs.close()
     assert counted.taken > 20
+
+
+def test_a_reset_of_all_after_that_of_some() -> None:
+    ours, theirs = pair("Hopper-v5", AutoresetMode.NEXT_STEP, rows=3)
+    try:
+        for _ in walk("Hopper-v5", ours, theirs, AutoresetMode.NEXT_STEP, 12, 0):
+            pass
+        for mask in ([False, False, True], [True, False, True], [True, True, False]):
+            options = {"reset_mask": np.array(mask)}
+            same(ours.reset(seed=5, options=dict(options)), theirs.reset(seed=5, options=dict(options)), str(mask))
+        same(ours.reset(seed=1), theirs.reset(seed=1))
+    finally:
+        ours.close()
+        theirs.close()
 
 
 def heavier(k: int) -> Any:
