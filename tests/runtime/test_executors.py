@@ -283,6 +283,16 @@ def boundary_program() -> Program:
     return program
 
 
+def test_what_is_set_before_the_first_tick_is_there_in_it(way: dict[str, Any]) -> None:
+    """Startup and tick 0 are one pass, so it is stamped with another number than what is set before any other tick."""
+    x = np.arange(6.0).reshape(3, 2)
+    with boundary_program().start(**way) as run:
+        for factor in (1, 2):
+            run.set(x=factor * x)
+            run.tick()
+            np.testing.assert_array_equal(run.y, 2 * factor * x)
+
+
 def test_the_boundary(way: dict[str, Any]) -> None:
     x = np.arange(6.0).reshape(3, 2)
     with boundary_program().start(**way) as run:
