@@ -283,6 +283,35 @@ def boundary_program() -> Program:
     return program
 
 
+def test_an_array_wakes_who_reads_it_a_tick_later(way: dict[str, Any]) -> None:
+    class Once(Reactor):
+        begin = Timer()
+        out = Output((2,), np.float64)
+
+        @reaction(begin, effects=out)
+        def write(self) -> None:
+            self.out.set(np.ones(2))
+
+    class Adds(Reactor):
+        inp = Input()
+        out = Output((), np.float64)
+
+        @reaction(inp, effects=out)
+        def add(self) -> None:
+            self.out.set(self.inp.value.sum())
+
+    program = Program("later")
+    once, adds = program.add(Once), program.add(Adds)
+    program.connect(once.out, adds.inp, after=1)
+    program.connect(adds.out, program.output("y"))
+    with program.start(**way) as run:
+        found = []
+        for _ in range(3):
+            run.tick()
+            found.append(run.y)
+    assert found == [None, 2.0, None]
+
+
 def test_what_is_set_before_the_first_tick_is_there_in_it(way: dict[str, Any]) -> None:
     """Startup and tick 0 are one pass, so it is stamped with another number than what is set before any other tick."""
     x = np.arange(6.0).reshape(3, 2)
