@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from every_other import every_other
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -89,13 +90,12 @@ def trained(algorithm: str, **changed: Any) -> tuple[list[Any], dict[int, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workers", "pipeline", "steps"),
-    [(1, 0, 10_000), (1, 0, 7), (1, 1, 10_000), (1, 1, 7), (2, 0, 7), (3, 1, 7)],  # all at once, or while the weights change
+@every_other(
+    algorithm=["dqn", "pqn"],
+    how=[(1, 0, 10_000), (1, 0, 7), (1, 1, 10_000), (1, 1, 7), (2, 0, 7), (3, 1, 7)],  # all at once, or while the weights change
 )
-@pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
-def test_evaluations_are_those_of_sb3(algorithm: str, workers: int, pipeline: int, steps: int) -> None:
-    assert compared(algorithm, workers, pipeline, steps) > 3
+def test_evaluations_are_those_of_sb3(algorithm: str, how: tuple[int, int, int]) -> None:
+    assert compared(algorithm, *how) > 3
 
 
 @pytest.mark.slow

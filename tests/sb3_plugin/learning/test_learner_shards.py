@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from every_other import in_turn
+from every_other import every_other, in_turn
 from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -50,9 +50,7 @@ named = pytest.mark.parametrize("place", [*PLACES, THREE], ids=lambda place: "-"
 
 
 @pytest.mark.slow
-@named
-@pytest.mark.parametrize("pipeline", [0, 1])
-@pytest.mark.parametrize("learners", [2, 3, 8, None])
+@every_other(learners=[2, 3, 8, None], pipeline=[0, 1], place=[*PLACES, THREE])
 def test_one_result(learners: int | None, pipeline: int, place: dict[str, Any]) -> None:
     with new(n_learners=learners, pipeline=pipeline, **EVALUATED, **place) as model:
         assert outcome(model.learn(STEPS)) == alone(pipeline)
